@@ -1,0 +1,1 @@
+"""Benchmarks: one command each, each beside something else in the same run."""

@@ -1,0 +1,116 @@
+"""The errors a client can see: one tree, translated to OpenAI's error shape once, at the boundary.
+
+    GatewayError                 status  code                   retryable
+      InvalidRequestError           400  invalid_request        no
+      ModelNotFoundError            404  model_not_found        no
+      BodyTooLargeError             413  body_too_large         no
+      PolicyConflictError           422  policy_conflict        no
+      OverloadedError               429  overloaded             yes, after `retry_after_s`
+      EngineError                   502  engine_error           yes
+      IntegrityError                502  integrity_violation    yes
+      PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
+      DeadlineError                 504  deadline_exceeded      yes
+    ConfigError                  raised at start-up only, never sent to a client
+
+Arguments are positional and all reach `Exception.__init__`: an exception that crosses a Ray handle is pickled by its
+`args`, and one with keyword-only arguments arrives as `UnserializableException`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class GatewayError(Exception):
+    """An error with an HTTP status and OpenAI's four error fields.
+
+    Args:
+        message: What went wrong and what the caller can do about it. Sent to the client.
+        param: The request field at fault, if one is.
+        code: A finer code than the class's own.
+        retry_after_s: Seconds for the `Retry-After` header; 0 sends none.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "internal_error"
+    default_code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self, message: str, param: str | None = None, code: str | None = None, retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message, param, code, retry_after_s)
+        self.message = message
+        self.param = param
+        self.code = code or self.default_code
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_body(self) -> dict[str, Any]:
+        """OpenAI's error object; all four keys are required by its specification."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class InvalidRequestError(GatewayError):
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_request"
+
+
+class ModelNotFoundError(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    default_code = "model_not_found"
+
+    @classmethod
+    def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:
+        names = ", ".join(sorted(known)) or "none"
+        return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
+
+
+class BodyTooLargeError(GatewayError):
+    status = 413
+    type = "invalid_request_error"
+    default_code = "body_too_large"
+
+
+class PolicyConflictError(GatewayError):
+    status = 422
+    type = "invalid_request_error"
+    default_code = "policy_conflict"
+
+
+class OverloadedError(GatewayError):
+    status = 429
+    type = "rate_limit_error"
+    default_code = "overloaded"
+
+
+class EngineError(GatewayError):
+    status = 502
+    type = "upstream_error"
+    default_code = "engine_error"
+
+
+class IntegrityError(GatewayError):
+    status = 502
+    type = "upstream_error"
+    default_code = "integrity_violation"
+
+
+class PoolUnavailableError(GatewayError):
+    status = 503
+    type = "upstream_error"
+    default_code = "pool_unavailable"
+
+
+class DeadlineError(GatewayError):
+    status = 504
+    type = "upstream_error"
+    default_code = "deadline_exceeded"
+
+
+class ConfigError(Exception):
+    """The operator's configuration is wrong; the message says what to change."""

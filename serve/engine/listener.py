@@ -1,0 +1,76 @@
+"""A replica's own HTTP listener: tokens reach the gateway over it, not through a Ray handle (docs/adr/0002)."""
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import uvicorn
+
+AsgiApp = Callable[
+    [
+        MutableMapping[str, Any],
+        Callable[[], Awaitable[MutableMapping[str, Any]]],
+        Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ],
+    Awaitable[None],
+]
+
+
+class Listener:
+    """Serves one ASGI app on a free port of this node, inside the running event loop.
+
+    Args:
+        host: Address to bind. The node's own address, so that gateways on other nodes reach it and no more is opened.
+
+    Attributes:
+        key: Secret that the gateway learns through Ray's control plane and sends as a bearer token, so that nobody
+            on the network can go round the policy by talking to an engine directly.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.key = secrets.token_urlsafe(24)
+        self._socket = socket.create_server((host, 0), family=_family(host), backlog=2048)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port: int = self._socket.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What `record_replica_metadata` publishes: where and with which key the replica is reached."""
+        return {"http_host": self.host, "http_port": self.port, "http_key": self.key}
+
+    async def start(self, app: AsgiApp) -> None:
+        """Begin to serve; returns when requests are accepted.
+
+        Raises:
+            RuntimeError: The app's own start-up failed.
+        """
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, loop="none", timeout_keep_alive=75, lifespan="on"
+        )
+        self._server = uvicorn.Server(config)
+        self._task = asyncio.create_task(self._server._serve([self._socket]))  # signals stay with Ray, not uvicorn
+        while not self._server.started:
+            if self._task.done():
+                raise RuntimeError("the engine's HTTP application did not start") from self._task.exception()
+            await asyncio.sleep(0.01)
+
+    def check(self) -> None:
+        """Raise when the listener has died under its replica."""
+        if self._task is not None and self._task.done():
+            raise RuntimeError("the engine's HTTP listener has stopped") from self._task.exception()
+
+    async def stop(self) -> None:
+        """Stop accepting; whatever still streams was given its time by Ray Serve's drain before."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            self._server.force_exit = True
+            await asyncio.wait({self._task}, timeout=5)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,51 @@
+"""Switches speculation off for one request inside a speculative engine (`vllm_xargs.enable_speculative: 0`).
+
+vLLM has no such switch. Both schedulers keep a request's proposed tokens in `Request.spec_token_ids` between two
+steps: the synchronous one writes what the drafter returned (`update_draft_token_ids`), the asynchronous one writes
+placeholders for what the worker will fill in (`_update_after_schedule`). A request whose list is empty is scheduled
+as plain decoding, so emptying it there is the whole opt-out. The drafter still computes for the batch; only what it
+proposed for this request is never verified.
+
+Given to vLLM as `--scheduler-cls`; see docs/adr/0003-pools-and-opt-out.md for what it does not protect against.
+"""
+
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.outputs import DraftTokenIds
+from vllm.v1.request import Request
+
+
+def _opted_out(request: Request) -> bool:
+    arguments = getattr(request.sampling_params, "extra_args", None) or {}
+    return arguments.get("enable_speculative") in (0, False, "0", "false")
+
+
+class _OptOut:
+    """Empties the drafts of requests that opted out; mixed into either scheduler."""
+
+    requests: dict[str, Request]
+
+    def _drop_drafts(self, request_ids: Any) -> None:
+        for request_id in request_ids:
+            request = self.requests.get(request_id)
+            if request is not None and request.spec_token_ids and _opted_out(request):
+                request.spec_token_ids = []  # a new list: the asynchronous scheduler shares one among all requests
+
+
+class OptOutScheduler(_OptOut, Scheduler):
+    """The synchronous scheduler with the opt-out."""
+
+    def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
+        super().update_draft_token_ids(draft_token_ids)
+        self._drop_drafts(draft_token_ids.req_ids)
+
+
+class OptOutAsyncScheduler(_OptOut, AsyncScheduler):
+    """The asynchronous scheduler with the opt-out."""
+
+    def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
+        super()._update_after_schedule(scheduler_output)
+        self._drop_drafts(scheduler_output.num_scheduled_tokens)

@@ -1,0 +1,147 @@
+"""vLLM's own OpenAI server, built inside our process: the one module that knows where vLLM keeps its parts.
+
+Module paths differ between 0.32 and 0.33 (`vllm.entrypoints.launchers.cli_args` became `...common.cli_args`); every
+such difference is settled here.
+"""
+
+import argparse
+import importlib.util
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import vllm
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from serve.engine import vllm_plugin
+from serve.engine.listener import AsgiApp
+from serve.errors import ConfigError
+
+log = logging.getLogger("ray.serve.specgate.engine")
+
+_SYNC_SCHEDULER = "serve.engine.scheduler.OptOutScheduler"
+_ASYNC_SCHEDULER = "serve.engine.scheduler.OptOutAsyncScheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running engine and its OpenAI application."""
+
+    client: AsyncLLM
+    app: AsgiApp
+    facts: dict[str, Any]
+
+    def shutdown(self) -> None:
+        self.client.shutdown(timeout=5)
+
+
+def parse_args(engine_args: Mapping[str, Any], served_model_name: str, key: str) -> argparse.Namespace:
+    """Turn a pool's `engine_args` into vLLM's own parsed arguments.
+
+    Raises:
+        ConfigError: vLLM does not know an argument or rejects its value.
+    """
+    cli_args = importlib.import_module(_first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args")
+    given = dict(engine_args)
+    if given.get("tool-call-parser"):
+        given.setdefault("enable-auto-tool-choice", True)
+    if given.get("speculative-config"):
+        given.setdefault("per-request-spec-decode-metrics", "summary")
+    argv = [*_argv(given), "--served-model-name", served_model_name, "--api-key", key]
+    parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
+    try:
+        parsed, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise ConfigError(f"vLLM {vllm.__version__} does not know the engine argument {unknown[0]!r}")
+        cli_args.validate_parsed_serve_args(parsed)
+    except (argparse.ArgumentError, SystemExit, TypeError, ValueError) as error:
+        raise ConfigError(f"vLLM {vllm.__version__} rejects the engine arguments: {error}") from error
+    return parsed
+
+
+async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
+    """Load the model and build vLLM's OpenAI application around it.
+
+    Args:
+        args: From `parse_args`.
+        opt_out: Install the scheduler that can switch speculation off for one request.
+    """
+    vllm_plugin.register()
+    for kind, name, known in _parser_names(args):
+        if name and name not in known:
+            raise ConfigError(f"the {kind} {name!r} is not known; known: {', '.join(sorted(known))}")
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    if opt_out:
+        if config.speculative_config is None:
+            raise ConfigError("opt_out: true on a pool without a speculative-config: there is nothing to opt out of")
+        scheduler = config.scheduler_config
+        # Set after vLLM has settled sync or async for itself: a class given on the command line switches async off.
+        scheduler.scheduler_cls = _ASYNC_SCHEDULER if scheduler.async_scheduling else _SYNC_SCHEDULER
+    client = AsyncLLM.from_vllm_config(
+        vllm_config=config,
+        usage_context=UsageContext.OPENAI_API_SERVER,
+        disable_log_stats=args.disable_log_stats,
+        enable_log_requests=args.enable_log_requests,
+    )
+    tasks = await client.get_supported_tasks()
+    app = build_app(args, tasks, client.model_config)
+    await init_app_state(client, app.state, args, tasks)
+    return Engine(client, app, _facts(config))
+
+
+def _facts(config: Any) -> dict[str, Any]:
+    """What the engine became, in the names of `policies.PoolFacts`; the policy trusts this over the configuration."""
+    speculative = config.speculative_config
+    return {
+        "engine": "vllm",
+        "engine_version": vllm.__version__,
+        "method": speculative.method if speculative else None,
+        "drafter": speculative.model if speculative else None,
+        "num_speculative_tokens": speculative.num_speculative_tokens if speculative else None,
+        "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "hybrid": bool(config.model_config.is_hybrid),
+        "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+    }
+
+
+def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[str]], ...]:
+    return (
+        ("tool-call-parser", args.tool_call_parser, set(ToolParserManager.list_registered())),
+        ("reasoning-parser", args.reasoning_parser or None, set(ReasoningParserManager.list_registered())),
+    )
+
+
+def _argv(engine_args: Mapping[str, Any]) -> list[str]:
+    argv: list[str] = []
+    for name, value in engine_args.items():
+        match value:
+            case None:
+                continue
+            case True:
+                argv.append(f"--{name}")
+            case False:
+                argv.append(f"--no-{name}")
+            case dict():
+                argv += [f"--{name}", json.dumps(value)]
+            case list() | tuple():
+                argv += [f"--{name}", *map(str, value)]
+            case _:
+                argv += [f"--{name}", str(value)]
+    return argv
+
+
+def _first_module(*names: str) -> str:
+    for name in names:
+        if importlib.util.find_spec(f"{name}.cli_args") is not None:
+            return name
+    raise ImportError(f"none of {names} holds cli_args in vLLM {vllm.__version__}")

@@ -1,0 +1,101 @@
+"""From a pool to one of its replicas: Ray Serve's own request router picks it and reserves a slot there."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from serve.errors import OverloadedError, PoolUnavailableError
+
+log = logging.getLogger("ray.serve.specgate.router")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where one replica answers. Never shown to a client.
+
+    Attributes:
+        url: Base URL, without `/v1`.
+        key: Bearer token, or None.
+    """
+
+    url: str
+    key: str | None
+
+
+class Route(Protocol):
+    """A pool as the gateway sees it."""
+
+    def reserve(self) -> AbstractAsyncContextManager[Endpoint]:
+        """Hold a slot on one replica for as long as the context lasts."""
+        ...
+
+    async def facts(self) -> Mapping[str, Any]:
+        """What a running replica says of itself; raises a `GatewayError` while none is up."""
+        ...
+
+
+class ReplicaRoute:
+    """A pool of replicas in this Ray cluster.
+
+    Args:
+        label: `model/pool`, for messages.
+        handle: The pool's deployment.
+        queue_timeout_s: Longest wait for a slot.
+        retry_after_s: What a refused client is told to wait.
+    """
+
+    def __init__(self, label: str, handle: DeploymentHandle, queue_timeout_s: float, retry_after_s: float) -> None:
+        self._label, self._handle = label, handle
+        self._queue_timeout_s, self._retry_after_s = queue_timeout_s, retry_after_s
+
+    @asynccontextmanager
+    async def reserve(self) -> AsyncIterator[Endpoint]:
+        selecting = self._handle.choose_replica()
+        try:
+            async with asyncio.timeout(self._queue_timeout_s):
+                selection = await selecting.__aenter__()
+        except BackPressureError as error:
+            raise OverloadedError(
+                f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
+            ) from error
+        except (TimeoutError, DeploymentUnavailableError) as error:
+            raise PoolUnavailableError(
+                f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
+            ) from error
+        try:
+            metadata = selection.replica_metadata
+            host = metadata["http_host"]
+            yield Endpoint(f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"])
+        finally:
+            # Shielded: a client that leaves cancels us here, and the slot must go back all the same.
+            await asyncio.shield(selecting.__aexit__(None, None, None))
+
+    async def facts(self) -> Mapping[str, Any]:
+        async with self.reserve():  # returns only when a replica is up
+            pass
+        return dict(await self._handle.facts.remote())
+
+
+class RemoteRoute:
+    """A pool that is a URL; whoever runs it balances its load.
+
+    Args:
+        endpoint: Where it answers.
+        facts: What the configuration says of it; nothing else is known.
+    """
+
+    def __init__(self, endpoint: Endpoint, facts: Mapping[str, Any]) -> None:
+        self._endpoint, self._facts = endpoint, facts
+
+    @asynccontextmanager
+    async def reserve(self) -> AsyncIterator[Endpoint]:
+        yield self._endpoint
+
+    async def facts(self) -> Mapping[str, Any]:
+        return self._facts

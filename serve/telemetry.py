@@ -1,0 +1,138 @@
+"""Spans and metrics by OpenTelemetry; exporters by the standard OTEL_* environment, off unless one is named.
+
+With no exporter configured no SDK tracer is installed: the API's own no-op spans cost about a microsecond and still
+carry the client's W3C context on to the engine. Metrics are always kept for `GET /metrics`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry import context, metrics, propagate, trace
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+_DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+def exporter_name(signal: str, environ: Mapping[str, str]) -> str:
+    """Which exporter the environment asks for: `otlp`, `console` or `none`.
+
+    OpenTelemetry's own default is `otlp` to localhost; ours is `none` unless an endpoint is named, since a gateway
+    that retries against a collector that is not there is noise.
+    """
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return "none"
+    named = environ.get(f"OTEL_{signal}_EXPORTER")
+    if named:
+        return named.strip().lower()
+    endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    return "otlp" if any(environ.get(name) for name in endpoints) else "none"
+
+
+def _span_exporter(name: str) -> SpanExporter | None:
+    match name:
+        case "otlp":
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            return OTLPSpanExporter()
+        case "console":
+            return ConsoleSpanExporter()
+        case "none":
+            return None
+    raise ValueError(f"OTEL_TRACES_EXPORTER={name!r} is not supported; use otlp, console or none")
+
+
+def _metric_reader(name: str) -> MetricReader | None:
+    match name:
+        case "otlp":
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+            return PeriodicExportingMetricReader(OTLPMetricExporter())
+        case "console":
+            return PeriodicExportingMetricReader(ConsoleMetricExporter())
+        case "none" | "prometheus":
+            return None
+    raise ValueError(f"OTEL_METRICS_EXPORTER={name!r} is not supported; use otlp, console, prometheus or none")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """The gateway's metrics; every label set is bounded by the configuration, not by what clients send."""
+
+    requests: metrics.Counter
+    duration: metrics.Histogram
+    first_token: metrics.Histogram
+    retries: metrics.Counter
+
+
+class Telemetry:
+    """The tracer and the instruments of one gateway replica.
+
+    Args:
+        spans: Where spans go, in place of what the environment names (tests).
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, spans: SpanExporter | None = None) -> None:
+        resource = Resource.create({SERVICE_NAME: environ.get("OTEL_SERVICE_NAME", "specgate")})
+        exporter = spans or _span_exporter(exporter_name("TRACES", environ))
+        self._provider: TracerProvider | None = None
+        if exporter is not None:
+            self._provider = TracerProvider(resource=resource)
+            self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = (self._provider or trace.get_tracer_provider()).get_tracer("specgate")
+        readers = (PrometheusMetricReader(), _metric_reader(exporter_name("METRICS", environ)))
+        self._meters = MeterProvider(metric_readers=[reader for reader in readers if reader], resource=resource)
+        meter = self._meters.get_meter("specgate")
+        self.instruments = Instruments(
+            requests=meter.create_counter("specgate.requests", "1", "Requests by model, pool, speculation and outcome"),
+            duration=meter.create_histogram(
+                "specgate.request.duration", "s", "From the request to the last byte",
+                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+            ),
+            first_token=meter.create_histogram(
+                "specgate.time_to_first_token", "s", "From the request to the first byte of a streamed answer",
+                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+            ),
+            retries=meter.create_counter("specgate.retries", "1", "Attempts repeated before the first byte"),
+        )  # fmt: skip
+
+    @contextmanager
+    def request(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
+        """The span of one request, under the client's trace context if it sent one."""
+        parent = propagate.extract(headers)
+        token = context.attach(parent)
+        try:
+            with self._tracer.start_as_current_span(name, kind=SpanKind.SERVER) as span:
+                yield span
+        finally:
+            context.detach(token)
+
+    @contextmanager
+    def step(self, name: str, **attributes: Any) -> Iterator[Span]:
+        """A child span."""
+        with self._tracer.start_as_current_span(name, attributes=attributes) as span:
+            yield span
+
+    def shutdown(self) -> None:
+        """Send what is still buffered."""
+        if self._provider is not None:
+            self._provider.shutdown()
+        self._meters.shutdown()
+
+
+def inject(headers: dict[str, str]) -> None:
+    """Put the current trace context into request headers for the engine."""
+    propagate.inject(headers)
+
+
+def fail(span: Span, message: str) -> None:
+    """Mark a span as failed without an exception passing through it."""
+    span.set_status(Status(StatusCode.ERROR, message))

@@ -8,7 +8,16 @@ from typing import Any
 
 import jsonschema
 
-WORDS = ("检查 CDP 依赖环境.", 'say "hi"\n', "naïve 🙂🚀", "C:\\temp\\新文件", "plain words", "Tōkyō", "a<b && c>d", "第3章")
+WORDS = (
+    "检查 CDP 依赖环境.",
+    'say "hi"\n',
+    "naïve 🙂🚀",
+    "C:\\temp\\新文件",
+    "plain words",
+    "Tōkyō",
+    "a<b && c>d",
+    "第3章",
+)
 FORMATS = {
     "date": "2026-11-21",
     "date-time": "2026-11-21T03:04:05Z",
@@ -20,7 +29,7 @@ FORMATS = {
     "hostname": "host.example.com",
 }
 DEEPEST = 12
-"""Nesting beyond which only what is required is filled in; a schema that requires more than this has no finite value."""
+"""Nesting beyond which the first branch of a choice is taken; four times this counts as endless."""
 
 
 class UnfillableError(Exception):
@@ -146,10 +155,10 @@ class _Filler:
     def _integer(self, schema: Mapping[str, Any], depth: int) -> int:
         return int(self._between(schema, step=int(schema.get("multipleOf", 1)) or 1))
 
-    def _number(self, schema: Mapping[str, Any], depth: int) -> float:
+    def _number(self, schema: Mapping[str, Any], depth: int) -> Any:
         return self._between(schema, step=schema.get("multipleOf", 0.5))
 
-    def _between(self, schema: Mapping[str, Any], step: float) -> float:
+    def _between(self, schema: Mapping[str, Any], step: float) -> Any:
         """A multiple of `step` within the bounds, near the lower one."""
         low = schema.get("minimum", schema.get("exclusiveMinimum"))
         high = schema.get("maximum", schema.get("exclusiveMaximum"))

@@ -10,7 +10,7 @@ from serve.engine.sim.faults import FAULTS
 from serve.errors import ConfigError
 
 GrammarName = Literal["kimi_k2", "qwen3_coder", "hermes"]
-ParserName = Literal["specgate", "passing", "leaking"]
+ParserName = Literal["passing", "leaking"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,8 @@ class SimSettings:
         model: Name under which it answers.
         grammar: Tool-call format of the model's text.
         thinking: Whether the model thinks when the request does not say.
-        parser: How the model's text becomes OpenAI objects. `specgate`: our own parser. `passing`: as vLLM's, which
-            hands on broken names and arguments as they are. `leaking`: none, markers and all arrive as content.
+        parser: How the model's text becomes OpenAI objects. `passing`: as vLLM's parsers, which
+            hand on broken names and arguments as they are. `leaking`: none, markers and all arrive as content.
         seed: Changes every answer.
         fault_seed: Changes which requests meet a fault.
         num_speculative_tokens: Draft length K; 0 is an engine without speculation.
@@ -90,4 +90,7 @@ class SimSettings:
         known = {each.name for each in fields(cls)}
         if unknown := set(values) - known:
             raise ConfigError(f"simulated engine: unknown settings {sorted(unknown)}; known: {sorted(known)}")
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        given: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**given)

@@ -1,0 +1,96 @@
+"""What a simulated model means to say to a request: calls, a JSON document or prose, the same for the same request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from serve.engine.sim.fill import fill
+from serve.engine.sim.segments import Answer, Call
+from serve.engine.sim.settings import SimSettings
+from serve.errors import InvalidRequestError
+
+SENTENCES = (
+    "Let me look at that first. ",
+    "好的，我先检查依赖环境。",
+    "The value is 3.14, not 2.71. ",
+    "🚀 Ready to go! ",
+    "次に、ログを確認します。",
+    "Nothing else depends on it. ",
+    "如果失败，请重试。",
+    "Here is `code` and a list:\n- one\n- two\n",
+    "Ça marche très bien. ",
+)
+NOT_OF_THE_TEXT = ("stream", "stream_options", "vllm_xargs", "request_id")
+"""Fields that change how an answer is sent, not what it says."""
+
+
+def random_of(body: Mapping[str, Any], *salts: object) -> Random:
+    """A random generator that depends on what the request asks, and on the salts."""
+    asked = {key: value for key, value in body.items() if key not in NOT_OF_THE_TEXT}
+    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return Random(f"{salts}:{digest}")
+
+
+def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Answer:
+    """The answer to a chat request."""
+    reasoning = _prose(rng, settings) if _thinks(body, settings) else ""
+    if schema := _document_schema(body):
+        return Answer(reasoning, json_text=json.dumps(fill(schema, rng), ensure_ascii=False))
+    calls = _calls(body, settings, rng)
+    if not calls:
+        return Answer(reasoning, _prose(rng, settings))
+    return Answer(reasoning, _prose(rng, settings) if rng.random() < 0.3 else "", calls=calls)
+
+
+def calls_before(body: Mapping[str, Any]) -> int:
+    """Calls in earlier turns of the conversation."""
+    messages = [message for message in body.get("messages", ()) if isinstance(message, Mapping)]
+    return sum(len(message.get("tool_calls") or ()) for message in messages)
+
+
+def _prose(rng: Random, settings: SimSettings) -> str:
+    low, high = settings.content_tokens
+    wanted = 4 * rng.randint(low, high)
+    text = rng.choice(SENTENCES)
+    while len(text) < wanted:
+        text += rng.choice(SENTENCES)
+    return text.strip()
+
+
+def _thinks(body: Mapping[str, Any], settings: SimSettings) -> bool:
+    chosen = body.get("chat_template_kwargs") or {}
+    return bool(chosen.get("thinking", chosen.get("enable_thinking", settings.thinking)))
+
+
+def _document_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    form = body.get("response_format") or {}
+    if form.get("type") == "json_object":
+        return {"type": "object", "properties": {"answer": {"type": "string"}, "count": {"type": "integer"}},
+                "required": ["answer", "count"]}  # fmt: skip
+    if form.get("type") == "json_schema":
+        return (form.get("json_schema") or {}).get("schema") or {"type": "object"}
+    return None
+
+
+def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple[Call, ...]:
+    tools = [tool["function"] for tool in body.get("tools") or () if "function" in tool]
+    choice = body.get("tool_choice") or ("auto" if tools else "none")
+    if choice == "none" or (choice == "auto" and not _wants_calls(body, settings, rng)):
+        return ()
+    named = choice["function"]["name"] if isinstance(choice, Mapping) else None
+    allowed = [tool for tool in tools if named in (None, tool["name"])]
+    if not allowed:
+        raise InvalidRequestError("The tool_choice names no tool of this request.", "tool_choice")
+    alone = named is not None or body.get("parallel_tool_calls") is False
+    chosen = [rng.choice(allowed) for _ in range(1 if alone else rng.randint(1, settings.max_calls))]
+    return tuple(Call(tool["name"], fill(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen)
+
+
+def _wants_calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> bool:
+    """A tool's result is answered in prose, so that an agent's loop comes to an end."""
+    last = (body.get("messages") or [{}])[-1]
+    return last.get("role") != "tool" and rng.random() < settings.call_rate

@@ -1,0 +1,125 @@
+"""The simulated engine's HTTP: a raw ASGI app with vLLM's routes, its streams, its cancellation and its counters."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from serve.engine.sim import wire
+from serve.engine.sim.completion import Completion
+from serve.engine.sim.connection import ASGIApp, Connection, Receive, Scope, Send, read_body, send_json, send_text
+from serve.engine.sim.settings import SimSettings
+from serve.engine.sim.stats import SimStats
+from serve.errors import GatewayError, InvalidRequestError, ModelNotFoundError
+
+
+def build_sim_app(settings: SimSettings, api_key: str | None = None) -> ASGIApp:
+    """An ASGI app that behaves as vLLM's OpenAI server with the given settings.
+
+    Args:
+        settings: What is simulated.
+        api_key: If given, the bearer token that `/v1` requests must carry.
+    """
+    return SimApp(settings, api_key)
+
+
+class SimApp:
+    """Routes, by table; see `build_sim_app`."""
+
+    def __init__(self, settings: SimSettings, api_key: str | None) -> None:
+        self._settings = settings
+        self._api_key = api_key
+        self._stats = SimStats(settings.max_num_seqs)
+        self._ready_at = time.monotonic() + settings.ready_after_s
+        self._routes: dict[tuple[str, str], Callable[[Scope, Receive, Send], Awaitable[None]]] = {
+            ("GET", "/health"): self._health,
+            ("GET", "/v1/models"): self._models,
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/sim/stats"): self._sim_stats,
+            ("POST", "/v1/chat/completions"): self._chat,
+            ("POST", "/v1/completions"): self._text,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
+            await send_json(send, 404, wire.error_body("Not Found", "NotFoundError", 404))
+        elif not self._may(scope):
+            await send_json(send, 401, wire.error_body("Unauthorized", "AuthenticationError", 401))
+        else:
+            await route(scope, receive, send)
+
+    def _may(self, scope: Scope) -> bool:
+        if self._api_key is None or not scope["path"].startswith("/v1"):
+            return True
+        return dict(scope["headers"]).get(b"authorization") == f"Bearer {self._api_key}".encode()
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_text(send, 200 if time.monotonic() >= self._ready_at else 503, "")
+
+    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        model = {"id": self._settings.model, "object": "model", "created": 0, "owned_by": "specgate-sim"}
+        await send_json(send, 200, {"object": "list", "data": [model]})
+
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_text(send, 200, self._stats.exposition(self._settings.model))
+
+    async def _sim_stats(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, self._stats.as_dict())
+
+    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._complete(receive, send, chat=True)
+
+    async def _text(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._complete(receive, send, chat=False)
+
+    async def _complete(self, receive: Receive, send: Send, *, chat: bool) -> None:
+        try:
+            body = _parsed(await read_body(receive), self._settings, chat=chat)
+            completion = Completion(body, self._settings, self._stats, chat=chat)
+        except GatewayError as error:
+            await send_json(
+                send, error.status, wire.error_body(error.message, "BadRequestError", error.status, error.param)
+            )
+            return
+        async with Connection(receive, send) as connection:
+            await completion.run(connection)
+
+
+def _parsed(raw: bytes, settings: SimSettings, *, chat: bool) -> dict[str, Any]:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise InvalidRequestError(f"The body is not JSON: {error}") from error
+    needed = "messages" if chat else "prompt"
+    if not isinstance(body, dict) or needed not in body:
+        raise InvalidRequestError(f"The field {needed!r} is required.", needed)
+    if body.get("model", settings.model) != settings.model:
+        raise ModelNotFoundError.unknown(body["model"], [settings.model])
+    for message in body.get("messages", ()):
+        _check_history(message)
+    return body
+
+
+def _check_history(message: Mapping[str, Any]) -> None:
+    """As vLLM does: arguments of earlier calls that are not JSON are the client's fault."""
+    for call in message.get("tool_calls") or ():
+        try:
+            json.loads(call["function"].get("arguments") or "{}")
+        except ValueError as error:
+            raise InvalidRequestError(f"Arguments of an earlier tool call are not JSON: {error}", "messages") from error
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        event = (await receive())["type"]
+        await send({"type": f"{event}.complete"})
+        if event == "lifespan.shutdown":
+            return

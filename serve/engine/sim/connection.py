@@ -1,0 +1,104 @@
+"""One HTTP exchange over raw ASGI: reading the body, answering, and noticing that the client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before the answer was complete."""
+
+
+class Connection:
+    """An exchange whose body has been read; every pause ends early, with an error, when the client goes."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Connection:
+        self._watch = asyncio.create_task(self._disconnected())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._watch is not None
+        self._watch.cancel()
+        await asyncio.wait([self._watch])
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, if only for one turn of the loop.
+
+        Raises:
+            ClientGoneError: If the client has closed the connection.
+        """
+        assert self._watch is not None
+        if seconds > 0:
+            await asyncio.wait([self._watch], timeout=seconds)
+        else:
+            await asyncio.sleep(0)
+        if self._watch.done():
+            raise ClientGoneError
+
+    async def start_stream(self, headers: dict[str, str]) -> None:
+        await _start(self._send, 200, {"content-type": "text/event-stream; charset=utf-8", **headers})
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_stream(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def answer(self, status: int, payload: dict[str, Any], headers: dict[str, str]) -> None:
+        await send_json(self._send, status, payload, headers)
+
+    async def answer_half(self, payload: dict[str, Any], headers: dict[str, str]) -> None:
+        """Promise an answer and send half of it; a server drops the connection of an app that leaves it at that."""
+        body = json.dumps(payload, ensure_ascii=False).encode()
+        await _start(self._send, 200, {"content-type": "application/json", "content-length": str(len(body)), **headers})
+        await self.send_bytes(body[: len(body) // 2])
+
+    async def _disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+async def read_body(receive: Receive) -> bytes:
+    parts = []
+    more = True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def send_json(send: Send, status: int, payload: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+    body = json.dumps(payload, ensure_ascii=False).encode()
+    await _send_whole(send, status, body, {"content-type": "application/json", **(headers or {})})
+
+
+async def send_text(send: Send, status: int, text: str) -> None:
+    await _send_whole(send, status, text.encode(), {"content-type": "text/plain; version=0.0.4"})
+
+
+async def _send_whole(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
+    await _start(send, status, {**headers, "content-length": str(len(body))})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def _start(send: Send, status: int, headers: dict[str, str]) -> None:
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})

@@ -1,0 +1,91 @@
+"""From a simulated model's tokens to OpenAI deltas, as different engines' parsers do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Protocol
+
+from serve.engine.sim.segments import Segment
+from serve.engine.sim.steps import Token
+
+Delta = dict[str, Any]
+
+
+class DeltaParser(Protocol):
+    """What turns tokens into deltas; `calls` counts the calls that it has opened."""
+
+    calls: int
+
+    def feed(self, tokens: Sequence[Token]) -> Delta:
+        """The delta of one step; empty when nothing can be said yet."""
+
+    def finish(self) -> Delta:
+        """What was held back at the end of the text."""
+
+
+class PassingParser:
+    """As vLLM's parsers behave: names and arguments go out as they were written, right or wrong."""
+
+    def __init__(self, grammar: str, rng: Random) -> None:
+        self.calls = 0
+        self._ids_of_the_model = grammar == "kimi_k2"
+        self._rng = rng
+        self._name: Segment | None = None
+
+    def feed(self, tokens: Sequence[Token]) -> Delta:
+        delta: Delta = {}
+        for token in tokens:
+            part = token.segment.part
+            if part == "name":
+                self._name = token.segment
+                continue
+            self._open(delta)
+            if part == "reasoning":
+                append_text(delta, "reasoning", token.text)
+            elif part in ("content", "json"):
+                append_text(delta, "content", token.text)
+            elif part == "args" and token.text:
+                entry = {"index": self.calls - 1, "function": {"arguments": token.text}}
+                delta.setdefault("tool_calls", []).append(entry)
+        return delta
+
+    def finish(self) -> Delta:
+        delta: Delta = {}
+        self._open(delta)
+        return delta
+
+    def _open(self, delta: Delta) -> None:
+        """Send a call's opening entry once its name is complete."""
+        if self._name is None:
+            return
+        name = self._name
+        self._name = None
+        identity = name.text if self._ids_of_the_model else f"chatcmpl-tool-{self._rng.getrandbits(64):016x}"
+        function = {"name": name.handed_on, "arguments": ""}
+        entry = {"index": self.calls, "id": identity, "type": "function", "function": function}
+        delta.setdefault("tool_calls", []).append(entry)
+        self.calls += 1
+
+
+class LeakingParser:
+    """As an engine without a tool parser: reasoning is told apart, all else is content, markers and all."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def feed(self, tokens: Sequence[Token]) -> Delta:
+        delta: Delta = {}
+        for token in tokens:
+            if token.segment.part != "think_end":
+                append_text(delta, "reasoning" if token.segment.part == "reasoning" else "content", token.text)
+        return delta
+
+    def finish(self) -> Delta:
+        return {}
+
+
+def append_text(delta: Delta, field: str, text: str) -> None:
+    """Add text to a field of a delta; no field appears for no text."""
+    if text:
+        delta[field] = delta.get(field, "") + text

@@ -1,0 +1,178 @@
+"""The faults of real speculative engines, as edits of a model's text or of its transport; a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from serve.engine.sim.segments import FORMATS, Segment
+
+Edit = Callable[[list[Segment], str, Random], list[Segment]]
+Transport = Literal["stall", "disconnect", "error_mid_stream", "http_500", "slow_start"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row of the table.
+
+    Attributes:
+        summary: What happens, and where it was seen.
+        kinds: Kinds of answers that it can befall: `calls`, `json`, `prose`.
+        edit: How the model's text changes.
+        transport: What happens to the connection instead.
+        speculative: Whether it comes from speculation, so that a request that opted out never meets it.
+    """
+
+    summary: str
+    kinds: frozenset[str]
+    edit: Edit | None = None
+    transport: Transport | None = None
+    speculative: bool = True
+
+
+def _each(part: str, change: Callable[[Segment], Segment]) -> Edit:
+    """Apply `change` to one segment of the given part, chosen by chance."""
+
+    def edit(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
+        parts = (part, "json") if part == "args" else (part,)
+        places = [place for place, segment in enumerate(segments) if segment.part in parts]
+        chosen = rng.choice(places)
+        return [change(segment) if place == chosen else segment for place, segment in enumerate(segments)]
+
+    return edit
+
+
+def _both(change: Callable[[str], str]) -> Callable[[Segment], Segment]:
+    return lambda segment: replace(segment, text=change(segment.text), passed=change(segment.handed_on))
+
+
+def _cut_string(text: str) -> str:
+    """Lose the end of the last string and all behind it, as in `{"description": "检查 CDP 依赖环境.`."""
+    quote = text.rfind('"')
+    return text[:quote] if quote > 0 else text[:-1]
+
+
+def _cut_character(text: str) -> str:
+    """End in the middle of a character of several bytes."""
+    place = next((place for place, char in enumerate(text) if ord(char) > 0x7F), len(text) // 2)
+    return text[:place] + "\ufffd"
+
+
+def _break_character(text: str) -> str:
+    """Lose one byte of a character, and go on."""
+    place = next((place for place, char in enumerate(text) if ord(char) > 0x7F), None)
+    if place is None:
+        place = max(1, len(text) - 1)
+        return text[:place] + "\ufffd" + text[place:]
+    return text[:place] + "\ufffd" + text[place + 1 :]
+
+
+def _insert(markup: str) -> Callable[[str], str]:
+    """Write markup in front of the last quote, which is inside a string, or else in front of the end."""
+
+    def change(text: str) -> str:
+        quote = text.rfind('"')
+        place = quote if quote > 0 else len(text) - 1
+        return text[:place] + markup + text[place:]
+
+    return change
+
+
+def _leak_marker(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
+    return _each("args", _both(_insert(FORMATS[grammar].closing)))(segments, grammar, rng)
+
+
+def _cascade(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
+    names = [segment.handed_on for segment in segments if segment.part == "name"]
+    text = f"<tool_call>\n<<tool_code>\nprint({names[0]}(city='Tokyo'))\n"
+    return [*_without_calls(segments), Segment("content", text)]
+
+
+def _without_calls(segments: Sequence[Segment]) -> list[Segment]:
+    return [segment for segment in segments if segment.part in ("reasoning", "think_end", "content")]
+
+
+def _no_section_begin(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
+    """Lose the first opening marker: an engine's parser then takes the rest for text."""
+    opening = ("section_begin",) if grammar == "kimi_k2" else ()
+    kept = [segment for segment in segments if segment.part not in opening]
+    return [_as_text(segment) for segment in kept]
+
+
+def _as_text(segment: Segment) -> Segment:
+    talk = segment.part in ("reasoning", "think_end", "content")
+    return segment if talk else Segment("content", segment.text)
+
+
+def _merge(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
+    """Let the first call's arguments run on into the next header, as `{…}\ufffd.functions.bash:1 … {…}`."""
+    first = next(segment for segment in segments if segment.part == "args")
+    rest = [segment for segment in segments if segment.call > 0] or [
+        segment for segment in segments if segment.call == 0
+    ]
+    tail = "\ufffd." + "".join(segment.text for segment in rest if segment.part in ("name", "arg_begin", "args"))
+    merged = replace(first, text=first.text + tail, passed=first.handed_on + tail)
+    return [merged if segment is first else segment for segment in segments if segment.call <= 0]
+
+
+def _mangle_name(segment: Segment) -> Segment:
+    return replace(segment, text=_mangled(segment.text), passed=_mangled(segment.handed_on))
+
+
+def _mangled(name: str) -> str:
+    stem, colon, count = name.partition(":")
+    return f'{stem} command="ls"{colon}{count}'
+
+
+def _double_key(segment: Segment) -> Segment:
+    passed = segment.handed_on.replace('{"', '{"parameter=', 1)
+    text = segment.text.replace("<parameter=", "<parameter=parameter=", 1)
+    return replace(segment, text=passed if text == segment.text else text, passed=passed)
+
+
+def _no_arguments(segment: Segment) -> Segment:
+    return replace(segment, text="" if segment.text.startswith("<") else "{}", passed="{}")
+
+
+def _double_brace(text: str) -> str:
+    return text.replace("{", "{{", 1) if "{" in text else "{" + text
+
+
+CALLS, STRUCTURED = frozenset({"calls"}), frozenset({"calls", "json"})
+ANY = frozenset({"calls", "json", "prose"})
+
+FAULTS: dict[str, Fault] = {
+    "truncated_string": Fault("ends inside a string (K2.6 + EAGLE3)", STRUCTURED, _each("args", _both(_cut_string))),
+    "truncated_character": Fault("ends inside a character", STRUCTURED, _each("args", _both(_cut_character))),
+    "broken_character": Fault("loses a byte of a character", STRUCTURED, _each("args", _both(_break_character))),
+    "double_brace": Fault("opens twice (vllm#48228)", STRUCTURED, _each("args", _both(_double_brace))),
+    "marker_leak": Fault("a marker inside a string", STRUCTURED, _leak_marker),
+    "reserved_id": Fault(
+        "a reserved token id (smg#1475)", STRUCTURED, _each("args", _both(_insert("<|reserved_token_163700|>")))
+    ),
+    "tool_code_cascade": Fault("`<<tool_code>` in place of a call (vllm#40875)", CALLS, _cascade),
+    "missing_section_begin": Fault("calls without their opening marker arrive as text", CALLS, _no_section_begin),
+    "merged_calls": Fault("a second header inside the first call's arguments", CALLS, _merge),
+    "swallowed_call": Fault("the calls vanish", CALLS, lambda segments, grammar, rng: _without_calls(segments)),
+    "wrong_name": Fault("`bash command=\"ls\"` as a name (vllm#56077)", CALLS, _each("name", _mangle_name)),
+    "doubled_key": Fault("`parameter=parameter=city` (vllm#40875)", CALLS, _each("args", _double_key)),
+    "empty_arguments": Fault("`{}` for a call that needs arguments (vllm#56077)", CALLS, _each("args", _no_arguments)),
+    "stall": Fault("no bytes for a while in mid-answer", ANY, transport="stall", speculative=False),
+    "slow_start": Fault("no first byte for a while", ANY, transport="slow_start", speculative=False),
+    "disconnect": Fault("the connection breaks in mid-answer", ANY, transport="disconnect", speculative=False),
+    "error_mid_stream": Fault("an error object after the first bytes", ANY, transport="error_mid_stream"),
+    "http_500": Fault("HTTP 500 as on a grammar rejection", ANY, transport="http_500"),
+}  # fmt: skip
+
+
+def draw(rates: dict[str, float], kind: str, *, speculative: bool, rng: Random) -> str | None:
+    """The fault that befalls an answer, or None. One draw decides, so that rates are shares of all answers."""
+    point = rng.random()
+    for name, rate in rates.items():
+        if point < rate:
+            fault = FAULTS[name]
+            return name if kind in fault.kinds and (speculative or not fault.speculative) else None
+        point -= rate
+    return None

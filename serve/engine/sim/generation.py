@@ -1,0 +1,87 @@
+"""One answer of the simulated engine, from the request to its deltas step by step; no clock and no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from serve.engine.sim import faults
+from serve.engine.sim.answer import answer_to, calls_before, random_of
+from serve.engine.sim.deltas import Delta, DeltaParser, LeakingParser, PassingParser
+from serve.engine.sim.segments import FORMATS, segments_of
+from serve.engine.sim.settings import SimSettings
+from serve.engine.sim.steps import Speculation, steps_of, tokens_of
+
+OFF = (0, "0", False)
+"""Values of `vllm_xargs.enable_speculative` that switch speculation off."""
+
+
+class Generation:
+    """A deterministic answer to one request.
+
+    Attributes:
+        fault: Name of the fault that befell it, or None.
+        transport: The fault's effect on the connection, or None.
+        finish_reason: OpenAI's finish reason.
+        speculation: Counts of the drafting; complete when the steps are.
+    """
+
+    def __init__(self, body: Mapping[str, Any], settings: SimSettings, choice: int = 0) -> None:
+        rng = random_of(body, settings.seed, choice)
+        answer = answer_to(body, settings, rng)
+        self._settings = settings
+        self._speculative = settings.num_speculative_tokens > 0 and not opted_out(body)
+        self.speculation = Speculation(settings.num_speculative_tokens if self._speculative else 0)
+        fault_rng = random_of(body, "fault", settings.fault_seed, choice)
+        self.fault = faults.draw(dict(settings.faults), answer.kind, speculative=not opted_out(body), rng=fault_rng)
+        fault = faults.FAULTS[self.fault] if self.fault else None
+        self.transport = fault.transport if fault else None
+        segments = segments_of(answer, settings.grammar, first_call=calls_before(body))
+        if fault and fault.edit:
+            segments = fault.edit(segments, settings.grammar, fault_rng)
+        tokens = tokens_of(segments, FORMATS[settings.grammar].special, handed_on=settings.parser == "passing")
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(tokens)
+        self._cut = limit < len(tokens)
+        self._tokens = tokens[:limit]
+        self._parser = PARSERS[settings.parser](body, settings, rng)
+        self._named = isinstance(body.get("tool_choice"), Mapping)
+        self._steps = list(steps_of(self._tokens, self.speculation, settings.acceptance, rng))
+
+    @property
+    def completion_tokens(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return sum(token.segment.part in ("reasoning", "think_end") for token in self._tokens)
+
+    @property
+    def finish_reason(self) -> str:
+        if self._cut:
+            return "length"
+        return "tool_calls" if self._parser.calls and not self._named else "stop"
+
+    def deltas(self) -> Iterator[Delta]:
+        """Yield a delta for each step, empty where a step says nothing, and what the parser held back at the end."""
+        for step in self._steps:
+            yield self._parser.feed(step)
+        yield self._parser.finish()
+
+    def metrics(self) -> dict[str, Any]:
+        """The extra field of an answer that vLLM's `--per-request-spec-decode-metrics summary` adds."""
+        if not (self._settings.spec_metrics and self._settings.num_speculative_tokens):
+            return {}
+        summary = self.speculation.summary() | {"num_spec_tokens": self._settings.num_speculative_tokens}
+        return {"metrics": {"speculative_decoding": summary}}
+
+
+def opted_out(body: Mapping[str, Any]) -> bool:
+    """Whether the request switches speculation off."""
+    return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
+
+
+PARSERS: dict[str, Callable[[Mapping[str, Any], SimSettings, Random], DeltaParser]] = {
+    "passing": lambda body, settings, rng: PassingParser(settings.grammar, rng),
+    "leaking": lambda body, settings, rng: LeakingParser(),
+}

@@ -1,0 +1,55 @@
+"""What a simulated engine counts: requests in each state, faults, drafts; the truth that benchmarks check against."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from serve.engine.sim.steps import Speculation
+
+
+class SimStats:
+    """Counters of one engine, and the gate that lets only so many requests run at a time."""
+
+    def __init__(self, max_num_seqs: int) -> None:
+        self.slots = asyncio.Semaphore(max_num_seqs)
+        self.states: Counter[str] = Counter(
+            dict.fromkeys(("waiting", "running", "started", "finished", "cancelled"), 0)
+        )
+        self.faults: Counter[str] = Counter()
+        self._drafted = self._accepted = self._tokens = 0
+
+    @contextmanager
+    def during(self, state: str) -> Iterator[None]:
+        """Count one request in the given state."""
+        self.states[state] += 1
+        try:
+            yield
+        finally:
+            self.states[state] -= 1
+
+    def add_generation(self, speculation: Speculation, tokens: int) -> None:
+        self._drafted += speculation.steps * speculation.drafts
+        self._accepted += speculation.accepted
+        self._tokens += tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.states, "faults": dict(self.faults), "generation_tokens": self._tokens}
+
+    def exposition(self, model: str) -> str:
+        """The counters under vLLM's names, as Prometheus text."""
+        values = {
+            ("num_requests_running", "gauge"): self.states["running"],
+            ("num_requests_waiting", "gauge"): self.states["waiting"],
+            ("generation_tokens_total", "counter"): self._tokens,
+            ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
+            ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
+        }
+        lines = []
+        for (name, kind), value in values.items():
+            lines.append(f"# TYPE vllm:{name} {kind}")
+            lines.append(f'vllm:{name}{{model_name="{model}"}} {value}')
+        return "\n".join(lines) + "\n"

@@ -5,14 +5,15 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision, Policy, RequestFeatures, decide, explain
+from serve.body import engine_body
 from serve.config import GatewayConfig
-from serve.engine_body import engine_body
 from serve.errors import (
     BodyTooLargeError,
     DeadlineError,
@@ -181,21 +182,20 @@ class Gateway:
         """Send the request to one replica; False if it failed before the first byte in a way that others may not."""
         assert exchange.decision is not None and exchange.features is not None
         route = self._routes[exchange.decision.model, candidate.pool]
-        with self._telemetry.step("choose_replica", pool=candidate.pool):
-            reserving = route.reserve()
-            endpoint = await reserving.__aenter__()
-        try:
+        async with AsyncExitStack() as held:
+            with self._telemetry.step("choose_replica", pool=candidate.pool):
+                endpoint = await held.enter_async_context(route.reserve())
             headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
-            body = engine_body(exchange.body, exchange.features, exchange.decision.model, candidate.opt_out)
+            body = engine_body(exchange.body, opt_out=candidate.opt_out)
             with self._telemetry.step("upstream", pool=candidate.pool):
                 inject(headers)
-                async with self._upstream.post(endpoint, exchange.path, body, headers) as answer:
-                    if answer.status in _RETRIED_STATUS and not last:
-                        return False
-                    await self._relay(exchange, answer)
-            return True
-        finally:
-            await reserving.__aexit__(None, None, None)
+                answer = await held.enter_async_context(
+                    self._upstream.post(endpoint, exchange.path, body, headers)
+                )
+                if answer.status in _RETRIED_STATUS and not last:
+                    return False
+                await self._relay(exchange, answer)
+        return True
 
     async def _relay(self, exchange: Exchange, answer: Answer) -> None:
         streamed = answer.headers.get("content-type", "").startswith("text/event-stream")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from serve.errors import OverloadedError, PoolUnavailableError
 
@@ -56,6 +56,13 @@ class ReplicaRoute:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[Endpoint]:
+        async with self._select() as selection:
+            metadata = selection.replica_metadata
+            host = metadata["http_host"]
+            yield Endpoint(f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"])
+
+    @asynccontextmanager
+    async def _select(self) -> AsyncIterator[ReplicaSelection]:
         selecting = self._handle.choose_replica()
         try:
             async with asyncio.timeout(self._queue_timeout_s):
@@ -69,17 +76,14 @@ class ReplicaRoute:
                 f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
             ) from error
         try:
-            metadata = selection.replica_metadata
-            host = metadata["http_host"]
-            yield Endpoint(f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"])
+            yield selection
         finally:
             # Shielded: a client that leaves cancels us here, and the slot must go back all the same.
             await asyncio.shield(selecting.__aexit__(None, None, None))
 
     async def facts(self) -> Mapping[str, Any]:
-        async with self.reserve():  # returns only when a replica is up
-            pass
-        return dict(await self._handle.facts.remote())
+        async with self._select() as selection:
+            return dict(selection.replica_metadata["facts"])
 
 
 class RemoteRoute:

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import ray
 
-from serve.config import GatewayConfig
+from serve.config import ModelConfig
 from serve.engine.listener import Listener
 from serve.errors import ConfigError
 
@@ -22,17 +22,19 @@ class VllmReplica:
     `record_replica_metadata`.
     """
 
-    async def __init__(self, config: dict[str, Any], model: str, pool: str) -> None:
+    async def __init__(self, model: str, pool: str, config: dict[str, Any]) -> None:
         # vLLM is imported here, not above: the controller and the gateway load this module without having vLLM.
         started = time.monotonic()
         from serve.engine import checks, vllm_host
 
-        parsed = GatewayConfig.parse(config)
-        self._model, self._pool = model, pool
-        settings, model_config = parsed.models[model].pools[pool], parsed.models[model]
+        self._model = model
+        model_config = ModelConfig.model_validate(config)
+        settings = model_config.pools[pool]
         log.info("%s/%s: vLLM imported in %.1f s, loading the model", model, pool, time.monotonic() - started)
         self._listener = Listener(ray.util.get_node_ip_address())
-        args = vllm_host.parse_args(model_config.engine_args_of(pool), model, self._listener.key)
+        args = vllm_host.parse_args(
+            model_config.engine_args_of(pool), (model, *model_config.aliases), self._listener.key
+        )
         self._engine = await vllm_host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
         checks.check_markers(self._engine.client.get_tokenizer(), model_config.grammar, settings.markers)
@@ -46,10 +48,6 @@ class VllmReplica:
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Ray Serve's hook; captured once when the replica is ready and handed to whoever chooses this replica."""
         return {**self._listener.metadata, "facts": self._engine.facts}
-
-    async def facts(self) -> dict[str, Any]:
-        """What the engine became; see `vllm_host.Engine.facts`."""
-        return self._engine.facts
 
     async def check_health(self) -> None:
         """Ray Serve's hook; raising replaces the replica."""

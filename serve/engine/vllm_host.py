@@ -8,14 +8,17 @@ import argparse
 import importlib.util
 import json
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
+from vllm.platforms import current_platform
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.usage.usage_lib import UsageContext
@@ -28,6 +31,8 @@ from serve.errors import ConfigError
 
 log = logging.getLogger("ray.serve.specgate.engine")
 
+_ROOT = Path(__file__).parents[2]
+_PATHS = frozenset({"model", "tokenizer", "chat-template"})
 _SYNC_SCHEDULER = "serve.engine.scheduler.OptOutScheduler"
 _ASYNC_SCHEDULER = "serve.engine.scheduler.OptOutAsyncScheduler"
 
@@ -44,19 +49,24 @@ class Engine:
         self.client.shutdown(timeout=5)
 
 
-def parse_args(engine_args: Mapping[str, Any], served_model_name: str, key: str) -> argparse.Namespace:
+def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -> argparse.Namespace:
     """Turn a pool's `engine_args` into vLLM's own parsed arguments.
+
+    Args:
+        engine_args: As vLLM's command line names them, without the leading dashes.
+        names: Names under which the engine answers; the first stands in its responses.
+        key: Bearer token that it asks for.
 
     Raises:
         ConfigError: vLLM does not know an argument or rejects its value.
     """
     cli_args = importlib.import_module(_first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args")
-    given = dict(engine_args)
+    given = _with_paths(engine_args)
     if given.get("tool-call-parser"):
         given.setdefault("enable-auto-tool-choice", True)
     if given.get("speculative-config"):
         given.setdefault("per-request-spec-decode-metrics", "summary")
-    argv = [*_argv(given), "--served-model-name", served_model_name, "--api-key", key]
+    argv = [*_argv(given), "--served-model-name", *names, "--api-key", key]
     parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
     try:
         parsed, unknown = parser.parse_known_args(argv)
@@ -86,6 +96,10 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
         scheduler = config.scheduler_config
         # Set after vLLM has settled sync or async for itself: a class given on the command line switches async off.
         scheduler.scheduler_cls = _ASYNC_SCHEDULER if scheduler.async_scheduling else _SYNC_SCHEDULER
+    if current_platform.is_cpu() and config.parallel_config.world_size == 1 and _threads_are_ours():
+        # vLLM insists on a worker process of its own on the CPU, to bind its threads. Where nothing is bound, the
+        # engine core can do the work itself: a third of the start-up time and 0.7 GB less an engine.
+        config.parallel_config.distributed_executor_backend = "uni"
     client = AsyncLLM.from_vllm_config(
         vllm_config=config,
         usage_context=UsageContext.OPENAI_API_SERVER,
@@ -96,6 +110,10 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
     return Engine(client, app, _facts(config))
+
+
+def _threads_are_ours() -> bool:
+    return os.environ.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind" and "OMP_NUM_THREADS" in os.environ
 
 
 def _facts(config: Any) -> dict[str, Any]:
@@ -119,6 +137,19 @@ def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[
         ("tool-call-parser", args.tool_call_parser, set(ToolParserManager.list_registered())),
         ("reasoning-parser", args.reasoning_parser or None, set(ReasoningParserManager.list_registered())),
     )
+
+
+def _with_paths(engine_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Model folders of this checkout by their absolute path: a replica does not run where the config was written."""
+
+    def absolute(value: Any) -> Any:
+        shipped = _ROOT / value if isinstance(value, str) else None
+        return str(shipped) if shipped and shipped.exists() else value
+
+    given = {name: absolute(value) if name in _PATHS else value for name, value in engine_args.items()}
+    if isinstance(speculative := given.get("speculative-config"), dict) and "model" in speculative:
+        given["speculative-config"] = speculative | {"model": absolute(speculative["model"])}
+    return given
 
 
 def _argv(engine_args: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,85 @@
+# Everything needs Python 3.11 and pip, nothing else; the first target that is asked for makes .venv.
+# `make help` lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+UV := $(BIN)/uv pip
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# A folder of wheels named for pip serves uv too. Where there is none, PyTorch's CPU build comes from PyTorch's own index.
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS := $(PIP_FIND_LINKS)
+TORCH :=
+else
+TORCH := --torch-backend cpu
+endif
+
+export VLLM_CPU_OMP_THREADS_BIND ?= nobind
+export VLLM_NO_USAGE_STATS ?= 1
+export RAY_USAGE_STATS_ENABLED ?= 0
+
+.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard models pins clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(READY) ## make .venv with pinned packages
+
+$(READY): pyproject.toml requirements/dev.txt
+	@echo "specgate: setting up .venv (about 3.5 GB, mostly PyTorch and vLLM; some minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "specgate needs Python 3.11; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(UV) install --python $(BIN)/python $(TORCH) --overrides requirements/overrides.txt -r requirements/dev.txt
+	@$(UV) install --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+demo: $(READY) ## start everything here, send the example requests, print what happened
+	@$(BIN)/specgate demo
+
+serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
+	@$(BIN)/specgate serve --config deploy/laptop.yaml
+
+test: $(READY) ## every test, the real engines included
+	@$(BIN)/python -m pytest tests
+
+test-fast: $(READY) ## without Ray and without engines
+	@$(BIN)/python -m pytest tests/unit tests/component
+
+lint: $(READY) ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## let ruff rewrite what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: bench-parsing bench-policy bench-guard ## every benchmark
+
+bench-parsing: $(READY) ## parsers beside vLLM's own and beside re-parse-and-diff
+	@$(BIN)/python -m bench.parsing
+
+bench-policy: $(READY) ## features and decide() beside json.loads
+	@$(BIN)/python -m bench.policy
+
+bench-guard: $(READY) ## what the guard costs a chunk
+	@$(BIN)/python -m bench.guard
+
+models: $(READY) ## train the two tiny stand-in models again (an hour or so; their weights are committed)
+	@$(BIN)/python -m models.train
+
+pins: $(READY) ## resolve requirements/*.txt again
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt pyproject.toml -o requirements/gateway.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra cpu --extra dev pyproject.toml -o requirements/dev.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --extra gpu pyproject.toml -o requirements/gpu.txt
+	@sed -i 's/^torch==\(.*\)+cpu/torch==\1/' requirements/*.txt
+
+clean: ## remove .venv and every cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist run *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

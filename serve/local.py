@@ -1,0 +1,125 @@
+"""A Ray cluster and the whole gateway on this one machine: for `specgate serve`, `specgate demo` and the tests."""
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serve.config import GatewayConfig
+from serve.errors import ConfigError
+
+Progress = Callable[[str], None]
+
+_START_TIMEOUT_S = 900.0
+
+
+def prepare_environment() -> None:
+    """Set what Ray reads when it is imported; call it before anything imports Ray.
+
+    HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
+    (docs/adr/0002). Its ports and files are chosen free, so that two gateways can run on one machine.
+    """
+    scratch = tempfile.mkdtemp(prefix="specgate-")
+    defaults = {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{scratch}/haproxy.cfg",
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{scratch}/admin.sock",
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": scratch,
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{scratch}/server-state",
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def cluster(config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False) -> Iterator[str]:
+    """Run the gateway and its pools; yields the base URL once every pool is up, stops everything at the end.
+
+    Args:
+        config: What to serve.
+        port: Port on 127.0.0.1.
+        say: Told what is happening, a line at a time.
+        log_to_driver: Print the replicas' own logs too.
+
+    Raises:
+        ConfigError: A deployment could not start; the message is its own error.
+    """
+    require_free(port)
+    import ray
+    from ray import serve as ray_serve
+    from ray.serve.config import HTTPOptions
+
+    from serve.app import build
+
+    say("starting Ray")
+    ray.init(
+        num_cpus=max(os.cpu_count() or 1, 4),
+        object_store_memory=256 * 2**20,
+        include_dashboard=False,
+        log_to_driver=log_to_driver,
+        logging_level="warning",
+        _node_ip_address="127.0.0.1",
+    )
+    try:
+        ray_serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port), proxy_location="HeadOnly")
+        ray_serve.run_many(
+            [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
+            wait_for_applications_running=False,
+        )
+        _wait_until_running(say)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        say("stopping")
+        ray_serve.shutdown()
+        ray.shutdown()
+
+
+def _wait_until_running(say: Progress) -> None:
+    """Report every deployment as it comes up."""
+    from ray import serve as ray_serve
+
+    started, seen = time.monotonic(), set[str]()
+    while True:
+        application = ray_serve.status().applications["specgate"]
+        for name, deployment in application.deployments.items():
+            if deployment.status == "HEALTHY" and name not in seen:
+                seen.add(name)
+                say(f"{name} is up after {time.monotonic() - started:.0f} s")
+        if application.status == "RUNNING":
+            return
+        if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            causes = (d.message for d in application.deployments.values() if d.status != "HEALTHY" and d.message)
+            raise ConfigError("\n".join([application.message, *causes]))
+        if time.monotonic() - started > _START_TIMEOUT_S:
+            raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
+        time.sleep(0.5)
+
+
+def session_logs() -> Path:
+    """Where the replicas of the running cluster log to."""
+    return Path(tempfile.gettempdir()) / "ray" / "session_latest" / "logs" / "serve"
+
+
+def require_free(port: int) -> None:
+    """Raise `ConfigError` if something listens on the port already: Ray would start and answer nobody."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise ConfigError(f"port {port} is taken; free it or choose another with SPECGATE_PORT")
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

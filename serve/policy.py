@@ -1,0 +1,32 @@
+"""From the configuration and what the engines say of themselves to a compiled policy."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import policies
+from policies import Policy, PoolFacts, compile_policy, load_advisories
+from serve.config import GatewayConfig
+
+SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
+_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "kind", "proven"}
+
+
+def compile_for(config: GatewayConfig, learned: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) -> Policy:
+    """Compile the policy of a configuration.
+
+    Args:
+        config: The gateway's configuration.
+        learned: Facts that running replicas reported, by (model, pool); they outweigh what the configuration says,
+            but not an operator's explicit `facts`.
+    """
+    folder = Path(config.policy.advisories) if config.policy.advisories else SHIPPED_ADVISORIES
+    facts = (_merge(config, each, (learned or {}).get((each.model, each.pool), {})) for each in config.pool_facts())
+    return compile_policy(facts, load_advisories(folder), config.policy_settings())
+
+
+def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
+    explicit = config.models[facts.model].pools[facts.pool].facts
+    news = {name: value for name, value in learned.items() if name in _LEARNABLE and name not in explicit}
+    return dataclasses.replace(facts, **news)

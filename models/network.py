@@ -1,0 +1,82 @@
+"""The network both stand-ins share, and how it is cut into two model folders.
+
+One network learns both formats at once: copying a value is the same skill in each, only the markers differ. Its
+embedding has one row for every byte rank and one for each format's special tokens; a model folder takes its own rows.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from models.vocabulary import BASE_SIZE, QWEN_SPECIAL
+
+KIMI_SPECIAL_COUNT = 256
+ROWS = BASE_SIZE + KIMI_SPECIAL_COUNT + len(QWEN_SPECIAL)
+MODELS = ("tiny-kimi", "tiny-qwen")
+EMBEDDING = "model.embed_tokens.weight"
+# head_dim 64 is one that vLLM's CPU attention has a kernel for.
+SHAPE = {
+    "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
+DRAFT_SHAPE = {
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+}  # fmt: skip
+MAX_LENGTH = 4096
+_END = {"tiny-kimi": BASE_SIZE + 2, "tiny-qwen": BASE_SIZE + 2}
+_PAD = {"tiny-kimi": BASE_SIZE + 255, "tiny-qwen": BASE_SIZE}
+
+
+def build(shape: dict[str, int]) -> Qwen3ForCausalLM:
+    """A fresh network over the rows of both vocabularies."""
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=ROWS, **_settings(shape)))
+
+
+def _settings(shape: dict[str, int]) -> dict[str, Any]:
+    return {
+        **shape, "max_position_embeddings": MAX_LENGTH, "tie_word_embeddings": True, "rope_theta": 10_000.0,
+        "attention_bias": False, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    }  # fmt: skip
+
+
+def rows(model: str) -> list[int]:
+    """The network's embedding rows that are this model's vocabulary, in the order of its ids."""
+    first, count = (0, KIMI_SPECIAL_COUNT) if model == "tiny-kimi" else (KIMI_SPECIAL_COUNT, len(QWEN_SPECIAL))
+    return [*range(BASE_SIZE), *range(BASE_SIZE + first, BASE_SIZE + first + count)]
+
+
+def row_shift(model: str) -> int:
+    """What is added to a special token's id to get its row in the shared network."""
+    return 0 if model == "tiny-kimi" else KIMI_SPECIAL_COUNT
+
+
+def export(network: Qwen3ForCausalLM, shape: dict[str, int], model: str, folder: Path) -> None:
+    """Write one model's weights (bf16) and configuration; a reader of the folder never sees half a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {k: v.detach() for k, v in network.state_dict().items() if k != "lm_head.weight"}
+    weights[EMBEDDING] = weights[EMBEDDING][torch.tensor(rows(model))]
+    write_weights(weights, folder / "model.safetensors")
+    common = {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": len(rows(model)),
+        "eos_token_id": _END[model], "pad_token_id": _PAD[model], "bos_token_id": None, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    write_json({**common, **_settings(shape)}, folder / "config.json")
+    write_json({"eos_token_id": _END[model], "pad_token_id": _PAD[model]}, folder / "generation_config.json")
+
+
+def write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Save as bf16, in one step from a reader's point of view."""
+    partial = path.with_suffix(".partial")
+    save_file({k: v.to(torch.bfloat16).contiguous() for k, v in weights.items()}, partial, metadata={"format": "pt"})
+    partial.replace(path)
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Save a JSON file the way people read it."""
+    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")

@@ -1,0 +1,203 @@
+"""The tokenizer of Kimi K2.x on tiktoken, total over all declared ids."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import tiktoken
+
+from serve.tokenizer.layout import (
+    CONFIG_FILE,
+    RANKS_FILE,
+    SpecialToken,
+    TokenIdError,
+    TokenizerFileError,
+    complete_block,
+    read_ranks,
+    read_special_tokens,
+)
+from serve.tokenizer.stream import StreamDecoder
+
+# The pre-tokenisation of the published tokenizer; another split would give other ids for the same text.
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+PATTERN = "|".join(
+    (
+        r"[\p{Han}]+",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+# tiktoken overflows its stack or takes quadratic time on longer input, so text is cut first, where the published
+# tokenizer cuts it.
+CHUNK_CHARS = 400_000
+RUN_CHARS = 25_000
+_RUN = re.compile(rf"\s{{1,{RUN_CHARS}}}|\S{{1,{RUN_CHARS}}}")
+_LONG_RUN = re.compile(rf"\s{{{RUN_CHARS + 1}}}|\S{{{RUN_CHARS + 1}}}")
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """A printable character for each byte, the byte-level alphabet that Hugging Face tokenizers use for token names."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = (byte for byte in range(256) if byte not in set(printable))
+    return {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(shifted)}
+
+
+_BYTE_TO_CHAR = _byte_alphabet()
+
+
+class KimiTokenizer:
+    """Text to ids and back, for every id from 0 to `vocab_size - 1`.
+
+    Args:
+        ranks: Byte sequences and their ids, 0..n-1.
+        special_tokens: Named ids within the 256 that follow; the others get `<|reserved_token_N|>`, N the absolute id.
+    """
+
+    def __init__(self, ranks: Mapping[bytes, int], special_tokens: Mapping[int, SpecialToken]) -> None:
+        self._special = complete_block(len(ranks), special_tokens)
+        self._special_ids = {token.text: token_id for token_id, token in self._special.items()}
+        self._registered = frozenset(special_tokens)
+        self._encoding = tiktoken.Encoding(
+            name="kimi", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens=self._special_ids
+        )
+        self._bytes = sorted(ranks, key=ranks.__getitem__)
+        self._bytes.extend(self._special[token_id].text.encode() for token_id in sorted(self._special))
+        self._base_size = len(ranks)
+        names = sorted(self._special_ids, key=len, reverse=True)
+        self._special_pattern = re.compile("(" + "|".join(map(re.escape, names)) + ")")
+
+    @classmethod
+    def from_dir(cls, path: str | Path) -> Self:
+        """Load a model folder that holds `tiktoken.model` and `tokenizer_config.json`."""
+        folder = Path(path)
+        for name in (RANKS_FILE, CONFIG_FILE):
+            if not (folder / name).is_file():
+                raise TokenizerFileError(f"{folder} has no {name}, so it is not a Kimi model folder")
+        return cls(read_ranks(folder / RANKS_FILE), read_special_tokens(folder / CONFIG_FILE))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._bytes)
+
+    @property
+    def base_size(self) -> int:
+        """How many ids are byte ranks; the reserved block starts here."""
+        return self._base_size
+
+    @property
+    def encoding(self) -> tiktoken.Encoding:
+        """The tiktoken encoding, for libraries that know tiktoken; it has none of this class's guards."""
+        return self._encoding
+
+    @property
+    def reserved_ids(self) -> frozenset[int]:
+        """Ids of the reserved block that carry no name of their own."""
+        return frozenset(self._special) - self._registered
+
+    @property
+    def special_tokens(self) -> Mapping[int, SpecialToken]:
+        """All 256 ids of the reserved block."""
+        return self._special
+
+    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+        """Return the ids of a text.
+
+        Args:
+            text: Any text.
+            allow_special: Turn names of special tokens into those tokens. False for everything that a user typed:
+                a message that quotes `<|im_end|>` must not end itself.
+        """
+        if not allow_special:
+            return [i for piece in _pieces(text) for i in self._encoding.encode_ordinary(piece)]
+        ids: list[int] = []
+        for index, part in enumerate(self.split_special(text)):
+            ids.extend((self._special_ids[part],) if index % 2 else self.encode(part))
+        return ids
+
+    def split_special(self, text: str) -> list[str]:
+        """Cut a text at the names of special tokens: every second part is such a name."""
+        return self._special_pattern.split(text)
+
+    def count(self, text: str) -> int:
+        """How many tokens a user's text is."""
+        return len(self.encode(text))
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of ids; bytes that form no character become U+FFFD.
+
+        Raises:
+            TokenIdError: An id is outside 0..vocab_size-1.
+        """
+        token_bytes = self._token_bytes(skip_special_tokens)
+        return b"".join([token_bytes(token_id) for token_id in ids]).decode("utf-8", errors="replace")
+
+    def stream(self, skip_special_tokens: bool = False) -> StreamDecoder:
+        """Return a decoder for one response; what it gives out adds up to what `decode` gives for all the ids."""
+        return StreamDecoder(self._token_bytes(skip_special_tokens))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes that a token stands for."""
+        if not 0 <= token_id < len(self._bytes):
+            raise TokenIdError(f"token id {token_id} is outside the vocabulary 0..{len(self._bytes) - 1}")
+        return self._bytes[token_id]
+
+    def token_to_id(self, token: str) -> int:
+        """Return the id of a token's name (`id_to_token` is the inverse); `[UNK]` for a name that does not exist.
+
+        Raises:
+            TokenIdError: The name does not exist and the vocabulary has no `[UNK]`.
+        """
+        token_id = self.vocabulary.get(token, self._special_ids.get("[UNK]"))
+        if token_id is None:
+            raise TokenIdError(f"no token is called {token!r}")
+        return token_id
+
+    def id_to_token(self, token_id: int) -> str:
+        """Return the printable name of a token: byte-level characters below the reserved block, its text within it."""
+        data = self.token_bytes(token_id)
+        return data.decode() if token_id >= self._base_size else "".join([_BYTE_TO_CHAR[byte] for byte in data])
+
+    def tokens_to_bytes(self, tokens: Iterable[str]) -> bytes:
+        """Return the bytes that named tokens stand for, special tokens by their text."""
+        return b"".join([self.token_bytes(self.token_to_id(token)) for token in tokens])
+
+    @functools.cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Name to id of every token. A special name wins over an ordinary token that happens to read the same."""
+        return {self.id_to_token(token_id): token_id for token_id in range(self.vocab_size)}
+
+    def _token_bytes(self, skip_special_tokens: bool) -> Callable[[int], bytes]:
+        if not skip_special_tokens:
+            return self.token_bytes
+        skipped = {token_id for token_id, token in self._special.items() if token.special}
+        return lambda token_id: b"" if token_id in skipped else self.token_bytes(token_id)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text where tiktoken needs it: every 400,000 characters, and within runs of one kind over 25,000."""
+    for start in range(0, len(text), CHUNK_CHARS):
+        chunk = text[start : start + CHUNK_CHARS]
+        if _LONG_RUN.search(chunk) is None:
+            yield chunk
+        else:
+            yield from _join_short_runs(chunk)
+
+
+def _join_short_runs(chunk: str) -> Iterator[str]:
+    """Cut only within over-long runs: a piece ends where a run has reached its limit and goes on."""
+    start = 0
+    for run in _RUN.finditer(chunk):
+        goes_on = run.end() < len(chunk) and chunk[run.end()].isspace() == chunk[run.start()].isspace()
+        if goes_on:
+            yield chunk[start : run.end()]
+            start = run.end()
+    yield chunk[start:]

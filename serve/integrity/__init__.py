@@ -1,0 +1,18 @@
+"""The guard: judges answers, holds broken ones back, merges reruns, keeps clean-rates. Pure: no I/O, no clock."""
+
+from serve.integrity.guard import Guard, State
+from serve.integrity.outcome import Outcome, Severity, Verdict, Violation
+from serve.integrity.settings import GuardSettings
+from serve.integrity.whole import WholeGuard, check_answer
+
+__all__ = [
+    "Guard",
+    "GuardSettings",
+    "Outcome",
+    "Severity",
+    "State",
+    "Verdict",
+    "Violation",
+    "WholeGuard",
+    "check_answer",
+]

@@ -1,0 +1,208 @@
+"""Is this text the beginning of a JSON document? Incremental, and linear in the text however it is cut."""
+
+from __future__ import annotations
+
+import re
+
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_SPACE = re.compile(r"[ \t\n\r]*")
+_HEX = frozenset("0123456789abcdefABCDEF")
+_LITERALS = {"t": "true", "f": "false", "n": "null"}
+# State of a number -> character class -> next state. `d` a digit but 0, `0`, `.`, `e` or `E`, `+` or `-`.
+_NUMBER: dict[str, dict[str, str]] = {
+    "sign": {"0": "zero", "d": "int"},
+    "zero": {".": "point", "e": "exp"},
+    "int": {"0": "int", "d": "int", ".": "point", "e": "exp"},
+    "point": {"0": "frac", "d": "frac"},
+    "frac": {"0": "frac", "d": "frac", "e": "exp"},
+    "exp": {"0": "power", "d": "power", "+": "expsign", "-": "expsign"},
+    "expsign": {"0": "power", "d": "power"},
+    "power": {"0": "power", "d": "power"},
+}
+_NUMBER_MAY_END = frozenset({"zero", "int", "frac", "power"})
+_CLASS = {"0": "0", ".": ".", "e": "e", "E": "e", "+": "+", "-": "-"} | dict.fromkeys("123456789", "d")
+
+
+class JsonPrefix:
+    """Reads a document piece by piece.
+
+    Args:
+        must_be_object: Whether only an object will do.
+
+    Attributes:
+        broken: Whether no document begins with what was read.
+        complete: Whether what was read is a whole document.
+    """
+
+    def __init__(self, *, must_be_object: bool = False) -> None:
+        self.broken = False
+        self._stack: list[str] = []
+        self._state = "object" if must_be_object else "value"
+        self._number = ""
+        self._rest = ""
+        self._after_string = "comma"
+        self._steps = {
+            "object": self._object, "value": self._value, "first_value": self._first_value,
+            "first_key": self._first_key, "key": self._key, "colon": self._colon, "comma": self._comma,
+            "string": self._string, "escape": self._escape, "hex": self._hex, "literal": self._literal,
+            "number": self._in_number, "end": self._end,
+        }  # fmt: skip
+
+    @property
+    def complete(self) -> bool:
+        if self.broken:
+            return False
+        return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
+
+    def feed(self, text: str) -> int:
+        """Read on; the number of characters of `text` with which all that was read is still a prefix."""
+        place = 0
+        while place < len(text) and not self.broken:
+            place = self._steps[self._state](text, place)
+        return place
+
+    # Each step reads at `place` and returns the place behind what it read; `_fail` stays where it is.
+
+    def _fail(self, place: int) -> int:
+        self.broken = True
+        return place
+
+    def _past_space(self, text: str, place: int) -> int:
+        match = _SPACE.match(text, place)
+        assert match is not None  # the pattern matches the empty text
+        return match.end()
+
+    def _object(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place == len(text):
+            return place
+        return self._value(text, place) if text[place] == "{" else self._fail(place)
+
+    def _value(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place == len(text):
+            return place
+        char = text[place]
+        if char in "{[":
+            self._stack.append(char)
+            self._state = "first_key" if char == "{" else "first_value"
+        elif char == '"':
+            self._state, self._after_string = "string", "comma"
+        elif char in _LITERALS:
+            self._state, self._rest = "literal", _LITERALS[char][1:]
+        elif char == "-" or char.isdigit():
+            return self._first_digit(char, place)
+        else:
+            return self._fail(place)
+        return place + 1
+
+    def _first_digit(self, char: str, place: int) -> int:
+        start = {"-": "sign", "0": "zero"}.get(char, "int" if char in _CLASS else "")
+        if not start:
+            return self._fail(place)
+        self._state, self._number = "number", start
+        return place + 1
+
+    def _first_value(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place < len(text) and text[place] == "]":
+            return self._close(place)
+        self._state = "value" if place < len(text) else "first_value"
+        return place
+
+    def _first_key(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place < len(text) and text[place] == "}":
+            return self._close(place)
+        self._state = "key" if place < len(text) else "first_key"
+        return place
+
+    def _key(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place == len(text):
+            return place
+        if text[place] != '"':
+            return self._fail(place)
+        self._state, self._after_string = "string", "colon"
+        return place + 1
+
+    def _colon(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        if place == len(text):
+            return place
+        if text[place] != ":":
+            return self._fail(place)
+        self._state = "value"
+        return place + 1
+
+    def _comma(self, text: str, place: int) -> int:
+        """Behind a value: a comma, the end of what it stands in, or, outside of everything, only space."""
+        if not self._stack:
+            self._state = "end"
+            return place
+        place = self._past_space(text, place)
+        if place == len(text):
+            return place
+        inside = self._stack[-1]
+        if text[place] == ",":
+            self._state = "key" if inside == "{" else "value"
+            return place + 1
+        return self._close(place) if text[place] == {"{": "}", "[": "]"}[inside] else self._fail(place)
+
+    def _close(self, place: int) -> int:
+        self._stack.pop()
+        self._state = "comma" if self._stack else "end"
+        return place + 1
+
+    def _string(self, text: str, place: int) -> int:
+        match = _PLAIN.match(text, place)
+        assert match is not None  # the pattern matches the empty text
+        place = match.end()
+        if place == len(text):
+            return place
+        if text[place] == '"':
+            self._state = self._after_string if self._stack else "end"
+        elif text[place] == "\\":
+            self._state = "escape"
+        else:
+            return self._fail(place)
+        return place + 1
+
+    def _escape(self, text: str, place: int) -> int:
+        if text[place] == "u":
+            self._state, self._rest = "hex", "...."
+        elif text[place] in '"\\/bfnrt':
+            self._state = "string"
+        else:
+            return self._fail(place)
+        return place + 1
+
+    def _hex(self, text: str, place: int) -> int:
+        if text[place] not in _HEX:
+            return self._fail(place)
+        self._rest = self._rest[1:]
+        if not self._rest:
+            self._state = "string"
+        return place + 1
+
+    def _literal(self, text: str, place: int) -> int:
+        if text[place] != self._rest[0]:
+            return self._fail(place)
+        self._rest = self._rest[1:]
+        if not self._rest:
+            self._state = "comma" if self._stack else "end"
+        return place + 1
+
+    def _in_number(self, text: str, place: int) -> int:
+        following = _NUMBER[self._number].get(_CLASS.get(text[place], ""))
+        if following is not None:
+            self._number = following
+            return place + 1
+        if self._number not in _NUMBER_MAY_END:
+            return self._fail(place)
+        self._state = "comma" if self._stack else "end"
+        return place
+
+    def _end(self, text: str, place: int) -> int:
+        place = self._past_space(text, place)
+        return place if place == len(text) else self._fail(place)

@@ -1,0 +1,98 @@
+"""Markup of the known tool-call formats where none should be: finding it in streamed and in whole text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import chain
+
+Quoted = Callable[[str], bool]
+REPLACEMENT = "\ufffd"
+_LITERALS = (
+    "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
+    "<tool_code>", "<tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>", "◁think▷", "◁/think▷",
+)  # fmt: skip
+_SPECIAL = (
+    r"<\|(?:tool_calls?(?:_section|_argument)?_(?:begin|end)|im_(?:start|end|user|assistant|system|middle)"
+    r"|reserved_token_\d+|endoftext|media_(?:begin|content|end|pad)|start_header_id|end_header_id)\|>"
+)
+MARKUP = re.compile("|".join([_SPECIAL, *map(re.escape, _LITERALS)]))
+# A key that an XML parser made of `<parameter=parameter=city>`.
+_ODD_KEY = re.compile(r'"<?(?:parameter|function)=')
+_UNFINISHED_SPECIAL = re.compile(r"<(?:\|[a-z_0-9]{0,40}\|?)?\Z")
+_STARTS = tuple(sorted({literal[:length] for literal in _LITERALS for length in range(1, len(literal))}, key=len))
+_LONGEST = 48
+CALL_OPENERS = ("<|tool_call", "<tool_call>", "<function=")
+
+
+def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | None:
+    """The first markup in `text` that is there by fault.
+
+    Args:
+        text: Where to look.
+        quoted: Whether the request holds a text itself, so that an answer may well repeat it.
+        before: The character in front of `text`. Markup behind a backtick is a quotation: "write `<tool_call>` first".
+    """
+    for match in MARKUP.finditer(text):
+        ahead = text[match.start() - 1] if match.start() else before
+        if ahead != "`" and not quoted(match.group()):
+            return match
+    return None
+
+
+def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
+    """The first markup that is by fault in the JSON text of a call's arguments."""
+    matches = chain(MARKUP.finditer(text), _ODD_KEY.finditer(text))
+    return next((match for match in matches if not quoted(match.group())), None)
+
+
+def unfinished(text: str) -> int:
+    """Length of the end of `text` that may be the beginning of markup, or 0."""
+    tail = text[-_LONGEST:]
+    for place, char in enumerate(tail):
+        if char in "<◁":
+            rest = tail[place:]
+            if rest in _STARTS or _UNFINISHED_SPECIAL.match(rest):
+                return len(rest)
+    return 0
+
+
+class MarkupScanner:
+    """Lets streamed text pass and stops at markup.
+
+    Args:
+        quoted: As of `find_markup`.
+
+    Attributes:
+        leak: From the first markup on, all text; empty while none was seen.
+    """
+
+    def __init__(self, quoted: Quoted) -> None:
+        self.leak = ""
+        self._quoted = quoted
+        self._held = ""
+        self._before = ""
+
+    def feed(self, text: str) -> str:
+        """The text that may go on; what could be the beginning of markup is held back."""
+        if self.leak:
+            self.leak += text
+            return ""
+        if not self._held and "<" not in text and "◁" not in text:
+            self._before = text[-1:] or self._before
+            return text
+        text = self._held + text
+        match = find_markup(text, self._quoted, self._before)
+        if match is not None:
+            place = match.start()
+            self.leak, self._held = text[place:], ""
+            return text[:place]
+        held = unfinished(text)
+        passed, self._held = text[: len(text) - held], text[len(text) - held :]
+        self._before = passed[-1:] or self._before
+        return passed
+
+    def finish(self) -> str:
+        """What was held back and turned out to be text."""
+        held, self._held = self._held, ""
+        return held

@@ -1,0 +1,155 @@
+"""Advisories: reading them from files, strictly, and what one says about a pool."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+
+from policies.classes import masks_of
+from policies.conditions import check, unknowns, unmet
+from policies.errors import PolicyError
+from policies.facts import PoolFacts
+
+_SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
+_EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One thing known: measured by us, read in the engine's code, or reported by somebody else."""
+
+    kind: str
+    source: str
+    finding: str
+    clean: int | None = None
+    n: int | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """A way out; `change` holds the facts that it changes, if they can be named."""
+
+    text: str
+    change: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """A published fact about a configuration. See docs/writing-an-advisory.md.
+
+    Attributes:
+        affects: Alternatives of conditions on a pool's facts.
+        unsafe: Request classes, `name+name`.
+        effects: What follows, by the way a request is served: `speculative`, `opt_out`, `standard`.
+        problem: Why the file could not be read; such an advisory is taken to affect everything.
+    """
+
+    id: str
+    title: str
+    summary: str
+    status: str
+    severity: str
+    affects: tuple[Mapping[str, Any], ...]
+    unsafe: tuple[str, ...]
+    effects: Mapping[str, str]
+    cures: tuple[Cure, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    refuted: tuple[Mapping[str, str], ...] = ()
+    problem: str | None = None
+
+    def matches(self, facts: PoolFacts) -> bool:
+        """Whether the pool is affected, as far as is known; what is not known counts against it."""
+        return self.status != "withdrawn" and any(not unmet(each, facts) for each in self.affects)
+
+    def assumptions(self, facts: PoolFacts) -> tuple[str, ...]:
+        """The unknown facts on which `matches` rests; empty when the pool is known to be affected."""
+        open_questions = [unknowns(each, facts) for each in self.affects if not unmet(each, facts)]
+        return min(open_questions, key=lambda names: (len(names), names), default=())
+
+    @property
+    def basis(self) -> str:
+        """What kind of evidence stands behind it: `measured n=...` by us, else `advisory`."""
+        trials = sum(each.n or 0 for each in self.evidence if each.kind == "measured")
+        return f"measured n={trials}" if trials else "advisory"
+
+
+def load_advisories(folder: str | Path) -> tuple[Advisory, ...]:
+    """Read every `*.yaml` of a folder, sorted by id.
+
+    A file that can't be read becomes an advisory with `problem` set, which matches everything: what it would have
+    forbidden is not known.
+
+    Raises:
+        PolicyError: The folder holds no advisories, which is a wrong path rather than a world without bugs.
+    """
+    paths = sorted(Path(folder).glob("*.yaml"))
+    if not paths:
+        raise PolicyError(f"{folder} holds no advisories (*.yaml)")
+    return tuple(_load(path) for path in paths)
+
+
+def parse_advisory(document: Any, name: str) -> Advisory:
+    """An advisory from a parsed document.
+
+    Raises:
+        PolicyError: It breaks the schema, or a range, a comparison or a class in it means nothing.
+    """
+    problems = sorted(_validator().iter_errors(document), key=lambda error: list(map(str, error.path)))
+    if problems:
+        where = ".".join(map(str, problems[0].path)) or "(root)"
+        raise PolicyError(f"{where}: {problems[0].message}")
+    if document["id"] != name:
+        raise PolicyError(f"id {document['id']!r} differs from the file's name {name!r}")
+    for conditions in document["affects"]:
+        check(conditions)
+    for expression in document["unsafe"]:
+        masks_of(expression)
+    return Advisory(
+        **{key: document[key] for key in ("id", "title", "status", "severity")},
+        summary=" ".join(document["summary"].split()),
+        affects=tuple(document["affects"]),
+        unsafe=tuple(document["unsafe"]),
+        effects={**_EFFECTS, **document.get("effects", {})},
+        cures=tuple(Cure(cure["text"], cure.get("change", {})) for cure in document["cures"]),
+        evidence=tuple(_evidence(each) for each in document["evidence"]),
+        refuted=tuple(document.get("refuted", ())),
+    )
+
+
+def unreadable(name: str, problem: str) -> Advisory:
+    """What stands in for a file that can't be read: nobody speculates until it is mended."""
+    return Advisory(
+        id=name,
+        title=f"{name} can't be read",
+        summary=f"The advisory can't be read, so it counts as matched: {problem}",
+        status="confirmed",
+        severity="critical",
+        affects=({},),
+        unsafe=("any",),
+        effects=_EFFECTS,
+        cures=(Cure("Mend the file; `specgate doctor` names the fault.", {}),),
+        problem=problem,
+    )
+
+
+def _load(path: Path) -> Advisory:
+    try:
+        return parse_advisory(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyError) as error:
+        return unreadable(path.stem, " ".join(str(error).split())[:300])
+
+
+def _evidence(values: Mapping[str, Any]) -> Evidence:
+    interval = values.get("interval")
+    return Evidence(**{**values, "interval": (interval[0], interval[1]) if interval else None})
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    return Draft202012Validator(json.loads(_SCHEMA.read_text(encoding="utf-8")))

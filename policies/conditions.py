@@ -1,0 +1,124 @@
+"""Whether a pool's facts meet what an advisory says it affects: yes, no, or it can't be told."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from policies.errors import PolicyError
+from policies.facts import PoolFacts
+
+Test = Callable[[Any], bool | None]
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
+# A model cached by the hub lies under models--org--name/snapshots/<hash>; its own last part says nothing.
+_HUB_FOLDER = re.compile(r"models--[^/]*?--([^/]+)")
+
+
+def unmet(conditions: Mapping[str, Any], facts: PoolFacts) -> bool:
+    """Whether some condition is known not to hold, so that the advisory is not about this pool."""
+    return any(_value(name, facts, condition) is False for name, condition in _flat(conditions))
+
+
+def unknowns(conditions: Mapping[str, Any], facts: PoolFacts) -> tuple[str, ...]:
+    """The facts one would have to know to say whether the conditions hold."""
+    return tuple(sorted(name for name, condition in _flat(conditions) if _value(name, facts, condition) is None))
+
+
+def check(conditions: Mapping[str, Any]) -> None:
+    """Check at load time that every condition can be evaluated.
+
+    Raises:
+        PolicyError: A version range or a comparison is malformed.
+    """
+    for name, condition in _flat(conditions):
+        _test(name, condition)
+
+
+def _flat(conditions: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    settings = conditions.get("settings", {})
+    facts = [(name, condition) for name, condition in conditions.items() if name != "settings"]
+    return facts + [(f"settings.{name}", condition) for name, condition in settings.items()]
+
+
+def _value(name: str, facts: PoolFacts, condition: Any) -> bool | None:
+    if name == "method" and facts.method is None:
+        return False  # no speculation is a known fact
+    if name.startswith("settings."):
+        actual = facts.settings.get(name.removeprefix("settings."))
+    else:
+        actual = getattr(facts, name)
+    return None if actual is None else _test(name, condition)(actual)
+
+
+def _test(name: str, condition: Any) -> Test:
+    if isinstance(condition, Mapping):
+        inner = _test(name, condition["not"])
+        return lambda actual: _negated(inner(actual))
+    if name.endswith("_version") and isinstance(condition, str):
+        return _in_range(name, condition)
+    if isinstance(condition, bool):
+        return lambda actual: bool(actual) is condition
+    if isinstance(condition, str) and condition[:1] in "<>=!":
+        return _compared(name, condition)
+    wanted = condition if isinstance(condition, list) else [condition]
+    return lambda actual: any(_same(name, actual, each) for each in wanted)
+
+
+def _negated(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _same(name: str, actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, bool) or isinstance(wanted, bool) or not isinstance(wanted, str):
+        return bool(actual == wanted)
+    text = short_name(str(actual)) if name == "drafter" else str(actual)
+    return fnmatchcase(text.lower(), wanted.lower())
+
+
+def short_name(path: str) -> str:
+    """A model's own name, whether given as `org/name`, as a folder or as a folder of the hub's cache."""
+    hub = _HUB_FOLDER.search(path)
+    return hub[1] if hub else path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _compared(name: str, condition: str) -> Test:
+    found = _COMPARISON.match(condition)
+    if not found:
+        raise PolicyError(f"{name}: {condition!r} is no comparison with a number, such as '<8'")
+    compare, number = _COMPARISONS[found[1]], float(found[2])
+
+    def test(actual: Any) -> bool | None:
+        return compare(actual, number) if isinstance(actual, int | float) else None
+
+    return test
+
+
+def _in_range(name: str, condition: str) -> Test:
+    try:
+        parts = tuple(SpecifierSet(condition))
+    except InvalidSpecifier as error:
+        raise PolicyError(f"{name}: {condition!r} is no version range after PEP 440") from error
+
+    def test(actual: Any) -> bool | None:
+        try:
+            version = Version(str(actual))
+        except InvalidVersion:
+            return None
+        return all(_satisfies(version, part.operator, part) for part in parts)
+
+    return test
+
+
+def _satisfies(version: Version, sign: str, part: Any) -> bool:
+    # PEP 440 leaves 0.20rc1 out of "<0.20". A pre-release may lack the fix that the release has: here it is inside.
+    if sign == "<":
+        return Version(version.public) < Version(part.version)
+    return bool(part.contains(version, prereleases=True))

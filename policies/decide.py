@@ -1,0 +1,192 @@
+"""The decision: which pool, with speculation or without, and every reason. Pure, total, independent of any order."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from policies.classes import CHECKED, covers, names_of
+from policies.features import RequestFeatures
+from policies.policy import ModelPolicy, Option, Policy, Rule
+
+_BARRING = frozenset({"forbid"})
+_EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
+_ORDER = {name: place for place, name in enumerate(_EFFECTS)}
+Ranks = tuple[tuple[int, int], ...]
+_REMEMBERED = 8192  # decisions; callers choose the classes, so the number of different ones is theirs to blow up
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """Why: an advisory's id, or `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`.
+
+    Attributes:
+        effect: `forbid`, `pin`, `optimistic` (allowed, the guard watches), `overruled` (by the caller, in advise
+            mode), `waived` or `proven` (by the operator), `warn`, `inform`.
+        basis: `advisory`, `measured n=...`, `operator` or `caller`.
+    """
+
+    advisory: str
+    effect: str
+    summary: str
+    basis: str = "advisory"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One allowed way to serve the request."""
+
+    pool: str
+    opt_out: bool
+    speculative: bool
+    optimistic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with a request.
+
+    Attributes:
+        pool: None if refused.
+        opt_out: The engine must be told not to speculate for this request.
+        optimistic: It speculates although an advisory is suspected of biting; the guard must watch.
+        reasons: All of them, against whichever pool, sorted.
+        candidates: Every allowed way, best first; the first is the decision, the others are for retries and reruns.
+    """
+
+    model: str
+    pool: str | None
+    speculative: bool
+    opt_out: bool
+    optimistic: bool
+    classes: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    refused: bool
+    candidates: tuple[Candidate, ...]
+
+
+def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: float | None = None) -> Decision:
+    """Choose for one request.
+
+    Args:
+        policy: The compiled policy.
+        features: Of the request, under the configuration's own model name.
+        wish: The caller's `enable_speculative`. False is always granted.
+        now_s: Unix time, by which overrides expire; the clock if not given.
+    """
+    while policy.successor is not None and (time.time() if now_s is None else now_s) >= policy.until_s:
+        policy = policy.successor
+    mask = features.mask
+    key = (features.model, mask, wish)
+    known = policy.memory.get(key)
+    if known is None:
+        known = _decide(policy, features.model, mask, wish)
+        if len(policy.memory) >= _REMEMBERED:
+            policy.memory.clear()
+        policy.memory[key] = known
+    decision, ranks = known
+    if ranks is None or not features.conversation_key:
+        return decision
+    return _sticky(decision, ranks, features.conversation_key)
+
+
+def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[Decision, Ranks | None]:
+    """The decision and, where twin pools leave a choice open, the rank of each candidate."""
+    model = policy.models.get(name, ModelPolicy((), ()))
+    reasons: set[Reason] = set()
+    pinned = _pinned(model, mask, reasons)
+    ranked: list[tuple[tuple[int, int], Candidate]] = []
+    for option in model.options:
+        if pinned and option.pool not in pinned:
+            continue
+        effects = _effects(policy, option, mask, wish, reasons)
+        if option.way == "speculative" and wish is False:
+            reasons.add(_OPTED_OUT)
+        elif not effects & _BARRING:
+            candidate = _candidate(option, effects)
+            ranked.append(((_rank(candidate), option.place), candidate))
+    if wish and not any(option.way == "speculative" for option in model.options):
+        reasons.add(_NOWHERE)
+    ranked.sort(key=lambda each: each[0])
+    ranks, candidates = tuple(rank for rank, _ in ranked), [candidate for _, candidate in ranked]
+    ordered = tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
+    return _decision(name, names_of(mask), ordered, candidates), ranks if len(set(ranks)) < len(ranks) else None
+
+
+def _decision(
+    model: str, classes: tuple[str, ...], reasons: tuple[Reason, ...], candidates: Sequence[Candidate]
+) -> Decision:
+    first = candidates[0] if candidates else None
+    return Decision(
+        model=model,
+        pool=first.pool if first else None,
+        speculative=bool(first and first.speculative),
+        opt_out=bool(first and first.opt_out),
+        optimistic=bool(first and first.optimistic),
+        classes=classes,
+        reasons=reasons,
+        refused=first is None,
+        candidates=tuple(candidates),
+    )
+
+
+def _pinned(model: ModelPolicy, mask: int, reasons: set[Reason]) -> set[str]:
+    pins = [pin for pin in model.pins if any(each & mask == each for each in pin.masks)]
+    reasons.update(Reason("operator-pin", "pin", pin.reason, "operator") for pin in pins)
+    return {pin.pool for pin in pins}
+
+
+def _effects(policy: Policy, option: Option, mask: int, wish: bool | None, reasons: set[Reason]) -> set[str]:
+    overruled = bool(wish) and policy.settings.mode == "advise" and option.way == "speculative"
+    effects = set()
+    for rule in option.rules:
+        if any(each & mask == each for each in rule.masks):
+            reason = _reason(rule, mask, policy.optimistic, overruled)
+            reasons.add(reason)
+            effects.add(reason.effect)
+    return effects
+
+
+def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
+    for lift in rule.lifts:
+        if covers(lift.masks, mask):
+            return Reason(rule.advisory, lift.effect, f"{rule.summary} ({lift.note})", rule.basis)
+    effect = rule.force
+    if effect == "suspect":
+        effect = _suspected(mask, optimistic)
+    if effect == "forbid" and overruled and not rule.by_operator:
+        effect = "overruled"
+    return Reason(rule.advisory, effect, rule.summary, rule.basis)
+
+
+def _suspected(mask: int, optimistic: bool) -> str:
+    if not mask & CHECKED:
+        return "warn"  # free text has no right and wrong form: a suspicion alone does not cost the caller his speed
+    return "optimistic" if optimistic else "forbid"
+
+
+def _candidate(option: Option, effects: set[str]) -> Candidate:
+    speculative = option.way == "speculative"
+    return Candidate(option.pool, option.way == "opt_out", speculative, speculative and "optimistic" in effects)
+
+
+def _rank(candidate: Candidate) -> int:
+    """Speculation that nothing speaks against, speculation under the guard, the engine's opt-out, no drafter at all."""
+    if candidate.speculative:
+        return 1 if candidate.optimistic else 0
+    return 2 if candidate.opt_out else 3
+
+
+def _sticky(decision: Decision, ranks: Ranks, key: str) -> Decision:
+    """Order twin pools by the conversation, the same each turn, so that its prefix stays cached on one of them."""
+    pairs = sorted(
+        zip(ranks, decision.candidates, strict=True),
+        key=lambda pair: (pair[0], crc32(f"{key}\0{pair[1].pool}".encode())),
+    )
+    return _decision(decision.model, decision.classes, decision.reasons, [candidate for _, candidate in pairs])
+
+
+_OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
+_NOWHERE = Reason(
+    "no-speculative-pool", "inform", "The caller asked for speculation; no pool of this model has it.", "caller"
+)

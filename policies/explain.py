@@ -1,0 +1,117 @@
+"""A decision in plain values, with what would change it: found by deciding again, not by rule of thumb."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policies.advisory import Advisory
+from policies.classes import ALL_KINDS, BIT
+from policies.compile import compile_policy
+from policies.decide import Decision, decide
+from policies.facts import PoolFacts
+from policies.features import RequestFeatures
+from policies.policy import Policy
+
+_BLOCKING = frozenset({"forbid"})
+# What a caller could leave out of the request, by the class that it would take away.
+_WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "stop": ("leave out `stop`", {"stop": False}),
+    "stream": ("do not stream", {"stream": False}),
+    "thinking": ("switch thinking off", {"thinking": False}),
+    "hidden_thinking": ("leave out `include_reasoning: false`", {"include_reasoning": True}),
+    "guided": ("replace `guided_*` by `structured_outputs`", {"guided": False, "structured_outputs": True}),
+}
+
+
+def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> dict[str, Any]:
+    """The decision for people and scripts.
+
+    Args:
+        policy: By which it was made.
+        features: Of the request, as the caller sent it.
+        decision: From `decide`.
+    """
+    request = features.of_model(decision.model)
+    return {
+        "model": decision.model,
+        "pool": decision.pool,
+        "speculative": decision.speculative,
+        "opt_out": decision.opt_out,
+        "optimistic": decision.optimistic,
+        "classes": list(decision.classes),
+        "reasons": [
+            {"advisory": each.advisory, "effect": each.effect, "summary": each.summary} for each in decision.reasons
+        ],
+        "refused": decision.refused,
+        "evidence": {each.advisory: each.basis for each in decision.reasons},
+        "candidates": [dataclasses.asdict(each) for each in decision.candidates],
+        "features": {name: value for name, value in dataclasses.asdict(request).items() if name != "conversation_key"},
+        "would_change": list(_would_change(policy, request, decision)),
+        "policy": policy.digest,
+    }
+
+
+def _would_change(policy: Policy, request: RequestFeatures, decision: Decision) -> Iterator[dict[str, Any]]:
+    """Changes that make a request speculative that is not, or a refused one served; each was tried."""
+    if decision.speculative:
+        return
+    changes: list[tuple[str, str | None, Policy | RequestFeatures]] = [
+        *_request_changes(request),
+        *_facts_changes(policy, decision),
+    ]
+    for change, advisory, other in changes:
+        asked, by = (request, other) if isinstance(other, Policy) else (other, policy)
+        after = decide(by, asked, asked.wish)
+        if after.speculative or (decision.refused and not after.refused):
+            outcome = {"pool": after.pool, "speculative": after.speculative, "optimistic": after.optimistic}
+            yield {"change": change, "advisory": advisory, **outcome}
+
+
+def _request_changes(request: RequestFeatures) -> Iterator[tuple[str, str | None, RequestFeatures]]:
+    if request.wish is False:
+        yield "leave out `enable_speculative: false`", None, dataclasses.replace(request, wish=None)
+    for name, (text, change) in _WITHOUT.items():
+        if request.mask & BIT[name]:
+            yield text, None, dataclasses.replace(request, **change)
+    if request.mask & ALL_KINDS & ~BIT["plain"] and not request.tools and request.response_format:
+        yield "ask for free text", None, dataclasses.replace(request, response_format=None, strict_schema=False)
+
+
+def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, str | None, Policy]]:
+    blocking = [each for each in policy.advisories if each.id in _blocking(decision)]
+    everything: dict[str, Any] = {}
+    for advisory in blocking:
+        for cure in advisory.cures:
+            if cure.change:
+                yield cure.text, advisory.id, _recompiled(policy, decision.model, advisory, cure.change)
+        everything |= next((dict(cure.change) for cure in advisory.cures if cure.change), {})
+    if len(blocking) > 1 and everything:
+        text = "all of: " + "; ".join(f"{name} = {value}" for name, value in everything.items())
+        yield text, None, _recompiled(policy, decision.model, None, everything)
+    if not policy.optimistic:
+        settings = dataclasses.replace(policy.settings, optimistic=True, guard=True)
+        yield (
+            "set `optimistic: true`, with the guard as the net",
+            None,
+            compile_policy(policy.facts, policy.advisories, settings, policy.today),
+        )
+
+
+def _blocking(decision: Decision) -> set[str]:
+    return {each.advisory for each in decision.reasons if each.effect in _BLOCKING}
+
+
+def _recompiled(policy: Policy, model: str, advisory: Advisory | None, change: Mapping[str, Any]) -> Policy:
+    """The policy after the change on those pools of the model that the advisory affects."""
+    facts = tuple(
+        _changed(each, change)
+        if each.model == model and each.speculative and (advisory is None or advisory.matches(each))
+        else each
+        for each in policy.facts
+    )
+    return compile_policy(facts, policy.advisories, policy.settings, policy.today)
+
+
+def _changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:
+    settings = {**facts.settings, **change.get("settings", {})}
+    return dataclasses.replace(facts, **{**change, "settings": settings})

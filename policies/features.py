@@ -1,0 +1,105 @@
+"""What the policy needs to know of one request."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from policies.classes import BIT, names_of
+
+# A global is read faster than a dictionary; this is read on every request.
+_PLAIN, _TOOLS_AUTO, _TOOLS_FORCED, _GUIDED = (BIT[n] for n in ("plain", "tools_auto", "tools_forced", "guided"))
+_STRUCTURED = BIT["structured"] | BIT["grammar"]
+_STRICT, _GRAMMAR, _THINKING, _HIDDEN_THINKING = (BIT[n] for n in ("strict", "grammar", "thinking", "hidden_thinking"))
+_STREAM, _STOP, _SINGLE, _HISTORY = (BIT[n] for n in ("stream", "stop", "single", "history"))
+_LOGPROBS, _MANY, _LOOSE = BIT["logprobs"], BIT["many"], BIT["loose"]
+
+_FORCED = frozenset({"required", "named"})
+_BITS_OF_FORMAT = {
+    "json_object": BIT["json_object"] | _GRAMMAR,
+    "json_schema": BIT["json_schema"] | _GRAMMAR,
+    "structural_tag": _STRUCTURED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFeatures:
+    """Facts about one request; `serve.features.extract` reads them from a body.
+
+    Attributes:
+        model: The model's name, as the caller or, after `of_model`, as the configuration has it.
+        tools: Number of tools offered.
+        tool_choice: `auto`, `required`, `named`, `none`, or None without tools.
+        strict_tools: At least one tool says `strict: true`.
+        strict_schema: The JSON schema of `response_format` says `strict: true`.
+        response_format: `json_object`, `json_schema`, `structural_tag`, or None for text.
+        structured_outputs: vLLM's own field of that name is set.
+        guided: A `guided_*` field is set, which vLLM accepts and ignores.
+        thinking: The model thinks: said by the request, else the model's default.
+        include_reasoning: The reasoning is part of the answer.
+        tool_history: The conversation already holds tool calls or their results.
+        conversation_key: The same for each turn of a conversation; empty where it can't be told.
+        wish: `enable_speculative` of the caller; None leaves it to the policy.
+        own_fields: The body holds a field that only the gateway reads (see `serve.features.strip_own_fields`).
+    """
+
+    model: str
+    stream: bool = False
+    tools: int = 0
+    tool_choice: str | None = None
+    strict_tools: bool = False
+    strict_schema: bool = False
+    response_format: str | None = None
+    structured_outputs: bool = False
+    guided: bool = False
+    thinking: bool = False
+    include_reasoning: bool = True
+    stop: bool = False
+    logprobs: bool = False
+    n: int = 1
+    parallel_tool_calls: bool = True
+    tool_history: bool = False
+    conversation_key: str = ""
+    wish: bool | None = None
+    own_fields: bool = False
+
+    @property
+    def mask(self) -> int:
+        """The request's classes as bits; see `policies.classes`."""
+        mask = _BITS_OF_FORMAT.get(self.response_format, 0) if self.response_format else 0
+        if self.tools and self.tool_choice != "none":
+            mask |= self._tool_bits()
+        if self.structured_outputs:
+            mask |= _STRUCTURED
+        if self.guided:
+            mask |= _GUIDED
+        if self.strict_schema:
+            mask |= _STRICT
+        return (mask or _PLAIN) | self._modifier_bits()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the request's classes, in a fixed order."""
+        return names_of(self.mask)
+
+    def of_model(self, model: str) -> "RequestFeatures":
+        """The same request under the configuration's own name of the model (an alias resolved)."""
+        return self if model == self.model else dataclasses.replace(self, model=model)
+
+    def _tool_bits(self) -> int:
+        forced = self.tool_choice in _FORCED
+        mask = _TOOLS_FORCED if forced else _TOOLS_AUTO
+        mask |= _STRICT if self.strict_tools else _LOOSE
+        if not self.parallel_tool_calls:
+            mask |= _SINGLE
+        # vLLM constrains a free choice of tools only for strict tools or a single call.
+        return mask | _GRAMMAR if forced or self.strict_tools or not self.parallel_tool_calls else mask
+
+    def _modifier_bits(self) -> int:
+        return (
+            (_THINKING if self.thinking else 0)
+            | (0 if self.include_reasoning else _HIDDEN_THINKING)
+            | (_STREAM if self.stream else 0)
+            | (_STOP if self.stop else 0)
+            | (_HISTORY if self.tool_history else 0)
+            | (_LOGPROBS if self.logprobs else 0)
+            | (_MANY if self.n > 1 else 0)
+        )

@@ -1,0 +1,210 @@
+import dataclasses
+import itertools
+from datetime import date
+
+import pytest
+
+from policies import Override, PolicySettings, RequestFeatures, compile_policy, decide
+
+PLAIN = RequestFeatures("m")
+TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
+JSON = RequestFeatures("m", response_format="json_schema")
+DAY = date(2026, 11, 21)
+
+
+def settle(facts, advisories, features, wish=None, today=DAY, **settings):
+    return decide(compile_policy(facts, advisories, PolicySettings(**settings), today), features, wish, now_s=0)
+
+
+def effects(decision):
+    return {(reason.advisory, reason.effect) for reason in decision.reasons}
+
+
+def test_speculates_where_nothing_speaks_against_it(pools):
+    decision = settle(pools(), (), TOOLS)
+    assert (decision.pool, decision.speculative, decision.refused) == ("speculative", True, False)
+    assert [c.pool for c in decision.candidates] == ["speculative", "standard"]
+    assert decision.reasons == ()
+
+
+def test_a_confirmed_hazard_diverts_only_the_classes_it_names(pools, advisory):
+    decision = settle(pools(), (advisory(),), TOOLS)
+    assert (decision.pool, decision.speculative) == ("standard", False)
+    assert effects(decision) == {("a", "forbid")}
+    assert settle(pools(), (advisory(),), PLAIN).speculative
+
+
+def test_in_engine_opt_out_comes_before_the_standard_pool(pools, advisory):
+    decision = settle(pools(opt_out=True), (advisory(),), TOOLS)
+    assert (decision.pool, decision.speculative, decision.opt_out) == ("speculative", False, True)
+    assert [(c.pool, c.opt_out) for c in decision.candidates] == [("speculative", True), ("standard", False)]
+
+
+def test_a_hazard_that_opt_out_does_not_cure_goes_to_the_standard_pool(pools, advisory):
+    stubborn = advisory(effects={"speculative": "forbid", "opt_out": "forbid", "standard": "allow"})
+    assert settle(pools(opt_out=True), (stubborn,), TOOLS).pool == "standard"
+
+
+def test_refuses_rather_than_use_a_forbidden_pool(pools, advisory):
+    decision = settle(pools(standard=False), (advisory(),), TOOLS)
+    assert decision.refused
+    assert (decision.pool, decision.candidates, decision.speculative) == (None, (), False)
+    assert effects(decision) == {("a", "forbid")}
+
+
+def test_an_unknown_model_is_refused_not_raised(pools):
+    assert settle(pools(), (), RequestFeatures("other")).refused
+
+
+@pytest.mark.parametrize("mode", ["enforce", "advise"])
+def test_a_caller_who_opts_out_is_never_speculated(pools, mode):
+    decision = settle(pools(), (), PLAIN, False, mode=mode)
+    assert (decision.pool, decision.speculative) == ("standard", False)
+    assert effects(decision) == {("caller-opt-out", "forbid")}
+    assert not any(candidate.speculative for candidate in decision.candidates)
+
+
+def test_a_caller_who_opts_out_is_refused_where_every_pool_speculates(pools):
+    assert settle(pools(standard=False), (), PLAIN, False).refused
+
+
+def test_advise_lets_the_callers_wish_outweigh_an_advisory_and_enforce_does_not(pools, advisory):
+    advised = settle(pools(), (advisory(),), TOOLS, True, mode="advise")
+    assert advised.speculative
+    assert effects(advised) == {("a", "overruled")}
+    assert not settle(pools(), (advisory(),), TOOLS, None, mode="advise").speculative
+    assert not settle(pools(), (advisory(),), TOOLS, True, mode="enforce").speculative
+
+
+def test_a_wish_never_outweighs_the_operator(pools):
+    forbid = Override("forbid", "broken today", pool="speculative")
+    decision = settle(pools(), (), PLAIN, True, mode="advise", overrides=(forbid,))
+    assert not decision.speculative
+    assert effects(decision) == {("operator-forbid", "forbid")}
+
+
+def test_a_wish_for_speculation_that_no_pool_has_is_answered_without(pools):
+    standard = pools()[1:]
+    decision = settle(standard, (), PLAIN, True)
+    assert not decision.refused
+    assert effects(decision) == {("no-speculative-pool", "inform")}
+
+
+def test_a_suspicion_forbids_what_can_be_broken_and_warns_for_free_text(pools, advisory):
+    suspected = advisory(status="suspected", unsafe=("any",))
+    for features in (TOOLS, JSON):
+        assert effects(settle(pools(), (suspected,), features)) == {("a", "forbid")}
+    plain = settle(pools(), (suspected,), PLAIN)
+    assert plain.speculative
+    assert effects(plain) == {("a", "warn")}
+
+
+def test_optimism_takes_effect_with_the_guard_only(pools, advisory):
+    suspected = advisory(status="suspected")
+    assert not settle(pools(), (suspected,), TOOLS, optimistic=True, guard=False).speculative
+    decision = settle(pools(), (suspected,), TOOLS, optimistic=True, guard=True)
+    assert decision.speculative
+    assert decision.optimistic
+    assert decision.candidates[0].optimistic
+    assert effects(decision) == {("a", "optimistic")}
+
+
+def test_optimism_does_not_lift_a_confirmed_hazard(pools, advisory):
+    decision = settle(pools(), (advisory(), advisory(id="b", status="suspected")), TOOLS, optimistic=True, guard=True)
+    assert not decision.speculative
+    assert not decision.optimistic
+
+
+def test_a_pool_nothing_speaks_against_comes_before_an_optimistic_one(pools, advisory):
+    first, standard = pools()
+    clean = dataclasses.replace(first, pool="clean", method="mtp")
+    suspected = advisory(status="suspected", affects=({"method": "eagle3"},))
+    decision = settle((first, clean, standard), (suspected,), TOOLS, optimistic=True, guard=True)
+    assert [c.pool for c in decision.candidates] == ["clean", "speculative", "standard"]
+
+
+def test_withdrawn_advisories_never_match(pools, advisory):
+    assert settle(pools(), (advisory(status="withdrawn"),), TOOLS).reasons == ()
+
+
+def test_all_reasons_are_given_in_an_order_of_their_own(pools, advisory):
+    known = [advisory(id=name) for name in "cab"]
+    decisions = {settle(pools(), each, TOOLS) for each in itertools.permutations(known)}
+    assert len(decisions) == 1
+    assert [reason.advisory for reason in decisions.pop().reasons] == ["a", "b", "c"]
+
+
+def test_an_unknown_fact_counts_against_speculation_and_is_named(pools, advisory):
+    old = advisory(affects=({"engine_version": "<0.20"},))
+    assert settle(pools(engine_version="0.20.0"), (old,), TOOLS).speculative
+    for version in (None, "nightly"):
+        decision = settle(pools(engine_version=version), (old,), TOOLS)
+        assert not decision.speculative
+        assert "engine_version not known" in decision.reasons[0].summary
+
+
+def test_proof_lifts_a_suspicion_for_the_proven_class_only(pools, advisory):
+    suspected = advisory(status="suspected", unsafe=("tools", "json"))
+    proven = pools(proven=frozenset({"tools_auto"}))
+    decision = settle(proven, (suspected,), TOOLS)
+    assert decision.speculative
+    assert effects(decision) == {("a", "proven")}
+    assert not settle(proven, (suspected,), JSON).speculative
+    both = dataclasses.replace(TOOLS, response_format="json_schema")
+    assert not settle(proven, (suspected,), both).speculative
+
+
+def test_proof_does_not_lift_a_confirmed_hazard(pools, advisory):
+    assert not settle(pools(proven=frozenset({"tools"})), (advisory(),), TOOLS).speculative
+
+
+class TestOverrides:
+    def test_a_pin_is_exclusive(self, pools):
+        pin = Override("pin", "canary", pool="standard", classes=("tools",))
+        decision = settle(pools(), (), TOOLS, overrides=(pin,))
+        assert [c.pool for c in decision.candidates] == ["standard"]
+        assert effects(decision) == {("operator-pin", "pin")}
+        assert settle(pools(), (), PLAIN, overrides=(pin,)).pool == "speculative"
+
+    def test_a_pin_does_not_lift_a_hazard(self, pools, advisory):
+        pin = Override("pin", "canary", pool="speculative")
+        assert settle(pools(), (advisory(),), TOOLS, overrides=(pin,)).refused
+
+    def test_forbid_without_a_pool_forbids_speculation(self, pools):
+        forbid = Override("forbid", "incident", model="m")
+        assert settle(pools(), (), PLAIN, overrides=(forbid,)).pool == "standard"
+
+    def test_a_waiver_lifts_one_advisory_until_it_expires(self, pools, advisory):
+        waive = Override("waive", "probed", advisory="a", expires="2026-12-01")
+        facts, known, settings = pools(), (advisory(),), PolicySettings(overrides=(waive,))
+        waived = settle(facts, known, TOOLS, overrides=(waive,))
+        assert waived.speculative
+        assert effects(waived) == {("a", "waived")}
+        policy = compile_policy(facts, known, settings, DAY)
+        assert not decide(policy, TOOLS, None, now_s=policy.until_s).speculative
+        assert decide(policy, TOOLS, None, now_s=policy.until_s - 1).speculative
+        assert not settle(facts, known, TOOLS, overrides=(waive,), today=date(2026, 12, 1)).speculative
+
+    def test_a_waiver_leaves_other_advisories_alone(self, pools, advisory):
+        waive = Override("waive", "probed", advisory="a", expires="2026-12-01")
+        assert not settle(pools(), (advisory(), advisory(id="b")), TOOLS, overrides=(waive,)).speculative
+
+
+class TestConversations:
+    def test_twin_pools_share_conversations_and_each_stays_where_it_is(self, pools):
+        first, standard = pools()
+        facts = (first, dataclasses.replace(first, pool="twin"), standard)
+        policy = compile_policy(facts, (), PolicySettings(), DAY)
+        chosen = {
+            key: {decide(policy, dataclasses.replace(PLAIN, conversation_key=key), None).pool for _ in range(3)}
+            for key in map(str, range(40))
+        }
+        assert all(len(each) == 1 for each in chosen.values())
+        assert {pool for each in chosen.values() for pool in each} == {"speculative", "twin"}
+
+    def test_pools_that_differ_keep_the_order_of_the_configuration(self, pools):
+        first, standard = pools()
+        facts = (first, dataclasses.replace(first, pool="other", method="mtp"), standard)
+        policy = compile_policy(facts, (), PolicySettings(), DAY)
+        chosen = {decide(policy, dataclasses.replace(PLAIN, conversation_key=str(k)), None).pool for k in range(40)}
+        assert chosen == {"speculative"}

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import policies
-from policies import Policy, PoolFacts, compile_policy, load_advisories
+from policies import Policy, PolicyError, PoolFacts, compile_policy, load_advisories
 from serve.config import GatewayConfig
+from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
 _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "kind", "proven"}
@@ -20,10 +21,16 @@ def compile_for(config: GatewayConfig, learned: Mapping[tuple[str, str], Mapping
         config: The gateway's configuration.
         learned: Facts that running replicas reported, by (model, pool); they outweigh what the configuration says,
             but not an operator's explicit `facts`.
+
+    Raises:
+        ConfigError: The policy settings or the advisories make no sense.
     """
     folder = Path(config.policy.advisories) if config.policy.advisories else SHIPPED_ADVISORIES
-    facts = (_merge(config, each, (learned or {}).get((each.model, each.pool), {})) for each in config.pool_facts())
-    return compile_policy(facts, load_advisories(folder), config.policy_settings())
+    try:
+        facts = [_merge(config, each, (learned or {}).get((each.model, each.pool), {})) for each in config.pool_facts()]
+        return compile_policy(facts, load_advisories(folder), config.policy_settings())
+    except PolicyError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:

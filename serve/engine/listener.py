@@ -50,7 +50,13 @@ class Listener:
             RuntimeError: The app's own start-up failed.
         """
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, loop="none", timeout_keep_alive=75, lifespan="on"
+            app,
+            log_level="warning",
+            access_log=False,
+            loop="none",
+            lifespan="on",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._task = asyncio.create_task(self._server._serve([self._socket]))  # signals stay with Ray, not uvicorn
@@ -68,8 +74,7 @@ class Listener:
         """Stop accepting; whatever still streams was given its time by Ray Serve's drain before."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
-            self._server.force_exit = True
-            await asyncio.wait({self._task}, timeout=5)
+            await self._task
 
 
 def _family(host: str) -> socket.AddressFamily:

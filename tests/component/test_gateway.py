@@ -1,0 +1,374 @@
+"""The request path over real HTTP, against engines that behave in every way an engine can."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
+from support.stack import listening, running
+
+from serve.router import Endpoint, RemoteRoute
+from serve.telemetry import Telemetry
+
+HELLO = [{"role": "user", "content": "hello"}]
+CHAT = {"model": "m", "messages": HELLO}
+NO_ADVISORIES = str(Path(__file__).parents[1] / "support" / "advisories")
+DONE = b"data: [DONE]\n\n"
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+def config(**more: Any) -> dict[str, Any]:
+    """Two remote pools: one that speculates (and is never allowed for tools), one that does not."""
+    return {
+        "models": {
+            "m": {
+                "family": "qwen3",
+                "grammar": "hermes",
+                "aliases": ["also-m"],
+                "pools": {
+                    "speculative": {
+                        "kind": "remote",
+                        "url": "http://unused",
+                        "facts": {
+                            "engine": "vllm",
+                            "engine_version": "0.32.0",
+                            "method": "draft_model",
+                            "settings": {"rejection_sample_method": "standard"},
+                        },
+                    },
+                    "standard": {
+                        "kind": "remote",
+                        "url": "http://unused",
+                        "facts": {"engine": "vllm", "engine_version": "0.32.0"},
+                    },
+                },
+            }
+        },
+        "policy": {
+            "advisories": NO_ADVISORIES,
+            "overrides": [
+                {
+                    "action": "forbid",
+                    "reason": "not proven",
+                    "pool": "speculative",
+                    "classes": ["tools_auto", "tools_forced", "json_object", "json_schema"],
+                }
+            ]
+        },
+        **more,
+    }
+
+
+def pools(speculative: Engine, standard: Engine) -> dict[tuple[str, str], Engine]:
+    return {("m", "speculative"): speculative, ("m", "standard"): standard}
+
+
+async def post(url: str, body: Any, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/chat/completions", data=data, headers=headers) as response,
+    ):
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.read()
+
+
+def error_of(body: bytes) -> dict[str, Any]:
+    error: dict[str, Any] = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+class TestDecision:
+    async def test_plain_chat_goes_to_the_speculative_pool_and_says_so(self) -> None:
+        fast, slow = answering(), answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, len(fast.requests), len(slow.requests)) == (200, 1, 0)
+        assert headers["x-specgate-pool"] == "speculative"
+        assert headers["x-specgate-speculative"] == "on"
+        assert headers["x-request-id"]
+
+    async def test_tools_go_to_the_standard_pool_and_the_reason_is_named(self) -> None:
+        fast, slow = answering(), answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            _, headers, _ = await post(stack.url, {**CHAT, "tools": [TOOL]})
+        assert (len(fast.requests), len(slow.requests)) == (0, 1)
+        assert headers["x-specgate-pool"] == "standard"
+        assert headers["x-specgate-speculative"] == "off"
+        assert headers["x-specgate-reasons"]
+
+    async def test_enable_speculative_false_is_granted_in_the_body_and_in_the_header(self) -> None:
+        fast, slow = answering(), answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            await stack.client.chat.completions.create(model="m", messages=HELLO, extra_body={"enable_speculative": False})
+            await post(stack.url, CHAT, **{"x-enable-speculative": "false"})
+        assert (len(fast.requests), len(slow.requests)) == (0, 2)
+
+    @pytest.mark.parametrize("value", ["no", 0, None, [], "true"])
+    async def test_enable_speculative_must_be_a_boolean(self, value: Any) -> None:
+        async with running(config(), pools(answering(), answering())) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "enable_speculative": value})
+        assert status == 400
+        assert error_of(body)["param"] == "enable_speculative"
+
+    async def test_a_request_that_no_pool_may_serve_is_refused_with_the_reasons(self) -> None:
+        settings = config()
+        del settings["models"]["m"]["pools"]["standard"]
+        fast = answering()
+        async with running(settings, {("m", "speculative"): fast}) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "tools": [TOOL]})
+        assert status == 422
+        assert error_of(body)["code"] == "policy_conflict"
+        assert "not proven" in error_of(body)["message"]
+        assert not fast.requests
+
+
+class TestFidelity:
+    async def test_the_body_arrives_byte_for_byte(self) -> None:
+        body = b'{ "model":"m",\n "messages" : [{"role":"user","content":"\\u4f60\\n\xe5\xa5\xbd"}] , "strict":1.50,"nope":{"a":[ ]} }'
+        fast = answering()
+        async with running(config(), pools(fast, answering())) as stack:
+            await post(stack.url, body)
+        assert fast.requests[0][1] == body
+
+    async def test_only_our_own_field_is_taken_out(self) -> None:
+        fast = answering()
+        async with running(config(), pools(fast, answering())) as stack:
+            await post(stack.url, b'{"model":"m","enable_speculative":true,"messages":[{"role":"user","content":"x"}]}')
+        assert fast.requests[0][1] == b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
+
+    async def test_a_stream_arrives_byte_for_byte(self) -> None:
+        frames = [frame(chunk({"content": text})) for text in ("你", "好", "\n\ndata: x")] + [DONE]
+        async with running(config(), pools(streaming(frames), answering())) as stack:
+            _, headers, body = await post(stack.url, {**CHAT, "stream": True})
+        assert body == b"".join(frames)
+        assert headers["content-type"].startswith("text/event-stream")
+
+    async def test_what_is_private_does_not_reach_the_engine_and_the_rest_does(self) -> None:
+        fast = answering()
+        sent = {
+            "cookie": "a=b",
+            "x-forwarded-for": "1.2.3.4",
+            "forwarded": "for=1.2.3.4",
+            "authorization": "Bearer theirs",
+            "x-specgate-pool": "standard",
+            "x-request-timeout-seconds": "1",
+            "x-request-id": "mine",
+            "x-session-id": "s1",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        }
+        async with running(config(), pools(fast, answering())) as stack:
+            _, headers, _ = await post(stack.url, CHAT, **sent)
+        got = fast.requests[0][0]
+        assert not {"cookie", "x-forwarded-for", "forwarded", "authorization", "x-specgate-pool"} & set(got)
+        assert "x-request-timeout-seconds" not in got
+        assert got["x-session-id"] == "s1"
+        assert got["x-request-id"] == "mine" == headers["x-request-id"]
+        assert got["traceparent"].split("-")[1] == "0af7651916cd43dd8448eb211c80319c"
+
+    async def test_an_engine_cannot_speak_in_our_name_or_set_cookies(self) -> None:
+        engine = answering(x_specgate_pool="forged", set_cookie="a=b", server="vllm", x_kept="yes")
+        async with running(config(), pools(engine, answering())) as stack:
+            _, headers, _ = await post(stack.url, CHAT)
+        assert headers["x-specgate-pool"] == "speculative"
+        assert headers["x-kept"] == "yes"
+        assert "set-cookie" not in headers
+
+    async def test_the_openai_client_reads_answers_and_streams(self) -> None:
+        frames = [frame(chunk({"role": "assistant", "content": ""})), frame(chunk({"content": "hi"}, "stop")), DONE]
+
+        async def both(engine: Engine, send: Any, body: bytes) -> None:
+            if json.loads(body).get("stream"):
+                await start(send, kind="text/event-stream")
+                await end(send, b"".join(frames))
+            else:
+                await start(send)
+                await end(send, json.dumps(whole("hi")).encode())
+
+        async with running(config(), pools(Engine(both), answering())) as stack:
+            answer = await stack.client.chat.completions.create(model="also-m", messages=HELLO)
+            stream = await stack.client.chat.completions.create(model="m", messages=HELLO, stream=True)
+            parts = [part.choices[0].delta.content or "" async for part in stream]
+        assert (answer.choices[0].message.content, "".join(parts)) == ("hi", "hi")
+
+
+class TestClientFaults:
+    async def test_an_unknown_model_is_404_and_the_known_ones_are_named(self) -> None:
+        async with running(config(), pools(answering(), answering())) as stack:
+            with pytest.raises(openai.NotFoundError, match="Known models: m"):
+                await stack.client.chat.completions.create(model="gpt-9", messages=HELLO)
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":1}', b'{"messages":[]}', b"\xff\xfe", b"null"])
+    async def test_a_malformed_body_is_400(self, body: bytes) -> None:
+        async with running(config(), pools(answering(), answering())) as stack:
+            status, _, answer = await post(stack.url, body)
+        assert status == 400
+        assert error_of(answer)["type"] == "invalid_request_error"
+
+    @pytest.mark.parametrize("chunked", [False, True])
+    async def test_a_body_over_the_limit_is_413(self, chunked: bool) -> None:
+        async def pieces() -> Any:
+            for _ in range(4):
+                yield b"x" * 1000
+
+        async with running(config(limits={"max_body_bytes": 1000}), pools(answering(), answering())) as stack:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{stack.url}/v1/chat/completions", data=pieces() if chunked else b"x" * 4000) as response,
+            ):
+                assert response.status == 413
+                assert error_of(await response.read())["code"] == "body_too_large"
+
+    async def test_the_engines_400_passes_as_it_is_and_is_not_retried(self) -> None:
+        theirs = {"error": {"message": "bad temperature", "type": "BadRequestError", "param": None, "code": 400}}
+        fast, slow = answering(theirs, 400), answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+        assert (status, json.loads(body)) == (400, theirs)
+        assert (len(fast.requests), len(slow.requests)) == (1, 0)
+
+
+class TestEngineFaults:
+    async def test_a_dead_replica_is_replaced_by_another_allowed_pool_before_the_first_byte(self) -> None:
+        slow = answering()
+        gone = {("m", "speculative"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        async with running(config(), {("m", "standard"): slow}, gone) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["x-specgate-pool"], headers["x-specgate-speculative"]) == (200, "standard", "off")
+
+    async def test_nobody_answering_is_503_with_retry_after_and_no_address(self) -> None:
+        gone = RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})
+        routes = {("m", "speculative"): gone, ("m", "standard"): gone}
+        async with running(config(), {}, routes) as stack:
+            status, headers, body = await post(stack.url, CHAT)
+        assert status == 503
+        assert int(headers["retry-after"]) >= 1
+        assert error_of(body)["code"] == "pool_unavailable"
+        assert b"127.0.0.1" not in body
+
+    async def test_a_tools_request_never_falls_back_to_a_forbidden_pool(self) -> None:
+        fast = answering()
+        gone = {("m", "standard"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        async with running(config(), {("m", "speculative"): fast}, gone) as stack:
+            status, _, _ = await post(stack.url, {**CHAT, "tools": [TOOL]})
+        assert status == 503
+        assert not fast.requests
+
+    async def test_a_500_is_retried_elsewhere(self) -> None:
+        fast, slow = answering({"error": {"message": "boom"}}, 500), answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["x-specgate-pool"]) == (200, "standard")
+
+    async def test_a_500_that_every_replica_answers_reaches_the_client(self) -> None:
+        engine = answering({"error": {"message": "boom", "type": "x", "param": None, "code": 500}}, 500)
+        async with running(config(), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+        assert (status, error_of(body)["message"]) == (500, "boom")
+        assert len(engine.requests) == 3
+
+    async def test_the_engines_429_passes_with_its_retry_after(self) -> None:
+        engine = answering({"error": {"message": "busy", "type": "x", "param": None, "code": 429}}, 429, retry_after="7")
+        async with running(config(), pools(engine, answering())) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["retry-after"]) == (429, "7")
+
+    async def test_a_stream_that_breaks_ends_with_one_error_frame_and_no_done(self) -> None:
+        async def breaks(engine: Engine, send: Any, _: bytes) -> None:
+            await start(send, kind="text/event-stream", content_length="1000")
+            await send({"type": "http.response.body", "body": frame(chunk({"content": "hal"})), "more_body": True})
+            await asyncio.sleep(0.05)
+            raise ConnectionResetError
+
+        async with running(config(), pools(Engine(breaks), answering())) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "stream": True})
+        frames = body.split(b"\n\n")
+        assert status == 200
+        assert b"hal" in frames[0]
+        assert error_of(frames[1].removeprefix(b"data: "))["code"] == "engine_error"
+        assert DONE not in body
+
+    async def test_a_stream_that_just_stops_is_not_a_clean_end(self) -> None:
+        async with running(config(), pools(streaming([frame(chunk({"content": "hal"}))]), answering())) as stack:
+            with pytest.raises(openai.APIError, match="before the answer was complete"):
+                async for _ in await stack.client.chat.completions.create(model="m", messages=HELLO, stream=True):
+                    pass
+
+    async def test_the_engines_own_error_frame_passes_without_its_done(self) -> None:
+        failed = frame({"error": {"message": "EngineCore died", "type": "x", "param": None, "code": 500}})
+        engine = streaming([frame(chunk({"content": "a"})), failed, DONE], pause_s=0.01)
+        async with running(config(), pools(engine, answering())) as stack:
+            _, _, body = await post(stack.url, {**CHAT, "stream": True})
+        assert body.endswith(failed)
+
+    async def test_an_engine_that_falls_silent_is_given_up(self) -> None:
+        engine = streaming([frame(chunk({"content": "a"}))], hang=True)
+        async with running(config(limits={"stream_idle_timeout_s": 0.3}), pools(engine, answering())) as stack:
+            _, _, body = await post(stack.url, {**CHAT, "stream": True})
+        assert b"engine_stalled" in body
+        assert engine.cancelled == 1
+
+    async def test_a_whole_answer_has_a_deadline_and_the_engine_is_freed(self) -> None:
+        engine = silent()
+        async with running(config(limits={"request_timeout_s": 0.3}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+            await asyncio.sleep(0.1)
+        assert (status, error_of(body)["code"]) == (504, "deadline_exceeded")
+        assert engine.cancelled == len(engine.requests) == 1
+
+
+class TestDisconnect:
+    @pytest.mark.parametrize("streamed", [False, True])
+    async def test_a_client_that_leaves_in_prefill_frees_the_engine(self, streamed: bool) -> None:
+        engine = silent()
+        async with running(config(), pools(engine, engine)) as stack:
+            with pytest.raises(openai.APITimeoutError):
+                await stack.client.with_options(timeout=0.3).chat.completions.create(
+                    model="m", messages=HELLO, stream=streamed
+                )
+            await asyncio.sleep(0.2)
+            assert engine.cancelled == len(engine.requests) == 1
+
+    async def test_a_client_that_leaves_in_the_stream_frees_the_engine(self) -> None:
+        engine = streaming([frame(chunk({"content": "a"}))], hang=True)
+        async with running(config(), pools(engine, engine)) as stack:
+            stream = await stack.client.chat.completions.create(model="m", messages=HELLO, stream=True)
+            await anext(aiter(stream))
+            await stream.close()
+            await asyncio.sleep(0.2)
+            assert engine.cancelled == 1
+
+
+class TestTelemetry:
+    async def test_a_request_is_one_span_with_its_steps_and_the_decision(self) -> None:
+        spans = InMemorySpanExporter()
+        telemetry = Telemetry({}, spans)
+        async with running(config(), pools(answering(), answering()), telemetry=telemetry) as stack:
+            await post(stack.url, CHAT, traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        telemetry.shutdown()
+        by_name = {span.name: span for span in spans.get_finished_spans()}
+        assert set(by_name) == {"POST /v1/chat/completions", "features", "decide", "choose_replica", "upstream"}
+        root = by_name["POST /v1/chat/completions"]
+        assert f"{root.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
+        assert root.attributes is not None
+        assert root.attributes["specgate.pool"] == "speculative"
+        assert all(span.parent.span_id == root.context.span_id for span in by_name.values() if span is not root)
+
+
+async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
+    engine = answering()
+    async with running(config(), pools(engine, engine)) as stack:
+        told = await stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
+    assert (told["pool"], told["speculative"], told["refused"]) == ("standard", False, False)
+    assert not engine.requests
+
+
+async def test_listening_serves_and_stops() -> None:
+    async with listening(answering()) as endpoint:
+        status, _, _ = await post(endpoint.url, CHAT)
+        assert status == 200

@@ -1,0 +1,117 @@
+"""Hand-written engines, each with one way to behave, in the wire shape of vLLM."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+Handler = Callable[[Any, Any, bytes], Awaitable[None]]
+
+
+class Engine:
+    """An ASGI app around one handler; remembers what it was sent.
+
+    Attributes:
+        requests: (headers, body) of every POST.
+        cancelled: Requests whose client left before the answer was complete.
+    """
+
+    def __init__(self, handler: "Callable[[Engine, Any, Any], Awaitable[None]]") -> None:
+        self._handler = handler
+        self.requests: list[tuple[dict[str, str], bytes]] = []
+        self.cancelled = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": message["type"] + ".complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        self.requests.append((headers, body))
+        work = asyncio.ensure_future(self._handler(self, send, body))
+        gone = asyncio.ensure_future(receive())
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            self.cancelled += 1
+            work.cancel()
+            await asyncio.wait({work})
+        gone.cancel()
+        if not work.cancelled():
+            work.result()
+
+
+def frame(payload: Any) -> bytes:
+    return b"data: " + (payload if isinstance(payload, str) else json.dumps(payload)).encode() + b"\n\n"
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+
+
+def whole(content: str) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+
+
+async def start(send: Any, status: int = 200, kind: str = "application/json", **headers: str) -> None:
+    extra = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode()), *extra]}
+    )
+
+
+async def end(send: Any, body: bytes = b"") -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def answering(body: Any = None, status: int = 200, **headers: str) -> Engine:
+    """Answers every request with one JSON body."""
+
+    async def handle(engine: Engine, send: Any, _: bytes) -> None:
+        await start(send, status, **headers)
+        await end(send, json.dumps(whole("hello") if body is None else body).encode())
+
+    return Engine(handle)
+
+
+def streaming(frames: Sequence[bytes], *, hang: bool = False, pause_s: float = 0.0) -> Engine:
+    """Streams the given bytes, one write each, then ends or, with `hang`, falls silent."""
+
+    async def handle(engine: Engine, send: Any, _: bytes) -> None:
+        await start(send, kind="text/event-stream; charset=utf-8")
+        for each in frames:
+            await send({"type": "http.response.body", "body": each, "more_body": True})
+            await asyncio.sleep(pause_s)
+        if hang:
+            await asyncio.sleep(3600)
+        await end(send)
+
+    return Engine(handle)
+
+
+def silent() -> Engine:
+    """Accepts every request and never answers: a long prefill."""
+
+    async def handle(engine: Engine, send: Any, _: bytes) -> None:
+        await asyncio.sleep(3600)
+
+    return Engine(handle)

@@ -1,0 +1,71 @@
+"""The gateway over real HTTP without Ray: simulated engines or hand-written ones behind `RemoteRoute`s."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+
+from serve.config import GatewayConfig
+from serve.engine.listener import AsgiApp, Listener
+from serve.gateway import Gateway
+from serve.policy import compile_for
+from serve.router import Endpoint, RemoteRoute, Route
+from serve.telemetry import Telemetry
+from serve.upstream import Upstream
+
+
+@dataclass
+class Stack:
+    """A running gateway."""
+
+    url: str
+    gateway: Gateway
+    client: openai.AsyncOpenAI
+
+
+@asynccontextmanager
+async def listening(app: AsgiApp) -> AsyncIterator[Endpoint]:
+    """Serve an ASGI app on a free loopback port."""
+    listener = Listener("127.0.0.1")
+    await listener.start(app)
+    try:
+        yield Endpoint(f"http://127.0.0.1:{listener.port}", None)
+    finally:
+        await listener.stop()
+
+
+@asynccontextmanager
+async def running(
+    config: Mapping[str, Any],
+    apps: Mapping[tuple[str, str], AsgiApp],
+    routes: Mapping[tuple[str, str], Route] | None = None,
+    telemetry: Telemetry | None = None,
+) -> AsyncIterator[Stack]:
+    """A gateway in front of one app per (model, pool); `routes` replaces some of them."""
+    parsed = GatewayConfig.parse(config)
+    async with AsyncExitStack() as held:
+        all_routes: dict[tuple[str, str], Route] = {}
+        for key, app in apps.items():
+            all_routes[key] = RemoteRoute(await held.enter_async_context(listening(app)), {})
+        all_routes |= routes or {}
+        upstream = Upstream(parsed.limits)
+        held.push_async_callback(upstream.close)
+        gateway = Gateway(parsed, compile_for(parsed), all_routes, upstream, telemetry or Telemetry({}))
+        front = await held.enter_async_context(listening(_ended_by_lifespan(gateway)))
+        client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
+        held.push_async_callback(client.close)
+        yield Stack(front.url, gateway, client)
+
+
+def _ended_by_lifespan(gateway: Gateway) -> AsgiApp:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": message["type"] + ".complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await gateway(scope, receive, send)
+
+    return app

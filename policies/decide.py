@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 from zlib import crc32
 
 from policies.classes import CHECKED, covers, names_of
@@ -13,6 +14,7 @@ _BARRING = frozenset({"forbid"})
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
 Ranks = tuple[tuple[int, int], ...]
+_MOST_TURNS = 60
 _REMEMBERED = 8192  # decisions; callers choose the classes, so the number of different ones is theirs to blow up
 
 
@@ -80,18 +82,17 @@ def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: 
     key = (features.model, mask, wish)
     known = policy.memory.get(key)
     if known is None:
-        known = _decide(policy, features.model, mask, wish)
+        known = _turns(*_decide(policy, features.model, mask, wish))
         if len(policy.memory) >= _REMEMBERED:
             policy.memory.clear()
         policy.memory[key] = known
-    decision, ranks = known
-    if ranks is None or not features.conversation_key:
-        return decision
-    return _sticky(decision, ranks, features.conversation_key)
+    if len(known) == 1:
+        return known[0]
+    return known[crc32(features.conversation_key.encode("utf-8", "replace")) % len(known)]
 
 
-def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[Decision, Ranks | None]:
-    """The decision and, where twin pools leave a choice open, the rank of each candidate."""
+def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[Decision, Ranks]:
+    """The decision and the rank of each candidate; twins have the same."""
     model = policy.models.get(name, ModelPolicy((), ()))
     reasons: set[Reason] = set()
     pinned = _pinned(model, mask, reasons)
@@ -110,7 +111,7 @@ def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[De
     ranked.sort(key=lambda each: each[0])
     ranks, candidates = tuple(rank for rank, _ in ranked), [candidate for _, candidate in ranked]
     ordered = tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
-    return _decision(name, names_of(mask), ordered, candidates), ranks if len(set(ranks)) < len(ranks) else None
+    return _decision(name, names_of(mask), ordered, candidates), ranks
 
 
 def _decision(
@@ -177,13 +178,22 @@ def _rank(candidate: Candidate) -> int:
     return 2 if candidate.opt_out else 3
 
 
-def _sticky(decision: Decision, ranks: Ranks, key: str) -> Decision:
-    """Order twin pools by the conversation, the same each turn, so that its prefix stays cached on one of them."""
-    pairs = sorted(
-        zip(ranks, decision.candidates, strict=True),
-        key=lambda pair: (pair[0], crc32(f"{key}\0{pair[1].pool}".encode())),
-    )
-    return _decision(decision.model, decision.classes, decision.reasons, [candidate for _, candidate in pairs])
+def _turns(decision: Decision, ranks: Ranks) -> tuple[Decision, ...]:
+    """The decision with each group of twins turned round, one version for each share of the conversations.
+
+    A conversation always gets the same one, so that its prefix stays cached on one of the twins.
+    """
+    groups = [
+        [candidate for other, candidate in zip(ranks, decision.candidates, strict=True) if other == rank]
+        for rank in dict.fromkeys(ranks)
+    ]
+    turns = min(lcm(*map(len, groups)), _MOST_TURNS) if groups else 1
+    return tuple(_turned(decision, groups, turn) for turn in range(turns))
+
+
+def _turned(decision: Decision, groups: list[list[Candidate]], turn: int) -> Decision:
+    candidates = [each for group in groups for each in (*group[turn % len(group) :], *group[: turn % len(group)])]
+    return _decision(decision.model, decision.classes, decision.reasons, candidates)
 
 
 _OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")

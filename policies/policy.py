@@ -88,9 +88,7 @@ class Policy:
     digest: str
     successor: "Policy | None" = None
     until_s: float = 0.0
-    memory: "dict[tuple[str, int, bool | None], tuple[Decision, tuple[tuple[int, int], ...] | None]]" = field(
-        default_factory=dict, repr=False
-    )
+    memory: "dict[tuple[str, int, bool | None], tuple[Decision, ...]]" = field(default_factory=dict, repr=False)
 
     @property
     def optimistic(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import policies
-from policies import Advisory, PoolFacts, load_advisories, facts_from_engine_args
+from policies import Advisory, PoolFacts, facts_from_engine_args, load_advisories
 
 SHIPPED = Path(policies.__file__).parent / "advisories"
 

@@ -67,8 +67,8 @@ STORIES = [
     Story("NVFP4 on ours", "kimi-k2.5-nvfp4", "kimi-k2", "2.5", OURS, eagle3("k"), on("0.33.0"), TOOLS, True, None),
     Story("R2: ngram on a hybrid", *Q36, QWEN, ngram(2, 4), on("0.19.2rc1"), TOOLS, False, LOW),
     Story("R2's mask is no cure", *Q36, QWEN, ngram(8, 10), on("0.26.0"), TOOLS, False, STATE),
-    Story("the hybrid is known by its name", "Qwen3.6-35B-A3B-FP8", "qwen3", None, QWEN, ngram(), on("0.31"), TOOLS, False,
-          STATE),
+    Story("the hybrid is known by its name", "Qwen3.6-35B-A3B-FP8", "qwen3", None, QWEN, ngram(), on("0.31"), TOOLS,
+          False, STATE),
     Story("fixed in code, on probation", *Q36, QWEN, ngram(2, 4), on("0.32.0", runner="v1"), TOOLS, False, PROBATION),
     Story("proven by the operator", *Q36, QWEN, ngram(8), on("0.32.0", proven=["tools_auto"]), TOOLS, True, PROBATION),
     Story("ngram where no state can break", "qwen3-8b", "qwen3", None, QWEN, ngram(2), on("0.32.0"), TOOLS, True, None),
@@ -91,11 +91,12 @@ STORIES = [
     Story("stop strings on our parsers", *K25, OURS, MLA, on("0.32.0"), TOOLS | {"stop": True}, True, None),
     Story("auto tools with a format", *K25, OURS, MLA, on("0.32.0"), TOOLS | {"response_format": "json_schema"}, True,
           "auto-tools-with-response-format"),
-    Story("the same with a strict tool", *K25, OURS, MLA, on("0.32.0"), TOOLS | JSON | {"strict_tools": True}, True, None),
-    Story("async placeholders are refuted", *K25, OURS, MLA | {}, on("0.32.0", async_scheduling=True), TOOLS, True, None),
+    Story("the same with a strict tool", *K25, OURS, MLA, on("0.32.0"), TOOLS | JSON | {"strict_tools": True}, True,
+          None),
+    Story("async placeholders are refuted", *K25, OURS, MLA, on("0.32.0", async_scheduling=True), TOOLS, True, None),
     Story("shifted ids are a warning", *K25, KIMI, MLA, on("0.32.0"), TOOLS, True, "kimi-shifted-special-ids"),
-    Story("dynamic draft length", *K25, OURS, MLA | {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]}, on("0.32.0"),
-          {}, True, "dynamic-draft-length"),
+    Story("dynamic draft length", *K25, OURS, MLA | {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]},
+          on("0.32.0"), {}, True, "dynamic-draft-length"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,107 @@
+"""What a decision costs: features and decide() beside a json.loads of the same body.
+
+Run it with `python -m bench.policy`. Medians over rounds in which the contenders take turns, so that a busy machine
+slows them alike.
+"""
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import policies
+from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
+from serve.features import extract, strip_own_fields
+
+ROUNDS, CALLS = 300, 20
+BODY_BYTES, TOOLS = 100_000, 20
+DECIDE_BUDGET_US, TOGETHER_BUDGET_US = 5.0, 60.0
+
+
+def main() -> None:
+    """Measure and print the table."""
+    body = _body()
+    facts = [
+        facts_from_engine_args("m", f"{method}-{n}", "kimi-k2", "2.6", _args(method), {"opt_out": method is not None})
+        for method, n in itertools.product(("eagle3", "mtp", None), range(2))
+    ]
+    advisories = load_advisories(Path(policies.__file__).parent / "advisories")
+    policy = compile_policy(facts, advisories, PolicySettings())
+    features = extract(body, {})
+
+    def cold() -> None:
+        policy.memory.clear()
+        decide(policy, features, None)
+
+    figures = _medians(
+        {
+            "json.loads (yardstick)": lambda: json.loads(body),
+            "features": lambda: extract(body, {}),
+            "decide": lambda: decide(policy, features, None),
+            "decide, class not seen before": cold,
+            "features + decide": lambda: decide(policy, extract(body, {}), None),
+            "strip_own_fields": lambda: strip_own_fields(body),
+        }
+    )
+    _print(figures, len(body), len(facts), len(advisories))
+
+
+def _body() -> bytes:
+    """A coding agent's request: long history, many tools, as `json.dumps` writes it."""
+    properties = {
+        f"p{n}": {"type": "string", "description": "What it is for, in a sentence or two. " * 2} for n in range(8)
+    }
+    tools = [
+        {"type": "function", "function": {
+            "name": f"tool_{n}", "description": "Does something useful. " * 10,
+            "parameters": {"type": "object", "properties": properties, "required": ["p0"]},
+        }}
+        for n in range(TOOLS)
+    ]  # fmt: skip
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a careful engineer. " * 40}]
+    body = {"model": "m", "stream": True, "tools": tools, "tool_choice": "auto", "messages": messages}
+    turn = 'def f(x):\n    return x + 1  # "quoted"\n' * 40
+    while len(json.dumps(body)) < BODY_BYTES:
+        room = BODY_BYTES - len(json.dumps(body))
+        messages.append({"role": "user" if len(messages) % 2 else "assistant", "content": turn[: max(room - 60, 1)]})
+    return json.dumps(body).encode()
+
+
+def _args(method: str | None) -> dict[str, Any]:
+    args = {"tool-call-parser": "kimi_k2", "reasoning-parser": "kimi_k2"}
+    spec = {"method": method, "model": "kimi-k2.6-eagle3", "num_speculative_tokens": 3}
+    return {**args, "speculative-config": spec} if method else args
+
+
+def _medians(contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Microseconds a call."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name, call in contenders.items():
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            taken[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    return {name: median(times) for name, times in taken.items()}
+
+
+def _print(figures: dict[str, float], size: int, pools: int, advisories: int) -> None:
+    table = Table(title=f"body of {size:,} bytes, {TOOLS} tools; {pools} pools, {advisories} advisories")
+    for heading in ("", "p50, µs", "of json.loads", "budget, µs"):
+        table.add_column(heading, justify="right" if heading else "left")
+    budgets = {"decide": DECIDE_BUDGET_US, "features + decide": TOGETHER_BUDGET_US}
+    yardstick = figures["json.loads (yardstick)"]
+    for name, each in figures.items():
+        budget = f"{budgets[name]:g} {'met' if each < budgets[name] else 'MISSED'}" if name in budgets else ""
+        table.add_row(name, f"{each:.2f}", f"{each / yardstick:.1%}", budget)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

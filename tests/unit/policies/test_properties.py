@@ -1,0 +1,160 @@
+"""Laws that hold for any pools, advisories, settings and requests."""
+
+import dataclasses
+import random
+from datetime import date
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies import Advisory, Override, PolicySettings, PoolFacts, RequestFeatures, compile_policy, decide
+from policies.advisory import unreadable
+from policies.classes import GROUPS, IMPLIED, KINDS, MODIFIERS
+
+DAY = date(2026, 11, 21)
+NAMES = ("one", "two", "three")
+IDS = tuple("abcdef")
+
+pools = st.lists(
+    st.builds(
+        PoolFacts,
+        model=st.just("m"),
+        pool=st.sampled_from(NAMES),
+        method=st.sampled_from([None, "ngram", "eagle3"]),
+        engine_version=st.sampled_from([None, "0.19.1", "0.32.0"]),
+        hybrid=st.sampled_from([None, True, False]),
+        opt_out=st.booleans(),
+        proven=st.frozensets(st.sampled_from(["tools", "json", "tools_auto+thinking"]), max_size=2),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda facts: facts.pool,
+).map(tuple)
+
+expressions = st.lists(
+    st.sampled_from((*KINDS, *MODIFIERS, *IMPLIED, *GROUPS)), min_size=1, max_size=3, unique=True
+).map("+".join)
+
+
+def advisory_of(name: str) -> st.SearchStrategy[Advisory]:
+    readable = st.builds(
+        Advisory,
+        id=st.just(name),
+        title=st.just("t"),
+        summary=st.just("s"),
+        status=st.sampled_from(["confirmed", "suspected", "withdrawn"]),
+        severity=st.just("high"),
+        affects=st.sampled_from(
+            [({"method": ["ngram"]},), ({"engine_version": "<0.32"},), ({"hybrid": True}, {"method": "eagle3"}), ({},)]
+        ),
+        unsafe=st.lists(expressions, min_size=1, max_size=2).map(tuple),
+        effects=st.fixed_dictionaries(
+            {
+                "speculative": st.sampled_from(["forbid", "warn"]),
+                "opt_out": st.sampled_from(["forbid", "warn", "allow"]),
+                "standard": st.sampled_from(["forbid", "warn", "allow"]),
+            }
+        ),
+    )
+    return readable | st.just(unreadable(name, "broken"))
+
+
+known_advisories = st.lists(st.sampled_from(IDS), unique=True, max_size=4).flatmap(
+    lambda names: st.tuples(*map(advisory_of, names))
+)
+settings = st.builds(
+    PolicySettings,
+    mode=st.sampled_from(["enforce", "advise"]),
+    optimistic=st.booleans(),
+    guard=st.booleans(),
+    overrides=st.lists(
+        st.builds(
+            Override, action=st.sampled_from(["pin", "forbid"]), reason=st.just("r"), pool=st.sampled_from(NAMES)
+        ),
+        max_size=1,
+    ).map(tuple),
+)
+requests = st.builds(
+    RequestFeatures,
+    model=st.sampled_from(["m", "m", "m", "other"]),
+    stream=st.booleans(),
+    tools=st.integers(0, 2),
+    tool_choice=st.sampled_from(["auto", "required", "named", "none"]),
+    strict_tools=st.booleans(),
+    response_format=st.sampled_from([None, "json_object", "json_schema", "structural_tag"]),
+    thinking=st.booleans(),
+    stop=st.booleans(),
+    guided=st.booleans(),
+    conversation_key=st.text(max_size=4),
+)
+wishes = st.sampled_from([None, True, False])
+
+
+def usable(facts, chosen):
+    """Overrides may name only pools that are there."""
+    names = {each.pool for each in facts}
+    kept = tuple(each for each in chosen.overrides if each.pool in names)
+    return dataclasses.replace(chosen, overrides=kept)
+
+
+def settle(facts, advisories, chosen, request, wish):
+    return decide(compile_policy(facts, advisories, usable(facts, chosen), DAY), request, wish, now_s=0)
+
+
+@given(pools, known_advisories, settings, requests, wishes)
+def test_a_decision_is_total_and_consistent(facts, advisories, chosen, request, wish):
+    decision = settle(facts, advisories, chosen, request, wish)
+    assert decision.refused == (not decision.candidates)
+    assert decision.classes
+    if decision.candidates:
+        first = decision.candidates[0]
+        assert (first.pool, first.speculative, first.opt_out) == (decision.pool, decision.speculative, decision.opt_out)
+    assert len(set(decision.candidates)) == len(decision.candidates)
+    for candidate in decision.candidates:
+        pool = next(each for each in facts if each.pool == candidate.pool)
+        assert not candidate.speculative or pool.speculative
+        assert not candidate.opt_out or pool.opt_out
+
+
+@given(pools, known_advisories, st.sampled_from(["g"]).flatmap(advisory_of), settings, requests, wishes)
+def test_one_more_advisory_never_makes_a_request_speculative(facts, advisories, another, chosen, request, wish):
+    before = settle(facts, advisories, chosen, request, wish)
+    after = settle(facts, (*advisories, another), chosen, request, wish)
+    assert before.speculative or not after.speculative
+    assert {c.pool for c in after.candidates if c.speculative} <= {c.pool for c in before.candidates if c.speculative}
+
+
+@given(pools, known_advisories, settings, requests)
+def test_enable_speculative_false_is_never_speculated(facts, advisories, chosen, request):
+    decision = settle(facts, advisories, chosen, request, False)
+    assert not decision.speculative
+    assert not any(candidate.speculative for candidate in decision.candidates)
+
+
+@given(pools, known_advisories, settings, requests, st.sampled_from([None, False]))
+def test_an_unreadable_advisory_forbids_all_speculation(facts, advisories, chosen, request, wish):
+    broken = unreadable("z", "not YAML")
+    assert not settle(facts, (*advisories, broken), chosen, request, wish).speculative
+
+
+@given(pools, known_advisories, settings, requests, wishes, st.randoms(use_true_random=False))
+def test_the_order_of_advisories_never_matters(facts, advisories, chosen, request, wish, shuffler: random.Random):
+    shuffled = list(advisories)
+    shuffler.shuffle(shuffled)
+    first = compile_policy(facts, advisories, usable(facts, chosen), DAY)
+    second = compile_policy(facts, shuffled, usable(facts, chosen), DAY)
+    assert first.digest == second.digest
+    assert decide(first, request, wish, 0) == decide(second, request, wish, 0)
+
+
+@given(pools, known_advisories, settings, requests, wishes)
+def test_knowing_less_of_a_pool_never_makes_a_request_speculative(facts, advisories, chosen, request, wish):
+    ignorant = tuple(dataclasses.replace(each, engine_version=None, hybrid=None) for each in facts)
+    known, unknown = (settle(each, advisories, chosen, request, wish) for each in (facts, ignorant))
+    assert known.speculative or not unknown.speculative
+
+
+@given(pools, known_advisories, settings, requests, wishes)
+def test_a_decision_remembered_is_the_decision_made(facts, advisories, chosen, request, wish):
+    policy = compile_policy(facts, advisories, usable(facts, chosen), DAY)
+    assert decide(policy, request, wish, 0) == decide(policy, request, wish, 0)

@@ -118,7 +118,7 @@ class ChoiceGuard:
             self._spoke = self._spoke or not (text == "" or text.isspace())
         scanner = self._scanners.get(name) or self._scanners.setdefault(name, MarkupScanner(self._expected.quotes))
         passed = self._pass(name, scanner.feed(text))
-        if scanner.leak and not self._may_be_rescued(scanner.leak):
+        if scanner.opening and not self._may_be_rescued(scanner.opening):
             self._found(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return passed
 
@@ -215,7 +215,7 @@ class ChoiceGuard:
         return not call.prefix.broken and not call.prefix.complete
 
     def _leaks(self) -> dict[str, str]:
-        return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.leak}
+        return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.opening}
 
     def _from_leak(self, name: str, leak: str) -> Iterator[Delta]:
         found: Rescued | None = None

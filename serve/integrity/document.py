@@ -27,7 +27,7 @@ class DocumentGuard:
         self._schema, self._check, self._choice, self._hold, self._quoted = schema, check, choice, hold, quoted
         self._prefix = JsonPrefix(must_be_object=schema.is_of_objects)
         self._pieces: list[str] = []
-        self._held = ""
+        self._held: list[str] = []
         self._new: list[Violation] = []
         self.started = False
 
@@ -40,18 +40,20 @@ class DocumentGuard:
         """The text that may go out."""
         self.started = self.started or bool(text)
         self._pieces.append(text)
+        self._held.append(text)
         if self._prefix.broken:
-            self._held += text
             return ""
         if REPLACEMENT in text and not self._quoted(REPLACEMENT):
             self._found(Outcome.TRUNCATED, "a cut character in the document")
         self._prefix.feed(text)
-        self._held += text
         if self._prefix.broken:
             self._found(Outcome.INVALID_JSON, "the content is not JSON")
         if self._new or self._hold:
             return ""
-        return self._let_go(len(self._held.rstrip()) - 1 if self._prefix.complete else len(self._held))
+        held = "".join(self._held)
+        ready = max(0, len(held.rstrip()) - 1) if self._prefix.complete else len(held)
+        self._held = [held[ready:]]
+        return held[:ready]
 
     def finish(self, *, cut: bool) -> None:
         """Judge the whole."""
@@ -70,12 +72,8 @@ class DocumentGuard:
 
     def flush(self) -> str:
         """All that is held back, right or wrong."""
-        return self._let_go(len(self._held))
-
-    def _let_go(self, count: int) -> str:
-        count = max(0, count)
-        gone, self._held = self._held[:count], self._held[count:]
-        return gone
+        held, self._held = "".join(self._held), []
+        return held
 
     def _found(self, outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> None:
         self._new.append(Violation(outcome, severity, detail, self._choice))

@@ -64,19 +64,20 @@ class MarkupScanner:
         quoted: As of `find_markup`.
 
     Attributes:
-        leak: From the first markup on, all text; empty while none was seen.
+        opening: The first piece of a leak; it begins with the markup. Empty while none was seen.
     """
 
     def __init__(self, quoted: Quoted) -> None:
-        self.leak = ""
+        self.opening = ""
+        self._leak: list[str] = []
         self._quoted = quoted
         self._held = ""
         self._before = ""
 
     def feed(self, text: str) -> str:
         """The text that may go on; what could be the beginning of markup is held back."""
-        if self.leak:
-            self.leak += text
+        if self.opening:
+            self._leak.append(text)
             return ""
         if not self._held and "<" not in text and "◁" not in text:
             self._before = text[-1:] or self._before
@@ -85,12 +86,17 @@ class MarkupScanner:
         match = find_markup(text, self._quoted, self._before)
         if match is not None:
             place = match.start()
-            self.leak, self._held = text[place:], ""
+            self.opening, self._held = text[place:], ""
             return text[:place]
         held = unfinished(text)
         passed, self._held = text[: len(text) - held], text[len(text) - held :]
         self._before = passed[-1:] or self._before
         return passed
+
+    @property
+    def leak(self) -> str:
+        """From the first markup on, all text."""
+        return self.opening + "".join(self._leak)
 
     def finish(self) -> str:
         """What was held back and turned out to be text."""

@@ -46,7 +46,7 @@ class _Text:
 
     sent: str = ""
     matched: int = 0
-    diverged: str | None = None
+    diverged: list[str] | None = None
     pieces: list[str] = field(default_factory=list)
 
     def restart(self) -> None:
@@ -56,11 +56,11 @@ class _Text:
     def add(self, text: str) -> str:
         """The part of `text` that the client does not have yet, if it fits what the client has."""
         if self.diverged is not None:
-            self.diverged += text
+            self.diverged.append(text)
             return ""
         ahead = self.sent[self.matched : self.matched + len(text)]
         if not text.startswith(ahead):
-            self.diverged = self.sent[: self.matched] + text
+            self.diverged = [self.sent[: self.matched], text]
             return ""
         self.matched += len(ahead)
         return self._gone(text[len(ahead) :])
@@ -72,7 +72,7 @@ class _Text:
 
     def append_diverged(self) -> str:
         """Let the present attempt's own text follow, as a paragraph of its own."""
-        text, self.diverged = self.diverged or "", None
+        text, self.diverged = "".join(self.diverged or ()), None
         return self._gone(PARAGRAPH + text) if text.strip() else ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import openai
+from rich.markup import escape
 from rich.table import Table
 
 WEATHER = {
@@ -141,13 +142,20 @@ def cases(model: str) -> Iterator[Case]:
     named = {"type": "function", "function": {"name": "search"}}
     yield Case("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
     yield Case("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
-    yield Case("tool call", "tools_auto", "What is the weather in Osaka?", _calls(("get_weather", {"city": "Osaka"})), both)
+    yield Case(
+        "tool call", "tools_auto", "What is the weather in Osaka?", _calls(("get_weather", {"city": "Osaka"})), both
+    )
     yield Case(
         "parallel calls, streamed", "tools_auto", "What is the weather in Oslo and Lima?",
         _calls(("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Lima"})), both, stream=True,
     )  # fmt: skip
     yield Case(
-        "Chinese, streamed", "tools_auto", "北京的天气怎么样？", _calls(("get_weather", {"city": "北京"})), both, stream=True
+        "Chinese, streamed",
+        "tools_auto",
+        "北京的天气怎么样？",
+        _calls(("get_weather", {"city": "北京"})),
+        both,
+        stream=True,
     )
     yield Case(
         "tool_choice required", "tools_forced", "Search for red pandas", _calls(("search", {"query": "red pandas"})),
@@ -158,14 +166,22 @@ def cases(model: str) -> Iterator[Case]:
         {**both, "tool_choice": named}, stream=True,
     )  # fmt: skip
     yield Case(
-        "strict JSON schema", "json_schema", "Give me JSON with name Ada, count 3", _document({"name": "Ada", "count": 3}),
-        {"response_format": schema},
+        "strict JSON schema", "json_schema", "Give me JSON with name Ada, count 3",
+        _document({"name": "Ada", "count": 3}), {"response_format": schema},
     )  # fmt: skip
     yield Case(
-        "opt-out", "plain", "Tell me about red pandas", _content("red pandas", "off"), {"extra_body": {"enable_speculative": False}}
+        "opt-out",
+        "plain",
+        "Tell me about red pandas",
+        _content("red pandas", "off"),
+        {"extra_body": {"enable_speculative": False}},
     )
     yield Case(
-        "opt-in", "plain", "Tell me about green tea", _content("green tea", "on"), {"extra_body": {"enable_speculative": True}}
+        "opt-in",
+        "plain",
+        "Tell me about green tea",
+        _content("green tea", "on"),
+        {"extra_body": {"enable_speculative": True}},
     )
 
 
@@ -175,7 +191,12 @@ WRONG_MODEL = Case("wrong model name", "", "hello", _not_found)
 async def ask(client: openai.AsyncOpenAI, model: str, case: Case) -> Result:
     """Send one case and collect its answer, streamed or whole, into one shape."""
     started = time.monotonic()
-    request = {"model": model, "messages": [{"role": "user", "content": case.said}], "temperature": 0, "max_tokens": 250}
+    request = {
+        "model": model,
+        "messages": [{"role": "user", "content": case.said}],
+        "temperature": 0,
+        "max_tokens": 250,
+    }
     send: Callable[..., Awaitable[Result]] = _streamed if case.stream else _whole
     try:
         result = await send(client, {**request, **case.more})
@@ -223,28 +244,55 @@ def _arguments(text: str) -> Any:
         return f"broken JSON: {text}"
 
 
-async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> tuple[Table, int]:
-    """Send every case to every model; returns the table and the number of answers that were not right."""
-    table = Table("model", "request", "class", "pool", "speculation", "drafted", "accepted", "ms", "outcome")
-    wrong = 0
+@dataclass
+class Report:
+    """What every case of a run came to: (model, case, result, problem or None)."""
+
+    rows: list[tuple[str, Case, Result, str | None]] = field(default_factory=list)
+
+    @property
+    def right(self) -> int:
+        return sum(problem is None for *_, problem in self.rows)
+
+    def table(self) -> Table:
+        table = Table("model", "request", "class", "pool", "speculation", "drafted", "accepted", "ms", "outcome")
+        for model, case, result, problem in self.rows:
+            table.add_row(
+                model, case.name, case.kind, result.pool, result.speculative, str(result.drafted), str(result.accepted),
+                f"{result.elapsed_ms:.0f}", "[green]right" if problem is None else f"[red]{escape(problem)}",
+            )  # fmt: skip
+        return table
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The rows as plain values."""
+        return [
+            {
+                "model": model, "request": case.name, "class": case.kind, "pool": result.pool,
+                "speculative": result.speculative, "drafted": result.drafted, "accepted": result.accepted,
+                "ms": round(result.elapsed_ms, 1), "problem": problem,
+            }
+            for model, case, result, problem in self.rows
+        ]  # fmt: skip
+
+
+async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> Report:
+    """Send every case to every model of the gateway at `url`."""
+    report = Report()
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         todo = [(model, case) for model in models for case in cases(model)]
         for model, case in [*todo, ("no-such-model", WRONG_MODEL)]:
             result = await ask(client, model, case)
             problem = case.right(result)
-            wrong += problem is not None
+            report.rows.append((model, case, result, problem))
             say(f"{model}: {case.name}: {problem or 'right'}")
-            table.add_row(
-                model, case.name, case.kind, result.pool, result.speculative, str(result.drafted), str(result.accepted),
-                f"{result.elapsed_ms:.0f}", "[green]right" if problem is None else f"[red]{problem}",
-            )  # fmt: skip
-    return table, wrong
+    return report
 
 
 TRY_NEXT = """Try next, while `make serve` runs:
 
   curl -s {url}/v1/chat/completions -H 'content-type: application/json' -d '{{
-    "model": "tiny-kimi", "messages": [{{"role": "user", "content": "Tell me about Lisbon"}}], "enable_speculative": false}}' -i
+    "model": "tiny-kimi", "messages": [{{"role": "user", "content": "Tell me about Lisbon"}}],
+    "enable_speculative": false}}' -i
 
   from openai import OpenAI
   client = OpenAI(base_url="{url}/v1", api_key="none")

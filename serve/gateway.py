@@ -59,7 +59,8 @@ class Exchange:
 
     def ours(self) -> list[tuple[bytes, bytes]]:
         """The response headers of DESIGN section 8."""
-        headers = {"x-request-id": self.request_id}
+        # Ray Serve echoes an id that came in, and makes one up before we see the request; without it, it is on us.
+        headers = {} if "x-request-id" in self.headers else {"x-request-id": self.request_id}
         if self.decision is not None and self.candidate is not None:
             headers["x-specgate-pool"] = self.candidate.pool
             headers["x-specgate-speculative"] = "on" if self.candidate.speculative else "off"
@@ -108,7 +109,7 @@ class Gateway:
             except asyncio.CancelledError:
                 exchange.status = 499  # nginx's number for a client that left
                 raise
-            except Exception:  # noqa: BLE001 - the last resort: the client gets an error, the log gets the traceback
+            except Exception:  # the last resort: the client gets an error, the log gets the traceback
                 log.exception("request %s failed", exchange.request_id)
                 await self._refuse(exchange, GatewayError("Internal error; the gateway's log knows more."))
             finally:
@@ -174,13 +175,12 @@ class Gateway:
             except _RETRIED as error:
                 if last or exchange.status:
                     raise
-                log.warning("request %s: %s/%s: %s", exchange.request_id, exchange.decision and exchange.decision.model,
-                            candidate.pool, error)  # fmt: skip
+                log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
             self._telemetry.instruments.retries.add(1, {"pool": candidate.pool})
 
     async def _attempt(self, exchange: Exchange, candidate: Candidate, last: bool) -> bool:
         """Send the request to one replica; False if it failed before the first byte in a way that others may not."""
-        assert exchange.decision is not None and exchange.features is not None
+        assert exchange.decision is not None
         route = self._routes[exchange.decision.model, candidate.pool]
         async with AsyncExitStack() as held:
             with self._telemetry.step("choose_replica", pool=candidate.pool):
@@ -189,9 +189,7 @@ class Gateway:
             body = engine_body(exchange.body, opt_out=candidate.opt_out)
             with self._telemetry.step("upstream", pool=candidate.pool):
                 inject(headers)
-                answer = await held.enter_async_context(
-                    self._upstream.post(endpoint, exchange.path, body, headers)
-                )
+                answer = await held.enter_async_context(self._upstream.post(endpoint, exchange.path, body, headers))
                 if answer.status in _RETRIED_STATUS and not last:
                     return False
                 await self._relay(exchange, answer)
@@ -242,9 +240,7 @@ class Gateway:
     async def _start(exchange: Exchange, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         exchange.status = status
         exchange.span.set_attribute("http.response.status_code", status)
-        await exchange.send(
-            {"type": "http.response.start", "status": status, "headers": [*headers, *exchange.ours()]}
-        )
+        await exchange.send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.ours()]})
 
     def _record(self, exchange: Exchange) -> None:
         decision, candidate = exchange.decision, exchange.candidate

@@ -42,6 +42,7 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None) -> dict[str, 
         for name, value in headers.items()
         if name not in _HOP_BY_HOP and name not in _PRIVATE and not name.startswith(_PRIVATE_PREFIXES)
     }
+    kept["content-type"] = "application/json"  # whatever the client called it, it has been read as JSON
     if key is not None:
         kept["authorization"] = f"Bearer {key}"
     return kept

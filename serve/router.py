@@ -59,7 +59,9 @@ class ReplicaRoute:
         async with self._select() as selection:
             metadata = selection.replica_metadata
             host = metadata["http_host"]
-            yield Endpoint(f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"])
+            yield Endpoint(
+                f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"]
+            )
 
     @asynccontextmanager
     async def _select(self) -> AsyncIterator[ReplicaSelection]:

@@ -66,7 +66,9 @@ class Upstream:
         )
 
     @asynccontextmanager
-    async def post(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
+    async def post(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[Answer]:
         """Send a request and wait for the first bytes of its answer.
 
         Leaving the context closes the connection unless the answer was read to its end; vLLM then aborts the request,

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import ray
 import uvicorn
 
 AsgiApp = Callable[
@@ -75,6 +76,12 @@ class Listener:
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
+
+
+def node_address() -> str:
+    """The address under which this node joined the Ray cluster: 127.0.0.1 on a laptop, the node's own in a cluster."""
+    here = ray.get_runtime_context().get_node_id()
+    return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == here)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -6,10 +6,9 @@ import time
 from typing import Any
 
 import aiohttp
-import ray
 
 from serve.config import ModelConfig
-from serve.engine.listener import Listener
+from serve.engine.listener import Listener, node_address
 from serve.errors import ConfigError
 
 log = logging.getLogger("ray.serve.specgate.engine")
@@ -22,7 +21,9 @@ class VllmReplica:
     `record_replica_metadata`.
     """
 
-    async def __init__(self, model: str, pool: str, config: dict[str, Any]) -> None:
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+        self, model: str, pool: str, config: dict[str, Any]
+    ) -> None:
         # vLLM is imported here, not above: the controller and the gateway load this module without having vLLM.
         started = time.monotonic()
         from serve.engine import checks, vllm_host
@@ -31,7 +32,7 @@ class VllmReplica:
         model_config = ModelConfig.model_validate(config)
         settings = model_config.pools[pool]
         log.info("%s/%s: vLLM imported in %.1f s, loading the model", model, pool, time.monotonic() - started)
-        self._listener = Listener(ray.util.get_node_ip_address())
+        self._listener = Listener(node_address())
         args = vllm_host.parse_args(
             model_config.engine_args_of(pool), (model, *model_config.aliases), self._listener.key
         )
@@ -75,5 +76,3 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
     """Environment of an engine replica: what the caller's process has of vLLM's own, then the pool's."""
     inherited = {key: value for key, value in os.environ.items() if key.startswith(("VLLM_", "OTEL_", "HF_"))}
     return {"TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1", **inherited, **extra}
-
-

@@ -35,7 +35,7 @@ class _OptOut:
                 request.spec_token_ids = []  # a new list: the asynchronous scheduler shares one among all requests
 
 
-class OptOutScheduler(_OptOut, Scheduler):
+class OptOutScheduler(_OptOut, Scheduler):  # type: ignore[misc]  # vLLM's types are not followed
     """The synchronous scheduler with the opt-out."""
 
     def update_draft_token_ids(self, draft_token_ids: DraftTokenIds) -> None:
@@ -43,7 +43,7 @@ class OptOutScheduler(_OptOut, Scheduler):
         self._drop_drafts(draft_token_ids.req_ids)
 
 
-class OptOutAsyncScheduler(_OptOut, AsyncScheduler):
+class OptOutAsyncScheduler(_OptOut, AsyncScheduler):  # type: ignore[misc]
     """The asynchronous scheduler with the opt-out."""
 
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:

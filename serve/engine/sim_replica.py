@@ -1,11 +1,10 @@
 """The Ray Serve deployment around one simulated engine: the same outside as a vLLM replica, for load and faults."""
 
+import os
 from typing import Any
 
-import ray
-
 from serve.config import ModelConfig
-from serve.engine.listener import Listener
+from serve.engine.listener import Listener, node_address
 from serve.engine.sim import SimSettings, build_sim_app
 
 
@@ -18,11 +17,13 @@ class SimReplica:
         config: The model's `ModelConfig` as a mapping, with this one pool.
     """
 
-    async def __init__(self, model: str, pool: str, config: dict[str, Any]) -> None:
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+        self, model: str, pool: str, config: dict[str, Any]
+    ) -> None:
         model_config = ModelConfig.model_validate(config)
         given = {"model": model, "grammar": model_config.grammar, "thinking": model_config.thinking}
         self._settings = SimSettings.from_mapping(given | model_config.pools[pool].sim)
-        self._listener = Listener(ray.util.get_node_ip_address())
+        self._listener = Listener(node_address())
         await self._listener.start(build_sim_app(self._settings, self._listener.key))
 
     async def record_replica_metadata(self) -> dict[str, Any]:
@@ -30,6 +31,10 @@ class SimReplica:
         drafts = self._settings.num_speculative_tokens
         facts = {"engine": "sim", "method": "sim" if drafts else None, "num_speculative_tokens": drafts or None}
         return {**self._listener.metadata, "facts": facts}
+
+    async def pid(self) -> int:
+        """The replica's process, for tests that kill it."""
+        return os.getpid()
 
     async def check_health(self) -> None:
         """Ray Serve's hook; raising replaces the replica."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -60,7 +60,9 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     Raises:
         ConfigError: vLLM does not know an argument or rejects its value.
     """
-    cli_args = importlib.import_module(_first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args")
+    cli_args = importlib.import_module(
+        _first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args"
+    )
     given = _with_paths(engine_args)
     if given.get("tool-call-parser"):
         given.setdefault("enable-auto-tool-choice", True)
@@ -75,7 +77,7 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
         cli_args.validate_parsed_serve_args(parsed)
     except (argparse.ArgumentError, SystemExit, TypeError, ValueError) as error:
         raise ConfigError(f"vLLM {vllm.__version__} rejects the engine arguments: {error}") from error
-    return parsed
+    return cast(argparse.Namespace, parsed)
 
 
 async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:

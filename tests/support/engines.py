@@ -74,9 +74,7 @@ def whole(content: str) -> dict[str, Any]:
 
 async def start(send: Any, status: int = 200, kind: str = "application/json", **headers: str) -> None:
     extra = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    await send(
-        {"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode()), *extra]}
-    )
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", kind.encode()), *extra]})
 
 
 async def end(send: Any, body: bytes = b"") -> None:

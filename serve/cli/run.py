@@ -1,0 +1,57 @@
+"""`specgate serve` and `specgate demo`: the whole gateway on this machine."""
+
+import asyncio
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve.cli.output import FOUND, Json, console, print_json
+from serve.config import GatewayConfig
+from serve.local import Progress, cluster, prepare_environment
+
+LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
+
+Config = Annotated[Path, typer.Option(help="A Serve config, or a file with the gateway's part alone.")]
+Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port on 127.0.0.1.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the replicas' own logs too.")]
+
+
+def serve(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False) -> None:
+    """Start Ray, the gateway and every pool here, and keep them running until Ctrl-C."""
+    parsed = GatewayConfig.load(config)
+    prepare_environment()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with cluster(parsed, port, _clocked(), verbose) as url:
+        console().print(f"specgate listens on {url}; models: {', '.join(parsed.models)}. Ctrl-C stops it.")
+        stop.wait()
+
+
+def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, as_json: Json = False) -> None:
+    """Start everything here, send example requests with the OpenAI SDK and show what each came to."""
+    from serve import demo as examples
+
+    parsed = GatewayConfig.load(config)
+    prepare_environment()
+    started = time.monotonic()
+    say: Progress = (lambda _: None) if as_json else _clocked()
+    with cluster(parsed, port, say, verbose) as url:
+        report = asyncio.run(examples.run(url, list(parsed.models), say))
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        console().print(report.table())
+        console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in all.")
+        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}"), markup=False)
+    if report.right < len(report.rows):
+        raise typer.Exit(FOUND)
+
+
+def _clocked() -> Progress:
+    started, terminal = time.monotonic(), console()
+    return lambda line: terminal.print(f"{time.monotonic() - started:6.1f} s  {line}", markup=False)

@@ -1,0 +1,182 @@
+"""One gateway replica inside Ray Serve: its HTTP routes, its view of the pools, its policy."""
+
+import asyncio
+import logging
+import os
+from typing import Any
+
+import fastapi
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from ray import serve as ray_serve
+from ray.serve.handle import DeploymentHandle
+from starlette.routing import Route as HttpRoute
+
+from policies import Policy
+from serve.config import GatewayConfig, PolicyConfig
+from serve.errors import ConfigError, GatewayError, ModelNotFoundError
+from serve.gateway import Gateway, read_body
+from serve.policy import compile_for
+from serve.protocol import request_headers
+from serve.router import Endpoint, RemoteRoute, ReplicaRoute, Route
+from serve.telemetry import Telemetry
+from serve.upstream import Upstream
+
+log = logging.getLogger("ray.serve.specgate.ingress")
+
+_READY_TIMEOUT_S = 5.0
+_FACTS_PERIOD_S = 30.0
+
+
+@ray_serve.ingress()
+class Ingress:
+    """The HTTP side of one gateway replica.
+
+    Args:
+        config: A `GatewayConfig` as a mapping.
+        pools: (model, pool, handle) of every pool that runs in this cluster.
+    """
+
+    def __init__(self, config: dict[str, Any], pools: list[tuple[str, str, DeploymentHandle]]) -> None:
+        self._config = GatewayConfig.parse(config)
+        self._policy_config = self._config.policy
+        self._policy_error: str | None = None
+        self._learned: dict[tuple[str, str], dict[str, Any]] = {}
+        self._routes = routes_of(self._config, {(model, pool): handle for model, pool, handle in pools})
+        self._telemetry = Telemetry()
+        self._upstream = Upstream(self._config.limits)
+        self._gateway = Gateway(self._config, self._compile(), self._routes, self._upstream, self._telemetry)
+        self._watching = asyncio.get_running_loop().create_task(self._watch_facts())
+
+    def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
+        """Ray Serve's hook."""
+        app = fastapi.FastAPI(title="specgate", docs_url=None, redoc_url=None, openapi_url=None)
+        for path in ("/v1/chat/completions", "/v1/completions"):
+            # A plain ASGI application as the endpoint: no framework between the gateway and the socket.
+            app.router.routes.append(HttpRoute(path, self._gateway, methods=["POST"]))
+        app.add_api_route("/v1/models", self.models, methods=["GET"])
+        app.add_api_route("/v1/models/{model:path}", self.model, methods=["GET"])
+        app.add_api_route("/v1/policy", self.policy, methods=["GET"])
+        app.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
+        app.add_api_route("/health", self.health, methods=["GET"])
+        app.add_api_route("/ready", self.ready, methods=["GET"])
+        app.add_api_route("/metrics", self.metrics, methods=["GET"])
+        app.add_exception_handler(GatewayError, _error_response)
+        app.add_exception_handler(404, _not_found)
+        app.add_exception_handler(405, _not_found)
+        return app
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Ray Serve's hook: adopt another policy without dropping a request.
+
+        A bad policy is refused and the old one stays: an operator's typing error must not take the gateway down.
+        """
+        try:
+            unknown = set(user_config) - {"policy", "version"}
+            if unknown:
+                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known: policy, version")
+            wanted = user_config.get("policy")
+            config = self._config.model_copy(
+                update={"policy": self._config.policy if wanted is None else PolicyConfig.model_validate(wanted)}
+            )
+            policy = compile_for(config, self._learned)
+        except (ConfigError, ValueError) as error:
+            self._policy_error = str(error)
+            log.error("the new policy is refused, the old one stays: %s", error)
+            return
+        self._policy_config, self._policy_error = config.policy, None
+        self._gateway.adopt(policy)
+        log.info("policy %s adopted", policy.digest)
+
+    async def models(self) -> dict[str, Any]:
+        return {"object": "list", "data": [_model_object(name) for name in self._config.models]}
+
+    async def model(self, model: str) -> dict[str, Any]:
+        name = self._config.resolve(model)
+        if name is None:
+            raise ModelNotFoundError.unknown(model, self._config.models)
+        return _model_object(name)
+
+    async def policy(self) -> dict[str, Any]:
+        """The active policy: its digest, what each pool may do, and why a newer one was refused."""
+        return {**self._gateway.policy.to_dict(), "refused_update": self._policy_error}
+
+    async def explain(self, request: fastapi.Request) -> dict[str, Any]:
+        headers = request_headers(request.headers.raw)
+        body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
+        return await self._gateway.explain(body, headers)
+
+    async def health(self) -> dict[str, str]:
+        return {"status": "ok"}
+
+    async def ready(self) -> JSONResponse:
+        """200 when every pool has a replica that answers."""
+        states = dict(zip(self._routes, await asyncio.gather(*map(_is_up, self._routes.values())), strict=True))
+        pools = {f"{model}/{pool}": "up" if up else "starting or down" for (model, pool), up in states.items()}
+        return JSONResponse({"ready": all(states.values()), "pools": pools}, 200 if all(states.values()) else 503)
+
+    async def metrics(self) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    async def __del__(self) -> None:
+        self._watching.cancel()
+        self._telemetry.shutdown()
+        await self._upstream.close()
+
+    def _compile(self) -> Policy:
+        return compile_for(self._config.model_copy(update={"policy": self._policy_config}), self._learned)
+
+    async def _watch_facts(self) -> None:
+        """Keep the policy true to what the engines became: versions and settings can change with every restart."""
+        while True:
+            learned = await asyncio.gather(*(_facts_or_none(route) for route in self._routes.values()))
+            known = {key: facts for key, facts in zip(self._routes, learned, strict=True) if facts is not None}
+            if any(self._learned.get(key) != facts for key, facts in known.items()):
+                self._learned |= known
+                self._gateway.adopt(self._compile())
+            await asyncio.sleep(_FACTS_PERIOD_S if len(known) == len(self._routes) else 1.0)
+
+
+def routes_of(config: GatewayConfig, handles: dict[tuple[str, str], DeploymentHandle]) -> dict[tuple[str, str], Route]:
+    """A route for every pool of the configuration."""
+    limits = config.limits
+    routes: dict[tuple[str, str], Route] = {}
+    for model, _, pool, settings in config.each_pool():
+        if settings.url is not None:
+            key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
+            if settings.api_key_env and not key:
+                raise ConfigError(f"{model}/{pool}: the environment variable {settings.api_key_env} is not set")
+            routes[model, pool] = RemoteRoute(Endpoint(settings.url.rstrip("/"), key), settings.facts)
+        else:
+            handle = handles[model, pool]
+            routes[model, pool] = ReplicaRoute(f"{model}/{pool}", handle, limits.queue_timeout_s, limits.retry_after_s)
+    return routes
+
+
+def _model_object(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "specgate"}
+
+
+async def _facts_or_none(route: Route) -> dict[str, Any] | None:
+    try:
+        async with asyncio.timeout(_READY_TIMEOUT_S):
+            return dict(await route.facts())
+    except (GatewayError, TimeoutError):
+        return None
+
+
+async def _is_up(route: Route) -> bool:
+    return await _facts_or_none(route) is not None
+
+
+async def _error_response(_: fastapi.Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, GatewayError)
+    return JSONResponse(error.to_body(), error.status)
+
+
+async def _not_found(request: fastapi.Request, error: Exception) -> JSONResponse:
+    status = getattr(error, "status_code", 404)
+    message = f"{request.method} {request.url.path} is not served here."
+    return JSONResponse(
+        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}}, status
+    )

@@ -1,0 +1,72 @@
+"""Many clients at once, some of whom leave: nothing is left running behind them."""
+
+import asyncio
+from random import Random
+
+import openai
+import pytest
+from support.session import Behind
+
+pytestmark = pytest.mark.engine
+
+
+async def stream_for_a_while(client: openai.AsyncOpenAI, model: str, patience: int | None) -> str:
+    """Read a stream to its end, or leave after `patience` chunks."""
+    stream = await client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": "Tell me about Lisbon"}],
+        stream=True,
+        temperature=0,
+        max_tokens=120,
+        extra_body={"ignore_eos": patience is not None},
+    )
+    read = ""
+    count = 0
+    async with stream:
+        async for chunk in stream:
+            read += "".join(choice.delta.content or "" for choice in chunk.choices)
+            count += 1
+            if patience is not None and count >= patience:
+                break
+    return read
+
+
+async def until_idle(model: str, pool: str) -> None:
+    engine = await Behind.pool(model, pool)
+    for _ in range(100):
+        busy = await engine.metric("vllm:num_requests_running") + await engine.metric("vllm:num_requests_waiting")
+        if not busy:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{model}/{pool} still runs {busy:.0f} requests")
+
+
+async def test_32_concurrent_streams_with_random_disconnects_leave_nothing_running(client: openai.AsyncOpenAI) -> None:
+    rng = Random(7)
+    plans = [(rng.choice(("tiny-kimi", "tiny-qwen")), rng.choice((None, 1, 3, 10, 30))) for _ in range(32)]
+    texts = await asyncio.gather(*(stream_for_a_while(client, model, patience) for model, patience in plans))
+    whole = {model: text for (model, patience), text in zip(plans, texts, strict=True) if patience is None}
+    for (model, patience), text in zip(plans, texts, strict=True):
+        assert "Lisbon" in text if patience is None else whole.get(model, text).startswith(text[:5])
+    for model, pool in (
+        ("tiny-kimi", "speculative"), ("tiny-kimi", "standard"),
+        ("tiny-qwen", "speculative"), ("tiny-qwen", "ngram"), ("tiny-qwen", "standard"),
+    ):  # fmt: skip
+        await until_idle(model, pool)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_client_that_leaves_before_the_first_byte_frees_the_engine(
+    client: openai.AsyncOpenAI, streamed: bool
+) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        await client.with_options(timeout=0.5).chat.completions.create(
+            model="tiny-qwen",
+            messages=[{"role": "user", "content": "Tell me about Lisbon"}],
+            stream=False,
+            max_tokens=900,
+            n=4,
+            extra_body={"ignore_eos": True, "enable_speculative": streamed},
+        )
+    for pool in ("speculative", "ngram", "standard"):
+        await until_idle("tiny-qwen", pool)

@@ -1,0 +1,129 @@
+"""The gateway inside Ray Serve, with simulated engines: readiness, limits, dead replicas, live policy."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from ray import serve as ray_serve
+
+from serve.app import deployment_name
+
+pytestmark = pytest.mark.ray
+HELLO: Any = [{"role": "user", "content": "hello"}]
+
+
+async def get(url: str) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def replica_pids(model: str, pool: str) -> list[int]:
+    handle = ray_serve.get_deployment_handle(deployment_name(model, pool), "specgate")
+    pids: list[int] = await handle.broadcast("pid").results_async()
+    return pids
+
+
+async def test_the_models_are_listed(client: openai.AsyncOpenAI) -> None:
+    names = [model.id async for model in client.models.list()]
+    assert {"tiny-kimi", "tiny-qwen", "sim"} <= set(names)
+    assert (await client.models.retrieve("sim")).id == "sim"
+    with pytest.raises(openai.NotFoundError):
+        await client.models.retrieve("nope")
+
+
+async def test_ready_names_every_pool(gateway_url: str) -> None:
+    status, told = await get(f"{gateway_url}/ready")
+    assert (status, told["ready"]) == (200, True)
+    assert told["pools"]["tiny-kimi/speculative"] == "up"
+
+
+async def test_health_metrics_and_policy_are_served(gateway_url: str, client: openai.AsyncOpenAI) -> None:
+    await client.chat.completions.create(model="sim", messages=HELLO)
+    assert (await get(f"{gateway_url}/health"))[0] == 200
+    assert (await get(f"{gateway_url}/v1/policy"))[1]["digest"]
+    async with aiohttp.ClientSession() as session, session.get(f"{gateway_url}/metrics") as response:
+        assert "specgate_requests_total" in await response.text()
+
+
+async def test_an_unknown_path_is_a_404_in_openais_shape(gateway_url: str) -> None:
+    status, told = await get(f"{gateway_url}/v1/nope")
+    assert status == 404
+    assert set(told["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_a_request_id_is_echoed_once(client: openai.AsyncOpenAI) -> None:
+    raw = await client.chat.completions.with_raw_response.create(
+        model="sim", messages=HELLO, extra_headers={"x-request-id": "mine"}
+    )
+    assert raw.headers.get_list("x-request-id") == ["mine"]
+    made_up = await client.chat.completions.with_raw_response.create(model="sim", messages=HELLO)
+    assert len(made_up.headers.get_list("x-request-id")) == 1
+
+
+async def test_explain_answers_without_an_engine(gateway_url: str) -> None:
+    body = {"model": "sim", "messages": HELLO, "enable_speculative": False}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{gateway_url}/v1/route/explain", json=body) as response,
+    ):
+        told = await response.json()
+    assert (told["model"], told["pool"], told["speculative"]) == ("sim", "standard", False)
+
+
+async def test_an_engine_cannot_be_reached_past_the_gateway_without_its_key(gateway_url: str) -> None:
+    from support.session import Behind
+
+    engine = await Behind.pool("sim", "standard")
+    async with aiohttp.ClientSession() as session, session.get(f"{engine.url}/v1/models") as response:
+        assert response.status == 401
+
+
+async def test_a_full_queue_is_429_with_retry_after(client: openai.AsyncOpenAI) -> None:
+    calls = [client.chat.completions.create(model="narrow", messages=HELLO, max_tokens=100) for _ in range(8)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [each for each in results if isinstance(each, openai.RateLimitError)]
+    assert refused
+    assert all(int(each.response.headers["retry-after"]) >= 1 for each in refused)
+    assert any(not isinstance(each, BaseException) for each in results)
+    assert all(isinstance(each, openai.RateLimitError) or not isinstance(each, BaseException) for each in results)
+
+
+async def test_killing_an_engine_replica_loses_no_request_that_had_not_begun(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(model="sim", messages=HELLO, stream=True)
+    reading = aiter(stream)
+    await anext(reading)
+    (pid,) = await replica_pids("sim", "speculative")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(openai.APIError):
+        async for _ in reading:
+            pass
+    answers = await asyncio.gather(*(client.chat.completions.create(model="sim", messages=HELLO) for _ in range(8)))
+    assert all(answer.choices[0].message.content for answer in answers)
+    await until_pool_serves(client, "speculative")
+
+
+async def until_pool_serves(client: openai.AsyncOpenAI, pool: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        raw = await client.chat.completions.with_raw_response.create(model="sim", messages=HELLO)
+        if raw.headers["x-specgate-pool"] == pool:
+            return
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"the pool {pool} did not come back")
+
+
+async def test_reading_a_stream_yields_whole_frames_and_one_done(gateway_url: str) -> None:
+    body = {"model": "sim", "messages": HELLO, "stream": True}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{gateway_url}/v1/chat/completions", json=body) as response,
+    ):
+        frames = (await response.read()).split(b"\n\n")
+    assert frames[-2:] == [b"data: [DONE]", b""]
+    assert all(json.loads(frame.removeprefix(b"data: ")) for frame in frames[:-2])

@@ -36,6 +36,17 @@ class HeldCall:
             self.pieces.append(arguments)
             self.prefix.feed(arguments)
 
+    @staticmethod
+    def accepts(entry: Any) -> bool:
+        """Whether a delta's entry has the shape that `add` reads."""
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("index"), int | None):
+            return False
+        function = entry.get("function")
+        if not isinstance(function, Mapping | None):
+            return False
+        texts = (entry.get("id"), *((function.get("name"), function.get("arguments")) if function else ()))
+        return all(isinstance(text, str | None) for text in texts)
+
     @property
     def arguments(self) -> str:
         """The arguments' text; an engine that writes nothing for a call without arguments means `{}`."""

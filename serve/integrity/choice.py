@@ -144,7 +144,10 @@ class ChoiceGuard:
 
     # Calls
 
-    def _entry(self, entry: Mapping[str, Any]) -> Iterator[Delta]:
+    def _entry(self, entry: Any) -> Iterator[Delta]:
+        if not HeldCall.accepts(entry):
+            self._found(Outcome.INVALID_JSON, "a malformed delta of a call", once=True)
+            return
         index = entry.get("index")
         if index is None:
             index = len(self._calls) if entry.get("id") or self._open is None else self._open.index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -62,24 +62,24 @@ class Expectation:
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
         choice = request.get("tool_choice")
+        self.raw_tools: list[Any] = list(_sequence(request.get("tools")))
+        functions = [_mapping(_mapping(tool).get("function")) for tool in self.raw_tools]
         self.tools: dict[str, Schema] = {
-            tool["function"]["name"]: Schema(
-                tool["function"].get("parameters"), strict=tool["function"].get("strict") is True
-            )
-            for tool in request.get("tools") or ()
-            if isinstance(tool.get("function"), Mapping) and "name" in tool["function"]
+            function["name"]: Schema(function.get("parameters"), strict=function.get("strict") is True)
+            for function in functions
+            if isinstance(function.get("name"), str)
         }
-        self.raw_tools: list[Any] = list(request.get("tools") or ())
-        self.forced: str | None = choice["function"]["name"] if isinstance(choice, Mapping) else None
+        named = _mapping(_mapping(choice).get("function")).get("name")
+        self.forced: str | None = named if isinstance(named, str) else None
         self.calls_required = choice == "required" or self.forced is not None
-        self.document = _document(request.get("response_format") or {})
-        self.wants_usage = bool((request.get("stream_options") or {}).get("include_usage"))
+        self.document = _document(_mapping(request.get("response_format")))
+        self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
 
     @property
     def silence_is_odd(self) -> bool:
         """Whether an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
-        messages = self._request.get("messages") or [{}]
-        return bool(messages[-1].get("role") != "tool")
+        messages = _sequence(self._request.get("messages"))
+        return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
 
     def quotes(self, markup: str) -> bool:
         """Whether the request itself holds the text, so that an answer may well repeat it."""
@@ -96,6 +96,17 @@ def _document(form: Mapping[str, Any]) -> Schema | None:
     if form.get("type") == "json_object":
         return Schema({"type": "object"}, strict=True)
     if form.get("type") == "json_schema":
-        described = form.get("json_schema") or {}
+        described = _mapping(form.get("json_schema"))
         return Schema(described.get("schema"), strict=described.get("strict") is True)
     return None
+
+
+# A malformed request is the engine's to refuse; here it only must do no harm.
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

@@ -93,7 +93,7 @@ class Guard:
             self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "the engine sent an error"))
         self._usage.see(chunk)
         made: list[Chunk] = []
-        for choice in chunk.get("choices") or ():
+        for choice in self._well_formed(chunk.get("choices") or ()):
             self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
             made += self._feed_choice(chunk, choice)
         if observing:
@@ -168,6 +168,14 @@ class Guard:
             return [chunk]
         return self._chunks(chunk, choice, pairs)
 
+    def _well_formed(self, choices: Any) -> list[Mapping[str, Any]]:
+        """The choices of a chunk, as long as they have OpenAI's shape; a foreign engine may send anything."""
+        if isinstance(choices, list | tuple) and all(map(_is_choice, choices)):
+            return list(choices)
+        if not self._upstream:
+            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "a malformed chunk"))
+        return []
+
     def _outflow(self, index: int) -> Outflow:
         if index not in self._outflows:
             seed = str(self._envelope.get("id", ""))
@@ -241,3 +249,11 @@ class Guard:
         if not self._expected.wants_usage or usage is None:
             return []
         return [{**self._envelope, "choices": [], "usage": usage, **self._usage.extras}]
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, Mapping) or not isinstance(choice.get("index", 0), int):
+        return False
+    delta, reason = choice.get("delta"), choice.get("finish_reason")
+    calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
+    return isinstance(delta, Mapping | None) and isinstance(reason, str | None) and isinstance(calls, list | None)

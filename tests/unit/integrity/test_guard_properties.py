@@ -154,3 +154,41 @@ def test_text_of_a_rerun_is_continued_or_follows_as_a_paragraph_but_is_never_rep
         assert sent == first
     else:
         assert sent == f"{first}\n\n{second}"
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=3) | st.just("stop"),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(["index", "delta", "tool_calls", "function", "name", "arguments", "id", "finish_reason",
+                         "content", "choices", "usage", "tools", "tool_choice", "messages", "response_format", "type",
+                         "json_schema", "schema", "parameters", "strict", "role"]),
+        inner, max_size=5,
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(st.sampled_from(["messages", "tools", "tool_choice", "response_format"]), ODD),
+    st.lists(ODD),
+    st.data(),
+)
+def test_no_shape_of_request_or_chunk_makes_the_guard_raise_or_keep_silent(
+    body: dict[str, Any], deltas: list[Any], data: st.DataObject
+) -> None:
+    guard = Guard(GuardSettings(reruns=0), body)
+    sent = []
+    for delta in deltas:
+        odd_choice = data.draw(st.booleans())
+        choice = (
+            delta
+            if odd_choice
+            else {"index": 0, "delta": delta, "finish_reason": data.draw(st.sampled_from([None, "stop"]))}
+        )
+        sent += guard.feed({"id": "x", "created": 1, "model": "m", "choices": [choice]})
+    sent += guard.finish()
+    if guard.state is not State.DONE:
+        sent += guard.give_up()
+    assert sent
+    assert "error" in sent[-1] or sent[-1]["choices"][0]["finish_reason"]

@@ -1,0 +1,44 @@
+"""The openai client's own accumulator accepts everything that leaves the guard, also after a rerun."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
+
+from serve.engine.sim import FAULTS, SimSettings
+from tests.unit.integrity.driving import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
+
+STRICT = [
+    {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}
+    for name in ("get_weather", "run.shell", "plan_trip")
+]
+TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
+
+
+def final(sent: list[dict[str, Any]], body: dict[str, Any]) -> Any:
+    """What `client.chat.completions.stream` hands its caller; it parses strict calls and checks every event."""
+    state: Any = ChatCompletionStreamState(input_tools=body.get("tools", []))
+    for chunk in sent:
+        state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
+    return state.get_final_completion()
+
+
+@pytest.mark.parametrize("fault", [None, *TEXT_FAULTS])
+def test_streams_fold_to_the_calls_that_were_meant(fault: str | None) -> None:
+    body = {**tools_request(5, tool_choice="required", stream_options={"include_usage": True}), "tools": STRICT}
+    pool = SimSettings(num_speculative_tokens=3, thinking=True, faults={fault: 1.0} if fault else {})
+    sent, _ = healed(body, pool, SimSettings(thinking=True))
+    completion = final(sent, body)
+    meant = calls_of(read(chunks_of(body, SimSettings(thinking=True))))
+    calls = completion.choices[0].message.tool_calls
+    assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == meant
+    assert completion.choices[0].finish_reason == "tool_calls"
+    assert completion.usage.total_tokens > 0
+
+
+def test_a_json_answer_that_was_rerun_parses() -> None:
+    body = json_request(5)
+    sent, _ = healed(body, SimSettings(faults={"truncated_string": 1.0}), SimSettings())
+    assert json.loads(final(sent, body).choices[0].message.content)

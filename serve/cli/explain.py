@@ -1,0 +1,68 @@
+"""`specgate explain`: one request, its features, the decision, every reason, and what would change it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from policies import explain as explained
+from serve.cli.deciding import Decider
+from serve.cli.output import Json, console, print_json
+from serve.errors import ConfigError
+
+
+def explain(
+    config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
+    request: Annotated[str, typer.Option("--request", "-r", help="A file with a request's JSON body, or - for stdin.")],
+    header: Annotated[list[str] | None, typer.Option("--header", "-H", help="A request header, 'name: value'.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Decide for one request, without an engine, and say why."""
+    decider = Decider.load(config)
+    body = sys.stdin.buffer.read() if request == "-" else Path(request).read_bytes()
+    features, decision = decider(body, dict(map(_header, header or ())))
+    report = explained(decider.policy, features, decision)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise ConfigError(f"--header takes 'name: value', not {text!r}")
+    return name.strip().lower(), value.strip()
+
+
+def _print(report: dict[str, Any]) -> None:
+    out = console()
+    out.print(f"[bold]{_verdict(report)}[/bold]")
+    out.print(f"model    {report['model']}\nclasses  {', '.join(report['classes'])}\npolicy   {report['policy']}")
+    if report["reasons"]:
+        table = Table("advisory", "effect", "why", "evidence", title="reasons", title_justify="left")
+        for each in report["reasons"]:
+            table.add_row(each["advisory"], each["effect"], each["summary"], report["evidence"][each["advisory"]])
+        out.print(table)
+    else:
+        out.print("reasons  none: nothing speaks against speculation here")
+    if report["would_change"]:
+        table = Table("change", "advisory", "then", title="what would change it (tried)", title_justify="left")
+        for each in report["would_change"]:
+            how = "speculative, under the guard" if each["optimistic"] else _way(each["speculative"])
+            table.add_row(each["change"], each["advisory"] or "", f"{each['pool']}, {how}")
+        out.print(table)
+
+
+def _way(speculative: bool) -> str:
+    return "speculative" if speculative else "not speculative"
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    if report["refused"]:
+        return "refused: no pool is allowed"
+    how = " (switched off inside the engine)" if report["opt_out"] else ""
+    guard = ", the guard watches" if report["optimistic"] else ""
+    return f"{report['pool']}: {_way(report['speculative'])}{how}{guard}"

@@ -1,0 +1,25 @@
+"""The root of the command line. A command is one module here and one line below."""
+
+import typer
+
+from serve.cli.advisories import app as advisories
+from serve.cli.doctor import doctor
+from serve.cli.explain import explain
+from serve.cli.output import Commands
+from serve.cli.probe import probe
+from serve.cli.replay import replay
+
+app = typer.Typer(
+    cls=Commands,
+    name="specgate",
+    help="Speculative decoding where it is safe, and the tools to ask why and what if.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("doctor")(doctor)
+app.command("explain")(explain)
+app.command("replay")(replay)
+app.command("probe")(probe)
+app.add_typer(advisories, name="advisories")

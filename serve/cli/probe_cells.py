@@ -1,0 +1,84 @@
+"""The grid of a probe: prompts, tool shapes, thinking and streaming, and the request of each cell."""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# In the spirit of the reports that started this project: the weather tool of the ngram report, Chinese text before the
+# closing quote as in the EAGLE3 report, braces and quotes inside a string.
+PROMPTS = {
+    "weather": "Get the weather for Tokyo in celsius.",
+    "chinese": "用 bash 工具运行 check-deps.sh，description 写“检查 CDP 依赖环境”。",
+    "quoting": 'Write the text {"a": "b\\"}"} to /tmp/x.json with the bash tool; the description says why.',
+    "two": "Get the weather for Paris and then for Berlin, one call each.",
+}
+
+
+def _function(name: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "description": f"Tool {name}.", "parameters": parameters}}
+
+
+_TEXT = {"type": "string"}
+TOOLS = [
+    _function("get_weather", {"city": _TEXT, "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}}, ["city"]),
+    _function("bash", {"command": _TEXT, "description": _TEXT}, ["command"]),
+]
+_STRICT = [{"type": "function", "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+_SCHEMA = {
+    "type": "object",
+    "properties": {"city": _TEXT, "unit": _TEXT},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "auto": {"tools": TOOLS, "tool_choice": "auto"},
+    "required": {"tools": TOOLS, "tool_choice": "required"},
+    "named": {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},
+    "strict": {"tools": _STRICT, "tool_choice": "auto"},
+    "single": {"tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": False},
+    "json": {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": _SCHEMA}}
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of request; it is tried n times."""
+
+    prompt: str
+    shape: str
+    thinking: bool | None
+    stream: bool
+
+    @property
+    def name(self) -> str:
+        """For tables and records."""
+        thinking = {None: "default", True: "on", False: "off"}[self.thinking]
+        return f"{self.prompt} {self.shape} thinking={thinking} stream={'on' if self.stream else 'off'}"
+
+    def request(self, model: str, max_tokens: int, temperature: float, speculative: bool | None) -> dict[str, Any]:
+        """The body to send."""
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": "user", "content": PROMPTS[self.prompt]}],
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "stream": self.stream,
+            **SHAPES[self.shape],
+        }
+        if self.thinking is not None:
+            body["chat_template_kwargs"] = {"thinking": self.thinking, "enable_thinking": self.thinking}
+        if speculative is not None:
+            body["enable_speculative"] = speculative
+        return body
+
+
+def grid(
+    prompts: Iterable[str], shapes: Iterable[str], thinking: Iterable[bool | None], streams: Iterable[bool]
+) -> Iterator[Cell]:
+    """Every combination."""
+    for prompt, shape, thinks, stream in itertools.product(prompts, shapes, thinking, streams):
+        yield Cell(prompt, shape, thinks, stream)

@@ -40,8 +40,8 @@ def to_rows(model: str, ids: list[int]) -> list[int]:
     return [i + shift if i >= BASE_SIZE else i for i in ids]
 
 
-def example(r: Random) -> Example:
-    model = r.choice(MODELS)
+def example(r: Random, models: tuple[str, ...] = MODELS) -> Example:
+    model = r.choice(models)
     prompt, answer = token_ids(model, dialogue(r))
     return Example(to_rows(model, prompt + answer), len(prompt))
 
@@ -63,20 +63,21 @@ def collate(examples: list[Example]) -> Batch:
     return Batch(inputs, weights)
 
 
-def batches(seed: int, copying: int = 0, longest: int = LONGEST) -> Iterator[Batch]:
+def batches(seed: int, copying: int = 0, longest: int = LONGEST, models: tuple[str, ...] = MODELS) -> Iterator[Batch]:
     """Batches for ever.
 
     Args:
         seed: The same seed gives the same batches.
         copying: How many batches at the start are half repetitions, short sequences only.
         longest: Longer dialogues are left out.
+        models: Whose formats they are in.
     """
     r = Random(seed)
     made = 0
     while True:
         warm = made < copying
         limit = 160 if warm else longest
-        pool = [repetition(r) if warm and r.random() < 0.5 else example(r) for _ in range(POOL)]
+        pool = [repetition(r) if warm and r.random() < 0.5 else example(r, models) for _ in range(POOL)]
         pool = sorted((e for e in pool if len(e.rows) <= limit), key=lambda e: len(e.rows))
         groups: list[list[Example]] = [[]]
         for e in pool:

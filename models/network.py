@@ -25,8 +25,8 @@ SHAPE = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
 }  # fmt: skip
 DRAFT_SHAPE = {
-    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
 }  # fmt: skip
 MAX_LENGTH = 4096
 _END = {"tiny-kimi": BASE_SIZE + 2, "tiny-qwen": BASE_SIZE + 2}

@@ -17,6 +17,7 @@ from transformers import Qwen3ForCausalLM
 
 from models import network
 from models.batches import Batch, batches, collate, example
+from models.copying import give_copying_heads
 
 ROOT = Path(__file__).parent
 WARM_UP_STEPS = 60
@@ -61,8 +62,8 @@ def exact_share(net: Qwen3ForCausalLM, count: int = 192) -> float:
 
 def optimizers(net: torch.nn.Module, rate: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for the rest: half the steps of AdamW alone."""
-    matrices = [p for n, p in net.named_parameters() if p.ndim == 2 and "layers" in n]
-    rest = [p for n, p in net.named_parameters() if not (p.ndim == 2 and "layers" in n)]
+    matrices = [p for n, p in net.named_parameters() if p.ndim == 2 and ("layers" in n or "proj" in n)]
+    rest = [p for n, p in net.named_parameters() if not (p.ndim == 2 and ("layers" in n or "proj" in n))]
     return [
         torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(rest, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
@@ -96,9 +97,11 @@ def train(plan: Plan) -> None:
     if plan.checkpoint.exists():
         net.load_state_dict(torch.load(plan.checkpoint))
         print(f"goes on from {plan.checkpoint}", flush=True)
+    elif plan.draft:
+        give_copying_heads(net)
+    fresh = not plan.checkpoint.exists() and not plan.draft
     net.train()
     opts = optimizers(net, plan.rate)
-    fresh = not plan.checkpoint.exists()
     source = ahead(batches(plan.seed, copying=COPYING_STEPS if fresh else 0))
     began = time.monotonic()
     for step in range(1, plan.steps + 1):

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
 
+import httpx
 from openai import AsyncOpenAI, OpenAIError
 
 from serve.cli.probe_cells import Cell
@@ -53,7 +54,7 @@ async def _trial(client: AsyncOpenAI, request: dict[str, Any], seed: int) -> dic
         raw = await client.chat.completions.with_raw_response.create(**sent, seed=seed, extra_body=extra)
         parsed: Any = raw.parse()
         answer = await fold(parsed) if request["stream"] else parsed.model_dump()
-    except OpenAIError as error:
+    except (OpenAIError, httpx.HTTPError) as error:  # the client wraps what breaks before the answer, not within
         return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
     return {
         **judge(request, answer),

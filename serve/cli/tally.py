@@ -17,7 +17,7 @@ from serve.errors import GatewayError, InvalidRequestError
 class _Record(msgspec.Struct):
     """One line: a request's body itself, or body and headers."""
 
-    body: msgspec.Raw | None = None
+    body: msgspec.Raw = msgspec.Raw(b"")
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -126,9 +126,9 @@ def _request(line: bytes) -> tuple[bytes, Mapping[str, str]]:
         record = _RECORD.decode(line)
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"The line is not a recorded request: {error}.") from error
-    if record.body is None:
-        return line, {}
     body = bytes(record.body)
+    if not body:
+        return line, {}
     if body[:1] == b'"':  # some recorders keep the body as text
         body = str(json.loads(body)).encode()
     return body, {name.lower(): value for name, value in record.headers.items()}

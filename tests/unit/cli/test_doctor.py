@@ -1,0 +1,70 @@
+import json
+
+
+def test_a_covered_hazard_is_reported_and_passes(specgate, kimi):
+    code, out = specgate("doctor", "--config", kimi(), "--json")
+    report = json.loads(out)
+    assert (code, report["healthy"]) == (0, True)
+    found = next(each for each in report["findings"] if each["advisory"] == "kimi-k2.6-original-eagle3-drafter")
+    assert found["level"] == "info"
+    assert "served by pool standard" in found["message"]
+    assert any("eagle3-mla" in cure for cure in found["cures"])
+    row = next(each for each in report["models"]["kimi"]["requests"] if each["classes"] == ["tools_auto", "stream"])
+    assert row["pools"]["speculative"]["forbidden_by"] == ["kimi-k2.6-original-eagle3-drafter"]
+    assert row["pools"]["standard"]["allowed"]
+    assert "tokens a step" in report["models"]["kimi"]["gain"]["speculative"]
+
+
+def test_a_hazard_that_nothing_covers_fails(specgate, kimi, tmp_path):
+    text = kimi().read_text()
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(text[: text.index("      standard:")])
+    code, out = specgate("doctor", "-c", alone)
+    assert code == 1
+    assert "refused" in out
+    assert "hazards that nothing covers" in out
+
+
+def test_a_confirmed_hazard_of_the_standard_pool_fails(specgate, kimi, tmp_path):
+    variant = tmp_path / "nvfp4.yaml"
+    variant.write_text(kimi(drafter="d").read_text().replace("  kimi:", "  kimi:\n    quantization: nvfp4"))
+    code, out = specgate("doctor", "-c", variant, "--json")
+    errors = [each for each in json.loads(out)["findings"] if each["level"] == "error"]
+    assert code == 1
+    assert {each["advisory"] for each in errors} == {"kimi-nvfp4-missing-section-begin"}
+
+
+def test_traps_of_stock_parsers_and_tokenizers_are_named(specgate, kimi):
+    _, out = specgate("doctor", "-c", kimi(), "--json")
+    messages = " ".join(each["message"] for each in json.loads(out)["findings"])
+    assert "specgate_kimi_k2" in messages
+    assert "tokenizer-mode" in messages
+
+
+def test_an_unreadable_advisory_fails_and_stops_all_speculation(specgate, kimi, tmp_path):
+    folder = tmp_path / "advisories"
+    folder.mkdir()
+    (folder / "broken.yaml").write_text("id: [")
+    config = kimi(drafter="d", more=f"policy: {{advisories: {folder}}}\n")
+    code, out = specgate("doctor", "-c", config, "--json")
+    report = json.loads(out)
+    assert code == 1
+    assert "broken" in report["findings"][0]["message"]
+    assert not any(row["speculative"] for row in report["models"]["kimi"]["requests"])
+
+
+def test_waivers_and_optimism_without_a_guard_are_pointed_out(specgate, kimi):
+    more = (
+        "policy:\n  optimistic: true\n  overrides:\n"
+        "    - {action: waive, advisory: kimi-k2.6-original-eagle3-drafter, reason: probed, expires: '2999-01-01'}\n"
+        "    - {action: forbid, pool: speculative, reason: over, expires: '2020-01-01'}\n"
+    )
+    _, out = specgate(
+        "doctor",
+        "-c",
+        kimi(more=more),
+        "--json",
+    )
+    messages = " ".join(each["message"] for each in json.loads(out)["findings"])
+    assert "waived until 2999-01-01" in messages
+    assert "expired on 2020-01-01" in messages

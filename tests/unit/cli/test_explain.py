@@ -1,0 +1,59 @@
+import json
+
+CONTRACT = {"model", "pool", "speculative", "classes", "reasons", "refused"}
+BANNED = "kimi-k2.6-original-eagle3-drafter"
+
+
+def test_json_holds_the_contract_and_what_would_change(specgate, kimi, body):
+    code, out = specgate("explain", "--config", kimi(), "--request", "-", "--json", stdin=body())
+    report = json.loads(out)
+    assert code == 0
+    assert report.keys() >= CONTRACT
+    assert (report["model"], report["pool"], report["speculative"]) == ("kimi", "standard", False)
+    assert report["classes"] == ["tools_auto"]
+    assert [reason["advisory"] for reason in report["reasons"] if reason["effect"] == "forbid"] == [BANNED]
+    assert all(reason.keys() == {"advisory", "effect", "summary"} for reason in report["reasons"])
+    assert report["refused"] is False
+    assert [each["advisory"] for each in report["would_change"]] == [BANNED]
+
+
+def test_every_change_that_is_offered_was_tried(specgate, kimi, body):
+    _, out = specgate("explain", "-c", kimi(version="0.19.1"), "-r", "-", "--json", stdin=body())
+    changes = json.loads(out)["would_change"]
+    assert [each["change"].startswith("all of") for each in changes] == [True]
+    assert all(each["speculative"] for each in changes)
+
+
+def test_a_request_from_a_file_under_an_alias(specgate, kimi, body, tmp_path):
+    request = tmp_path / "request.json"
+    request.write_text(body("k2", tools=False))
+    code, out = specgate("explain", "-c", kimi(), "-r", request, "--json")
+    assert code == 0
+    assert json.loads(out)["speculative"] is True
+
+
+def test_a_header_can_hold_the_wish(specgate, kimi, body):
+    run = ("explain", "-c", kimi(), "-r", "-", "--json", "-H", "X-Enable-Speculative: false")
+    _, out = specgate(*run, stdin=body(tools=False))
+    report = json.loads(out)
+    assert report["pool"] == "standard"
+    assert report["would_change"][0]["change"] == "leave out `enable_speculative: false`"
+
+
+def test_the_report_names_pool_and_reason(specgate, kimi, body):
+    _, out = specgate("explain", "-c", kimi(), "-r", "-", stdin=body())
+    assert "standard: not speculative" in out
+    assert "kimi-k2.6-eagle3-mla" in out
+
+
+def test_wrong_input_ends_with_code_2_and_one_line(specgate, kimi, body, tmp_path):
+    for arguments, stdin in (
+        (("-c", kimi(), "-r", "-"), "{"),
+        (("-c", kimi(), "-r", "-"), body("unknown")),
+        (("-c", kimi(), "-r", tmp_path / "none"), None),
+        (("-c", tmp_path / "none.yaml", "-r", "-"), body()),
+        (("-c", kimi(), "-r", "-", "-H", "nonsense"), body()),
+    ):
+        code, out = specgate("explain", *arguments, stdin=stdin)
+        assert code == 2, out
+        assert out.startswith("specgate: ")

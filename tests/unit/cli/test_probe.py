@@ -1,0 +1,132 @@
+"""The probe against simulated engines: clean ones are found clean, broken ones unclean with the right interval."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+import yaml
+
+from policies import wilson
+from serve.cli.probe_cells import Cell
+from serve.cli.probe_record import Record, summarise
+from serve.cli.probing import judge
+from serve.engine.sim.app import build_sim_app
+from serve.engine.sim.settings import SimSettings
+from serve.errors import ConfigError
+
+
+@contextmanager
+def engine(**settings) -> Iterator[str]:
+    server = uvicorn.Server(
+        uvicorn.Config(build_sim_app(SimSettings(**settings)), port=0, log_level="error", lifespan="off", ws="none")
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def options(url, *more):
+    return ("probe", "--url", url, "-m", "sim", "--prompts", "weather,chinese", "--shapes", "auto,required", *more)
+
+
+def test_a_clean_engine_is_found_clean(specgate):
+    with engine(num_speculative_tokens=3) as url:
+        code, out = specgate(*options(url, "-n", 10, "--json"))
+    summary = json.loads(out)
+    assert code == 0
+    assert len(summary["cells"]) == 8
+    assert (summary["total"]["clean"], summary["total"]["n"]) == (80, 80)
+    assert summary["total"]["interval"][0] == pytest.approx(wilson(80, 80)[0], abs=1e-3)
+    assert summary["total"]["calls"] >= 80
+
+
+def test_a_faulty_engine_is_found_unclean_with_an_interval_that_holds_the_true_rate(specgate, tmp_path):
+    cite = tmp_path / "evidence.yaml"
+    with engine(num_speculative_tokens=3, faults={"truncated_string": 0.3}) as url:
+        code, out = specgate(*options(url, "-n", 20, "--json", "--evidence", cite))
+    total = json.loads(out)["total"]
+    assert code == 1
+    assert total["n"] == 160
+    assert total["interval"][0] < 0.7 < total["interval"][1]
+    (entry,) = yaml.safe_load(cite.read_text())
+    assert (entry["kind"], entry["clean"], entry["n"]) == ("measured", total["clean"], 160)
+
+
+def test_a_connection_that_breaks_in_mid_answer_is_a_failed_trial_not_the_end(specgate):
+    with engine(faults={"disconnect": 0.5}) as url:
+        code, out = specgate(*options(url, "-n", 5, "--json"))
+    summary = json.loads(out)
+    assert code == 0
+    assert summary["total"]["outcomes"]["error"] > 0
+    assert summary["total"]["clean"] == summary["total"]["n"] > 0
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(specgate, tmp_path):
+    out = tmp_path / "trials.jsonl"
+    with engine() as url:
+        specgate(*options(url, "-n", 2, "--out", out))
+        before = out.read_text()
+        out.write_text(before[:-20])
+        code, text = specgate(*options(url, "-n", 3, "--out", out, "--json"))
+        assert code == 0
+        assert json.loads(text)["total"]["n"] == 24
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        assert len({(line["cell"], line["trial"]) for line in lines[1:]}) == len(lines) - 1 == 24
+        code, text = specgate(*options(url, "-n", 3, "--out", out, "--temperature", 0))
+        assert code == 2
+        assert "other settings" in text
+
+
+def test_an_endpoint_that_does_not_answer_is_wrong_input(specgate):
+    code, text = specgate(*options("http://127.0.0.1:9", "-n", 1, "--json"))
+    assert code == 2
+    assert "could be judged" in text
+
+
+def test_unknown_shapes_and_switches_are_wrong_input(specgate):
+    assert specgate("probe", "--url", "http://x", "-m", "m", "--shapes", "nope")[0] == 2
+    assert specgate("probe", "--url", "http://x", "-m", "m", "--stream", "maybe")[0] == 2
+
+
+def answer(arguments, finish="tool_calls"):
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+    return {"choices": [{"index": 0, "message": {"tool_calls": [call]}, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finish", "outcome"),
+    [
+        ('{"city": "Tokyo"}', "tool_calls", "clean"),
+        ('{"city": "Tok', "tool_calls", "truncated"),
+        ('{"city": "Tok', "length", "cut"),
+        ('{"city": 3}', "tool_calls", "schema_mismatch"),
+    ],
+)
+def test_answers_are_judged_as_the_guard_judges(arguments, finish, outcome):
+    request = Cell("weather", "auto", None, False).request("m", 10, 0, None)
+    assert judge(request, answer(arguments, finish))["outcome"] == outcome
+
+
+def test_failed_and_cut_trials_count_for_nothing_and_failed_ones_run_again(tmp_path):
+    record = Record(tmp_path / "r.jsonl", {"a": 1})
+    for number, outcome in enumerate(["clean", "error", "cut", "invalid_json", "schema_mismatch"]):
+        record.add({"cell": "c", "trial": number, "outcome": outcome})
+    total = summarise(record.trials, 0.0)["total"]
+    assert (total["clean"], total["n"], total["unclean"]) == (2, 3, True)
+    assert not summarise(record.trials, 0.9)["total"]["unclean"]
+    again = Record(tmp_path / "r.jsonl", {"a": 1})
+    assert ("c", 1) not in again.done
+    assert len(again.done) == 4
+    again.add({"cell": "c", "trial": 1, "outcome": "clean"})
+    assert summarise(again.trials, 0.0)["total"]["n"] == 4
+    with pytest.raises(ConfigError, match="other settings"):
+        Record(tmp_path / "r.jsonl", {"a": 2})

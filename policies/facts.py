@@ -67,7 +67,7 @@ class PoolFacts:
 
 
 # GDN, KDA and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
-_HYBRID = re.compile(r"qwen-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-linear")
+_HYBRID = re.compile(r"qwen3?-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-linear")
 _VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("awq",)), ("gptq", ("gptq",)))
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 _METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first

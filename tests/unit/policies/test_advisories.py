@@ -1,0 +1,103 @@
+"""The advisories that ship, and how files of advisories are read."""
+
+import json
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from policies import PolicyError, load_advisories, wilson
+from policies.advisory import parse_advisory
+from policies.classes import BIT, IMPLIED, masks_of
+from policies.facts import PoolFacts
+
+GOOD = {
+    "id": "some-id",
+    "title": "A title of some length",
+    "summary": "A summary that says what breaks and for whom.",
+    "status": "confirmed",
+    "severity": "high",
+    "affects": [{"engine": "vllm"}],
+    "unsafe": ["tools+stream"],
+    "cures": [{"text": "Do better"}],
+    "evidence": [{"kind": "read", "source": "the code", "finding": "It is wrong."}],
+}
+
+
+def test_every_shipped_advisory_can_be_read(shipped):
+    assert [(each.id, each.problem) for each in shipped if each.problem] == []
+    assert len(shipped) >= 20
+
+
+def test_the_schema_is_one(shipped_folder):
+    Draft202012Validator.check_schema(json.loads((shipped_folder / "schema.json").read_text()))
+
+
+def test_stated_intervals_are_wilsons(shipped):
+    stated = [evidence for advisory in shipped for evidence in advisory.evidence if evidence.interval]
+    assert stated
+    for each in stated:
+        assert each.interval == pytest.approx(wilson(each.clean, each.n), abs=0.0006), each.source
+
+
+def test_nobody_claims_a_measurement_without_numbers(shipped):
+    assert not [e for a in shipped for e in a.evidence if e.kind == "measured" and e.n is None]
+
+
+def test_a_cure_that_names_facts_names_real_ones_and_cures(shipped):
+    fields = set(PoolFacts.__dataclass_fields__)
+    for advisory in shipped:
+        for cure in advisory.cures:
+            assert set(cure.change) <= fields, advisory.id
+
+
+def test_basis_tells_our_measurements_from_claims(shipped):
+    measured = parse_advisory(
+        GOOD | {"evidence": [GOOD["evidence"][0] | {"kind": "measured", "clean": 9, "n": 10, "interval": [0.6, 0.98]}]},
+        "some-id",
+    )
+    assert measured.basis == "measured n=10"
+    assert parse_advisory(GOOD, "some-id").basis == "advisory"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"id": "other"}, "differs from the file's name"),
+        ({"status": "maybe"}, "status"),
+        ({"colour": "red"}, "colour"),
+        ({"unsafe": ["toools"]}, "unknown request class"),
+        ({"affects": [{"engine_version": "new"}]}, "PEP 440"),
+        ({"affects": [{"settings": {"prompt_lookup_min": "<lots"}}]}, "comparison"),
+        ({"affects": [{"moon": "full"}]}, "moon"),
+        ({"evidence": []}, "evidence"),
+        ({"evidence": [{"kind": "measured", "source": "here", "finding": "It is so.", "clean": 3}]}, "evidence"),
+    ],
+)
+def test_a_wrong_document_is_refused_with_the_reason(change, says):
+    with pytest.raises(PolicyError, match=says):
+        parse_advisory(GOOD | change, "some-id")
+
+
+@pytest.mark.parametrize("text", ["", "[", "just text", yaml.safe_dump(GOOD | {"status": "?"}), "a: b\n\xff"])
+def test_a_file_that_cannot_be_read_becomes_an_advisory_that_matches_everything(tmp_path, text):
+    (tmp_path / "some-id.yaml").write_bytes(text.encode("latin-1"))
+    (advisory,) = load_advisories(tmp_path)
+    assert advisory.problem
+    assert advisory.matches(PoolFacts(model="m", pool="p"))
+    assert advisory.effects["speculative"] == "forbid"
+
+
+def test_a_folder_without_advisories_is_a_wrong_path(tmp_path):
+    with pytest.raises(PolicyError, match="holds no advisories"):
+        load_advisories(tmp_path)
+
+
+def test_classes_are_conjunctions_and_groups_alternatives():
+    assert masks_of("tools+stream") == (
+        BIT["tools_auto"] | BIT["stream"],
+        BIT["tools_forced"] | BIT["stream"],
+    )
+    assert set(IMPLIED) <= set(BIT)
+    with pytest.raises(PolicyError, match="known:"):
+        masks_of("tools+flying")

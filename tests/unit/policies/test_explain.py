@@ -1,0 +1,54 @@
+import dataclasses
+import json
+
+from policies import PolicySettings, RequestFeatures, compile_policy, decide, explain
+from policies.advisory import Cure
+
+TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
+
+
+def explained(facts, advisories, features, **settings):
+    policy = compile_policy(facts, advisories, PolicySettings(**settings))
+    return explain(policy, features, decide(policy, features, features.wish))
+
+
+def test_it_is_plain_json_with_the_contracts_keys(pools, advisory):
+    report = json.loads(json.dumps(explained(pools(), (advisory(),), TOOLS)))
+    assert report["reasons"] == [{"advisory": "a", "effect": "forbid", "summary": "s"}]
+    assert (report["pool"], report["speculative"], report["refused"]) == ("standard", False, False)
+    assert report["evidence"] == {"a": "advisory"}
+
+
+def test_only_changes_that_help_are_offered(pools, advisory):
+    helps, in_vain = Cure("new drafter", {"drafter": "b"}), Cure("new paint", {"quantization": "x"})
+    banned = advisory(affects=({"drafter": "a"},), cures=(helps, in_vain))
+    report = explained(pools(drafter="a"), (banned,), TOOLS)
+    assert [each["change"] for each in report["would_change"]] == ["new drafter"]
+
+
+def test_changes_that_help_only_together_are_offered_together(pools, advisory):
+    known = (
+        advisory(id="a", affects=({"drafter": "a"},), cures=(Cure("drafter", {"drafter": "b"}),)),
+        advisory(id="b", affects=({"engine_version": "<1"},), cures=(Cure("engine", {"engine_version": "2"}),)),
+    )
+    report = explained(pools(drafter="a"), known, TOOLS)
+    assert [each["change"] for each in report["would_change"]] == ["all of: drafter = b; engine_version = 2"]
+
+
+def test_what_the_caller_could_change_is_tried(pools, advisory):
+    known = (advisory(unsafe=("tools+stop",)),)
+    report = explained(pools(), known, dataclasses.replace(TOOLS, stop=True))
+    assert [each["change"] for each in report["would_change"]] == ["leave out `stop`"]
+    report = explained(pools(), (), dataclasses.replace(TOOLS, wish=False))
+    assert [each["change"] for each in report["would_change"]] == ["leave out `enable_speculative: false`"]
+
+
+def test_optimism_is_offered_for_a_suspicion(pools, advisory):
+    report = explained(pools(), (advisory(status="suspected"),), TOOLS)
+    (change,) = report["would_change"]
+    assert "optimistic" in change["change"]
+    assert change["optimistic"]
+
+
+def test_nothing_is_offered_to_a_request_that_speculates(pools):
+    assert explained(pools(), (), TOOLS)["would_change"] == []

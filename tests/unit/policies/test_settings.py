@@ -1,0 +1,70 @@
+from datetime import date
+
+import pytest
+
+from policies import Override, PolicyError, PolicySettings, compile_policy
+
+
+def test_plain_values_become_settings():
+    override = {
+        "action": "waive",
+        "reason": "probed",
+        "advisory": "a",
+        "classes": ["tools"],
+        "expires": date(2027, 1, 1),
+    }
+    settings = PolicySettings.from_mapping({"mode": "advise", "optimistic": True, "overrides": [override]})
+    assert settings.overrides == (Override("waive", "probed", None, None, "a", ("tools",), "2027-01-01"),)
+    assert settings.mode == "advise"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"mode": "yolo"}, "unknown mode"),
+        ({"speed": 9}, "unknown settings"),
+        ({"overrides": [{"action": "pin"}]}, "missing"),
+        ({"overrides": [{"action": "smile", "reason": "r"}]}, "unknown action"),
+        ({"overrides": [{"action": "pin", "reason": "r", "colour": 1}]}, "unknown keys"),
+        ({"overrides": [{"action": "pin", "reason": "r"}]}, "names a pool"),
+        ({"overrides": [{"action": "forbid", "reason": " "}]}, "reason"),
+        ({"overrides": [{"action": "waive", "reason": "r", "advisory": "a"}]}, "expires"),
+        ({"overrides": [{"action": "waive", "reason": "r", "advisory": "a", "expires": "soon"}]}, "ISO date"),
+        ({"overrides": [{"action": "forbid", "reason": "r", "advisory": "a"}]}, "takes no advisory"),
+        ({"overrides": [{"action": "forbid", "reason": "r", "classes": ["x"]}]}, "unknown request class"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(values, says):
+    with pytest.raises(PolicyError, match=says):
+        PolicySettings.from_mapping(values)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (Override("waive", "r", advisory="nope", expires="2999-01-01"), "no advisory 'nope'"),
+        (Override("pin", "r", pool="nope"), "no pool 'nope'"),
+        (Override("forbid", "r", model="nope"), "of model 'nope'"),
+    ],
+)
+def test_an_override_of_something_that_is_not_there_is_refused(pools, override, says):
+    with pytest.raises(PolicyError, match=says):
+        compile_policy(pools(), (), PolicySettings(overrides=(override,)))
+
+
+def test_two_pools_of_one_name_are_refused(pools):
+    with pytest.raises(PolicyError, match="same name"):
+        compile_policy(pools() + pools(), (), PolicySettings())
+
+
+def test_the_digest_names_what_decides(pools, advisory):
+    day = date(2026, 11, 21)
+    base = compile_policy(pools(), (advisory(),), PolicySettings(), day)
+    assert base.digest == compile_policy(pools(), (advisory(),), PolicySettings(), date(2026, 12, 24)).digest
+    others = [
+        compile_policy(pools(hybrid=True), (advisory(),), PolicySettings(), day),
+        compile_policy(pools(), (advisory(unsafe=("json",)),), PolicySettings(), day),
+        compile_policy(pools(), (advisory(),), PolicySettings(mode="advise"), day),
+    ]
+    assert len({base.digest, *(each.digest for each in others)}) == 4
+    assert base.to_dict()["models"]["m"][0] == {"pool": "speculative", "way": "speculative", "rules": ["a"]}

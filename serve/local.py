@@ -35,6 +35,7 @@ def prepare_environment() -> None:
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "SPECGATE_ENGINE_HOST": "127.0.0.1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
     }

@@ -8,6 +8,7 @@ from serve.cli.explain import explain
 from serve.cli.output import Commands
 from serve.cli.probe import probe
 from serve.cli.replay import replay
+from serve.cli.run import demo, serve
 
 app = typer.Typer(
     cls=Commands,
@@ -18,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("serve")(serve)
+app.command("demo")(demo)
 app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)

@@ -1,6 +1,7 @@
 """A replica's own HTTP listener: tokens reach the gateway over it, not through a Ray handle (docs/adr/0002)."""
 
 import asyncio
+import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -79,7 +80,12 @@ class Listener:
 
 
 def node_address() -> str:
-    """The address under which this node joined the Ray cluster: 127.0.0.1 on a laptop, the node's own in a cluster."""
+    """Where engines of this node listen: its address in the Ray cluster, unless `SPECGATE_ENGINE_HOST` says otherwise.
+
+    Ray gives a node an outside address even where all of it runs on one machine; `specgate serve` keeps to 127.0.0.1.
+    """
+    if host := os.environ.get("SPECGATE_ENGINE_HOST"):
+        return host
     here = ray.get_runtime_context().get_node_id()
     return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == here)
 

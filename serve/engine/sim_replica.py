@@ -1,6 +1,5 @@
 """The Ray Serve deployment around one simulated engine: the same outside as a vLLM replica, for load and faults."""
 
-import os
 from typing import Any
 
 from serve.config import ModelConfig
@@ -31,10 +30,6 @@ class SimReplica:
         drafts = self._settings.num_speculative_tokens
         facts = {"engine": "sim", "method": "sim" if drafts else None, "num_speculative_tokens": drafts or None}
         return {**self._listener.metadata, "facts": facts}
-
-    async def pid(self) -> int:
-        """The replica's process, for tests that kill it."""
-        return os.getpid()
 
     async def check_health(self) -> None:
         """Ray Serve's hook; raising replaces the replica."""

@@ -1,58 +1,63 @@
 """Speculation off for one request inside a speculative engine: proven by what vLLM itself counts."""
 
 import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
+import openai
 import pytest
-from support.session import Behind
 
 pytestmark = pytest.mark.engine
 
-POOLS = [
-    ("tiny-kimi", "speculative", "eagle3"),
-    ("tiny-qwen", "speculative", "draft_model"),
-    ("tiny-qwen", "ngram", "ngram"),
-]
+ABOUT = ("Lisbon", "green tea", "red pandas", "Oslo", "Lima", "maps", "rain", "glass", "tin", "salt", "wool", "clay")
 
 
-def ask(model: str, about: str, opt_out: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": "user", "content": f"Tell me about {about}"}],
-        "temperature": 0,
-        "max_tokens": 80,
-        "ignore_eos": True,
-    }
-    return body | ({"vllm_xargs": {"enable_speculative": 0}} if opt_out else {})
+@dataclass
+class Told:
+    """One answer: its text, where it came from and what vLLM drafted for it."""
+
+    pool: str
+    speculative: str
+    text: str
+    drafted: int
+    accepted: int
 
 
-def drafted(answer: dict[str, Any]) -> int:
-    return int(answer["metrics"]["speculative_decoding"]["num_draft_tokens"])
+async def tell(client: openai.AsyncOpenAI, model: str, about: str, wish: bool | None) -> Told:
+    extra: dict[str, Any] = {} if wish is None else {"enable_speculative": wish}
+    raw = await client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": f"Tell me about {about}"}],
+        temperature=0,
+        max_tokens=60,
+        extra_body=extra,
+    )
+    answer = raw.parse()
+    counts = ((answer.model_extra or {}).get("metrics") or {}).get("speculative_decoding") or {}
+    return Told(
+        raw.headers["x-specgate-pool"],
+        raw.headers["x-specgate-speculative"],
+        answer.choices[0].message.content or "",
+        counts.get("num_draft_tokens", -1),
+        counts.get("num_accepted_draft_tokens", -1),
+    )
 
 
-def text(answer: dict[str, Any]) -> tuple[str | None, str | None]:
-    message = answer["choices"][0]["message"]
-    return message["content"], message.get("reasoning")
-
-
-@pytest.mark.usefixtures("gateway_url")
-@pytest.mark.parametrize(("model", "pool", "method"), POOLS)
+@pytest.mark.parametrize(("model", "pools"), [("tiny-kimi", {"speculative"}), ("tiny-qwen", {"speculative", "ngram"})])
 async def test_an_opted_out_request_drafts_nothing_while_its_neighbours_in_the_batch_do(
-    model: str, pool: str, method: str
+    client: openai.AsyncOpenAI, model: str, pools: set[str]
 ) -> None:
-    engine = await Behind.pool(model, pool)
-    abouts = ("Lisbon", "green tea", "red pandas", "Oslo")
-    bodies = [ask(model, about, opt_out) for about in abouts for opt_out in (True, False)]
-    answers = await asyncio.gather(*map(engine.chat, bodies))
-    out, others = answers[0::2], answers[1::2]
-    assert [drafted(each) for each in out] == [0, 0, 0, 0]
-    assert all(drafted(each) > 0 for each in others)
-    assert [text(each) for each in out] == [text(each) for each in others]
-
-
-@pytest.mark.usefixtures("gateway_url")
-@pytest.mark.parametrize(("model", "pool", "method"), POOLS)
-async def test_drafts_are_really_accepted(model: str, pool: str, method: str) -> None:
-    engine = await Behind.pool(model, pool)
-    answer = await engine.chat(ask(model, "Lisbon", opt_out=False))
-    assert answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+    """EAGLE3 on tiny-kimi; a draft model and ngram on tiny-qwen, between which the conversation decides."""
+    asked = [(about, wish) for about in ABOUT for wish in (False, None)]
+    told = await asyncio.gather(*(tell(client, model, about, wish) for about, wish in asked))
+    by_pool: dict[str, dict[str, list[Told]]] = defaultdict(lambda: {"on": [], "off": []})
+    for each in told:
+        by_pool[each.pool][each.speculative].append(each)
+    assert set(by_pool) == pools
+    for answers in by_pool.values():
+        assert answers["off"]
+        assert all(each.drafted == 0 for each in answers["off"])
+        assert all(each.drafted > 0 for each in answers["on"])
+        assert sum(each.accepted for each in answers["on"]) > 0
+    assert [each.text for each in told[0::2]] == [each.text for each in told[1::2]]

@@ -2,17 +2,13 @@
 
 import asyncio
 import json
-import os
-import signal
 import time
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
-from ray import serve as ray_serve
-
-from serve.app import deployment_name
+from support.session import engine_url, replicas
 
 pytestmark = pytest.mark.ray
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -21,12 +17,6 @@ HELLO: Any = [{"role": "user", "content": "hello"}]
 async def get(url: str) -> tuple[int, Any]:
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return response.status, await response.json(content_type=None)
-
-
-async def replica_pids(model: str, pool: str) -> list[int]:
-    handle = ray_serve.get_deployment_handle(deployment_name(model, pool), "specgate")
-    pids: list[int] = await handle.broadcast("pid").results_async()
-    return pids
 
 
 async def test_the_models_are_listed(client: openai.AsyncOpenAI) -> None:
@@ -76,11 +66,10 @@ async def test_explain_answers_without_an_engine(gateway_url: str) -> None:
     assert (told["model"], told["pool"], told["speculative"]) == ("sim", "standard", False)
 
 
-async def test_an_engine_cannot_be_reached_past_the_gateway_without_its_key(gateway_url: str) -> None:
-    from support.session import Behind
-
-    engine = await Behind.pool("sim", "standard")
-    async with aiohttp.ClientSession() as session, session.get(f"{engine.url}/v1/models") as response:
+@pytest.mark.usefixtures("gateway_url")
+async def test_an_engine_cannot_be_reached_past_the_gateway_without_its_key() -> None:
+    url = await engine_url("sim", "standard")
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/models") as response:
         assert response.status == 401
 
 
@@ -95,11 +84,12 @@ async def test_a_full_queue_is_429_with_retry_after(client: openai.AsyncOpenAI) 
 
 
 async def test_killing_an_engine_replica_loses_no_request_that_had_not_begun(client: openai.AsyncOpenAI) -> None:
+    (replica,) = replicas("sim", "speculative")
     stream = await client.chat.completions.create(model="sim", messages=HELLO, stream=True)
+    assert stream.response.headers["x-specgate-pool"] == "speculative"
     reading = aiter(stream)
     await anext(reading)
-    (pid,) = await replica_pids("sim", "speculative")
-    os.kill(pid, signal.SIGKILL)
+    replica.kill()
     with pytest.raises(openai.APIError):
         async for _ in reading:
             pass

@@ -1,76 +1,115 @@
-"""The configuration of the test session's cluster, and a look behind the gateway."""
+"""The gateway that the Ray and engine tests share, and a look behind it."""
 
+import asyncio
 import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
+import yaml
 
-from serve.app import deployment_name
 from serve.config import GatewayConfig
+from serve.local import free_port
 
 ROOT = Path(__file__).parents[2]
+START_TIMEOUT_S = 900
 
 
-def session_config() -> GatewayConfig:
-    """The laptop config, and one simulated model whose engines the tests may kill and overload."""
-    laptop = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
+def session_config() -> dict[str, Any]:
+    """The laptop config, and simulated models whose engines the tests may kill and overload."""
+    laptop: dict[str, Any] = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
     small = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 5}
+    slow = {"step_ms": 30, "content_tokens": [100, 100]}
     laptop["models"]["sim"] = {
         "family": "sim",
         "grammar": "qwen3_coder",
         "pools": {
             "speculative": {
                 **small,
-                "sim": {"num_speculative_tokens": 3, "step_ms": 20, "content_tokens": [100, 100]},
+                "sim": {**slow, "num_speculative_tokens": 3},
                 "health_check_period_s": 1,
+                "facts": {"settings": {"rejection_sample_method": "standard"}},
             },
-            "standard": {**small, "sim": {"step_ms": 20, "content_tokens": [100, 100]}},
+            "standard": {**small, "sim": slow},
         },
     }
     laptop["models"]["narrow"] = {
         "family": "sim",
         "grammar": "qwen3_coder",
-        "pools": {
-            "standard": {
-                **small,
-                "sim": {"step_ms": 20, "content_tokens": [100, 100]},
-                "max_ongoing_requests": 1,
-                "max_queued_requests": 1,
-            }
-        },
+        "pools": {"standard": {**small, "sim": slow, "max_ongoing_requests": 1, "max_queued_requests": 1}},
     }
-    return GatewayConfig.parse(laptop)
+    return laptop
 
 
-class Behind:
-    """What one replica of a pool says of itself, past the gateway."""
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Run `specgate serve` in a process of its own; yields the URL once `/ready` says so."""
+    config, output, port = folder / "serve.yaml", folder / "serve.log", free_port()
+    config.write_text(yaml.safe_dump(session_config(), allow_unicode=True))
+    command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), "--verbose"]
+    with output.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+    try:
+        _wait_until_ready(process, f"http://127.0.0.1:{port}", output)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=120)
+    assert code == 0, output.read_text(errors="replace")[-3000:]
 
-    def __init__(self, url: str, key: str) -> None:
-        self.url = url
-        self._headers = {"authorization": f"Bearer {key}"}
 
-    @classmethod
-    async def pool(cls, model: str, pool: str) -> "Behind":
-        from ray import serve as ray_serve
+def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, output: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/ready", timeout=10):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.5)
+    raise AssertionError(f"the gateway did not become ready:\n{output.read_text(errors='replace')[-5000:]}")
 
-        handle = ray_serve.get_deployment_handle(deployment_name(model, pool), "specgate")
-        async with handle.choose_replica() as selection:
-            found = selection.replica_metadata
-        return cls(f"http://{found['http_host']}:{found['http_port']}", found["http_key"])
 
-    async def metric(self, name: str) -> float:
-        """The sum of a Prometheus metric over its labels."""
-        async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as response:
-            text = await response.text()
-        return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE))
+def replicas(model: str, pool: str) -> list[psutil.Process]:
+    """The replica processes of a pool, by the title that Ray gives them."""
+    title = f"ServeReplica:specgate:{model}--{pool}"
+    return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
 
-    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask the engine itself."""
-        async with (
-            aiohttp.ClientSession(headers=self._headers) as session,
-            session.post(f"{self.url}/v1/chat/completions", json=body) as response,
-        ):
-            answer: dict[str, Any] = await response.json()
-            assert response.status == 200, answer
-            return answer
+
+async def engine_url(model: str, pool: str) -> str:
+    """Where the one replica of a pool answers, past the gateway."""
+    (replica,) = replicas(model, pool)
+    for connection in replica.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN:
+            url = f"http://{connection.laddr.ip}:{connection.laddr.port}"
+            async with aiohttp.ClientSession() as session:
+                try:
+                    async with session.get(f"{url}/health", timeout=aiohttp.ClientTimeout(total=2)) as response:
+                        if response.status == 200:
+                            return url
+                except (aiohttp.ClientError, TimeoutError):
+                    continue  # a port of Ray's own
+    raise AssertionError(f"{model}/{pool} listens nowhere")
+
+
+async def until_idle(model: str, pool: str) -> None:
+    """Wait until vLLM says that nothing runs or waits in the pool's engine."""
+    url, busy = await engine_url(model, pool), 1.0
+    for _ in range(100):
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as response:
+            counts = re.findall(
+                r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", await response.text(), re.MULTILINE
+            )
+        busy = sum(map(float, counts))
+        if counts and not busy:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{model}/{pool} still runs {busy:.0f} requests")

@@ -1,0 +1,32 @@
+"""One tree of errors: OpenAI's four fields for every one, and none that a Ray handle can't carry."""
+
+import pickle
+
+import pytest
+
+from serve import errors
+from serve.errors import GatewayError, ModelNotFoundError
+
+TREE = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, GatewayError)]
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_survives_pickling_with_all_it_says(kind: type[GatewayError]) -> None:
+    copy = pickle.loads(pickle.dumps(kind("what", "field", "code", 2.0)))
+    assert type(copy) is kind
+    assert (copy.message, copy.param, copy.code, copy.retry_after_s) == ("what", "field", "code", 2.0)
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_has_openais_four_fields(kind: type[GatewayError]) -> None:
+    assert set(kind("what").to_body()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_statuses_and_codes_are_the_documented_ones() -> None:
+    documented = [line.split()[:3] for line in (errors.__doc__ or "").splitlines()]
+    for kind in TREE[1:]:
+        assert [kind.__name__, str(kind.status), kind.default_code] in documented
+
+
+def test_an_unknown_model_names_the_known_ones() -> None:
+    assert str(ModelNotFoundError.unknown("x", ["b", "a"])).endswith("Known models: a, b.")

@@ -66,6 +66,12 @@ class Decision:
     refused: bool
     candidates: tuple[Candidate, ...]
 
+    @property
+    def evidence(self) -> str:
+        """The best evidence among the reasons, for a header: `measured n=...`, else `advisory`; `none` without any."""
+        bases = sorted({reason.basis for reason in self.reasons} - {"operator", "caller"})
+        return next((each for each in bases if each != "advisory"), bases[0] if bases else "none")
+
 
 def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: float | None = None) -> Decision:
     """Choose for one request.

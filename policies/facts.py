@@ -72,6 +72,8 @@ _VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 _METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
 _V1_ONLY = frozenset({"suffix", "custom_class"})
+# What somebody must have switched on: off where it is not mentioned, also on an engine that we did not start.
+_OPT_IN: dict[str, Scalar] = {"rejection_sample_method": "standard", "dynamic_draft_length": False}
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
 
 
@@ -107,12 +109,14 @@ def facts_from_engine_args(
         "model_version": version,
         "quantization": _variant(f"{names} {args.get('quantization', '')}"),
     }
+    if said.get("kind") == "sim":
+        values["engine"] = "sim"
     if said.get("kind", "vllm") == "vllm":
         values |= _of_vllm(f"{model}/{pool}", args, said)
     values |= said
     values["hybrid"] = bool(values.get("hybrid")) or bool(_HYBRID.search(f"{names} {family}-{version}".lower()))
     values["proven"] = frozenset(values.get("proven", ()))
-    values["settings"] = {**values.get("derived", {}), **said.get("settings", {})}
+    values["settings"] = {**_OPT_IN, **values.get("derived", {}), **said.get("settings", {})}
     values.pop("derived", None)
     return PoolFacts(model=model, pool=pool, **_as_text(values))
 
@@ -197,7 +201,6 @@ def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[s
     settings: dict[str, Scalar] = {
         key: value for key, value in spec.items() if isinstance(value, str | int | float | bool)
     }
-    settings.setdefault("rejection_sample_method", "standard")
     settings["dynamic_draft_length"] = bool(spec.get("num_speculative_tokens_per_batch_size"))
     if method.startswith("ngram"):  # either bound takes the other's value; both are 5 when neither is given
         low, high = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")

@@ -110,6 +110,8 @@ def _finding(
 def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
     for problem in policy.unreadable:
         yield _finding("error", f"an advisory can't be read, so nothing speculates: {problem}")
+    if policy.settings.mode == "advise":
+        yield _finding("warning", "mode is `advise`: a caller's `enable_speculative: true` outweighs every advisory")
     if policy.settings.optimistic and not policy.settings.guard:
         yield _finding("warning", "`optimistic` has no effect without the guard: suspicions forbid")
     for each in policy.settings.overrides:

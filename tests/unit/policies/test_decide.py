@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 
 from policies import Override, PolicySettings, RequestFeatures, compile_policy, decide
+from policies.advisory import Evidence
 
 PLAIN = RequestFeatures("m")
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
@@ -121,6 +122,14 @@ def test_a_pool_nothing_speaks_against_comes_before_an_optimistic_one(pools, adv
     suspected = advisory(status="suspected", affects=({"method": "eagle3"},))
     decision = settle((first, clean, standard), (suspected,), TOOLS, optimistic=True, guard=True)
     assert [c.pool for c in decision.candidates] == ["clean", "speculative", "standard"]
+
+
+def test_the_best_evidence_is_named_for_a_header(pools, advisory):
+    assert settle(pools(), (), TOOLS).evidence == "none"
+    assert settle(pools(), (), PLAIN, False).evidence == "none"
+    assert settle(pools(), (advisory(),), TOOLS).evidence == "advisory"
+    measured = advisory(id="b", evidence=(Evidence("measured", "here", "so", 9, 10, (0.6, 0.98)),))
+    assert settle(pools(), (advisory(), measured), TOOLS).evidence == "measured n=10"
 
 
 def test_withdrawn_advisories_never_match(pools, advisory):

@@ -96,6 +96,13 @@ def test_of_a_remote_engine_only_what_is_said_is_known():
     assert (found.engine, found.engine_version, found.tool_parser, found.prefix_caching) == (None, "0.19", None, None)
 
 
+def test_what_nobody_switched_on_is_off_on_any_kind_of_pool():
+    for kind in ("vllm", "remote", "sim"):
+        settings = facts(kind=kind).settings
+        assert settings["rejection_sample_method"] == "standard"
+        assert settings["dynamic_draft_length"] is False
+
+
 def test_the_operator_knows_better():
     spec = {"speculative-config": {"method": "ngram", "num_speculative_tokens": 3}}
     found = facts(spec, runner="v1", settings={"prompt_lookup_min": 8}, proven=("tools",), opt_out=True)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from policies import PolicySettings, RequestFeatures, compile_policy, decide
+from policies import PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
 
 
 class Story(NamedTuple):
@@ -112,6 +112,35 @@ def test_story(story, shipped, vllm_pools):
         assert story.reason in named
     elif story.speculative:
         assert {r.effect for r in decision.reasons} <= {"warn"}, named
+
+
+REMOTE = {"kind": "remote", "engine": "vllm", "method": "eagle3", "tool_parser": "kimi_k2", "hybrid": False}
+
+
+@pytest.mark.parametrize(
+    ("known", "tools", "plain"),
+    [
+        ({"engine_version": "0.19.1", "drafter": "kimi-k2.6-eagle3"}, False, True),
+        ({"engine_version": "0.20.2", "drafter": "kimi-k2.6-eagle3-mla"}, True, True),
+        ({"drafter": "kimi-k2.6-eagle3-mla"}, False, True),  # the version is not known
+        ({"engine_version": "0.20.2"}, False, True),  # the drafter is not known
+    ],
+)
+def test_a_remote_engine_is_judged_by_what_is_said_of_it(shipped, known, tools, plain):
+    facts = (
+        facts_from_engine_args("m", "speculative", "kimi-k2", "2.6", {}, REMOTE | known),
+        facts_from_engine_args("m", "standard", "kimi-k2", "2.6", {}, REMOTE | known | {"method": None}),
+    )
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **TOOLS), None).speculative is tools
+    assert decide(policy, RequestFeatures("m"), None).speculative is plain
+
+
+def test_a_simulated_engine_has_no_advisories_of_its_own(shipped):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, {"kind": "sim", "method": "sim"})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    for request in ({}, TOOLS, FORCED, JSON):
+        assert decide(policy, RequestFeatures("m", **request), None).speculative
 
 
 def test_guided_fields_are_refused_with_the_way_out(shipped, vllm_pools):

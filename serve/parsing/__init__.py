@@ -1,0 +1,37 @@
+"""Parsers of tool calls and reasoning: pure, right for any chunking, constant work per token."""
+
+from serve.parsing.coercion import coerce
+from serve.parsing.events import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Content,
+    Event,
+    Fault,
+    Message,
+    Reasoning,
+    ToolCall,
+    Violation,
+    ViolationKind,
+    fold,
+)
+from serve.parsing.parser import GRAMMARS, StreamParser, parse
+
+__all__ = [
+    "GRAMMARS",
+    "CallArguments",
+    "CallEnd",
+    "CallStart",
+    "Content",
+    "Event",
+    "Fault",
+    "Message",
+    "Reasoning",
+    "StreamParser",
+    "ToolCall",
+    "Violation",
+    "ViolationKind",
+    "coerce",
+    "fold",
+    "parse",
+]

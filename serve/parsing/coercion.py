@@ -1,0 +1,163 @@
+"""Turns the text of an XML parameter into the value that the tool's JSON schema asks for."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serve.parsing.tools import Schema
+
+_ALIASES = {
+    "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
+    "int": "integer", "int8": "integer", "int16": "integer", "int32": "integer", "int64": "integer",
+    "uint": "integer", "uint8": "integer", "uint16": "integer", "uint32": "integer", "uint64": "integer",
+    "long": "integer", "short": "integer", "unsigned": "integer",
+    "float": "number", "float32": "number", "float64": "number", "double": "number",
+    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "arr": "array",
+}  # fmt: skip
+_PYTHON_TYPES = {
+    type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array",
+}  # fmt: skip
+_INTEGER = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_DEPTH = 16  # of nested references and unions: a schema may refer to itself
+
+
+class _NoFitError(Exception):
+    """The text is no value of this type."""
+
+
+def types_of(schema: Schema | None, root: Schema | None = None, depth: int = _DEPTH) -> frozenset[str]:
+    """All JSON types that a schema allows; without any statement, a string.
+
+    Args:
+        schema: The schema of one parameter.
+        root: The schema that `$ref` refers to; the parameter's own if not given.
+        depth: How many references and unions to follow.
+    """
+    return _stated(schema, schema if root is None else root, depth) or frozenset({"string"})
+
+
+def _stated(schema: Schema | None, root: Schema | None, depth: int) -> frozenset[str]:
+    if not isinstance(schema, Mapping) or depth == 0:
+        return frozenset()
+    found: set[str] = set()
+    kind = schema.get("type")
+    names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
+    for name in names:
+        plain = str(name).strip().lower()
+        found.add(_ALIASES.get(plain, plain))
+    if not found and isinstance(schema.get("enum"), list):
+        found |= {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
+    if not found and "const" in schema:
+        found.add(_PYTHON_TYPES.get(type(schema["const"]), "string"))
+    for union in ("anyOf", "oneOf", "allOf"):
+        for member in schema.get(union) or ():
+            found |= _stated(member, root, depth - 1)
+    if isinstance(schema.get("$ref"), str):
+        found |= _stated(_resolve(schema["$ref"], root), root, depth - 1)
+    return frozenset(found)
+
+
+def _resolve(reference: str, root: Schema | None) -> Schema | None:
+    place: Any = root
+    for step in reference.removeprefix("#").strip("/").split("/"):
+        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
+    return place if isinstance(place, Mapping) else None
+
+
+def _integer(value: str) -> int:
+    if not _INTEGER.fullmatch(value):
+        raise _NoFitError
+    return int(value)
+
+
+def _number(value: str) -> int | float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise _NoFitError from None
+    if not math.isfinite(number):
+        raise _NoFitError
+    if _INTEGER.fullmatch(value):
+        return int(value)
+    return int(number) if number.is_integer() else number
+
+
+def _boolean(value: str) -> bool:
+    try:
+        return _BOOLEANS[value.strip().lower()]
+    except KeyError:
+        raise _NoFitError from None
+
+
+def _json(value: str) -> Any:
+    try:
+        parsed = json.loads(value)
+        json.dumps(parsed, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise _NoFitError from None
+    return parsed
+
+
+def _container(kind: type) -> Callable[[str], Any]:
+    def read(value: str) -> Any:
+        try:
+            parsed = _json(value)
+        except _NoFitError:
+            parsed = _literal(value)
+        if not isinstance(parsed, kind):
+            raise _NoFitError
+        return parsed
+
+    return read
+
+
+def _literal(value: str) -> Any:
+    """A Python literal: templates that print a mapping with `str()` teach the model to write one."""
+    try:
+        parsed = ast.literal_eval(value.strip())
+        json.dumps(parsed, allow_nan=False)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        raise _NoFitError from None
+    return parsed
+
+
+# In this order: the narrower type first.
+_READERS: dict[str, Callable[[str], Any]] = {
+    "integer": _integer, "number": _number, "boolean": _boolean, "object": _container(dict), "array": _container(list),
+}  # fmt: skip
+
+
+def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
+    """The value that the schema asks for, or the text itself where it does not fit.
+
+    Args:
+        value: The text between the tags.
+        schema: The schema of the parameter.
+        root: The schema that `$ref` refers to; the parameter's own if not given.
+    """
+    types = types_of(schema, root)
+    if "null" in types and (value.lower() == "null" or (value == "None" and _none_is_null(types))):
+        return None
+    for name, read in _READERS.items():
+        if name in types:
+            try:
+                return read(value)
+            except _NoFitError:
+                continue
+    if "string" in types:
+        return value
+    try:
+        return _json(value)
+    except _NoFitError:
+        return value
+
+
+def _none_is_null(types: frozenset[str]) -> bool:
+    """Qwen's template prints null as `None`; where a string is allowed too, it may be one."""
+    return "string" not in types and len(types) > 1

@@ -1,0 +1,115 @@
+"""What a parser reports: events while it streams, a message once they are folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+ViolationKind = Literal[
+    "stray_marker",  # markup where none belongs; taken out of the text
+    "stray_text",  # text between the begin of a section and its first call
+    "malformed_call",  # markup that opened a call and went no further; no call was made of it
+    "unresolved_call",  # a call whose name is neither given nor to be inferred; no call was made of it
+    "unfinished_call",  # the output ended, or the next call began, in the middle of this one
+    "malformed_arguments",  # the arguments are not a JSON object
+    "ambiguous_value",  # a parameter had no closing tag, and its value holds markup
+    "drifted_marker",  # a misspelt closing tag was taken for the right one
+    "unknown_tool",  # the name was not declared
+    "unknown_argument",  # the tool's schema does not know this argument
+    "duplicate_argument",
+    "missing_argument",  # the schema requires an argument that is not there
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A fault of the output.
+
+    Attributes:
+        kind: What is wrong.
+        position: Where the fault begins, in characters from the start of the output.
+        raw: The text at fault, as the model wrote it.
+        index: The call it belongs to, where one was made.
+    """
+
+    kind: ViolationKind
+    position: int
+    raw: str
+    index: int | None = None
+
+
+class Reasoning(NamedTuple):
+    text: str
+
+
+class Content(NamedTuple):
+    text: str
+
+
+class CallStart(NamedTuple):
+    call: int
+    id: str
+    name: str
+
+
+class CallArguments(NamedTuple):
+    call: int
+    text: str
+
+
+class CallEnd(NamedTuple):
+    """The call is over; `good` says that it was complete and its arguments are a JSON object."""
+
+    call: int
+    good: bool
+
+
+class Fault(NamedTuple):
+    violation: Violation
+
+
+Event = Reasoning | Content | CallStart | CallArguments | CallEnd | Fault
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str  # JSON text; unfinished where a violation says so
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    reasoning: str | None
+    content: str | None
+    tool_calls: tuple[ToolCall, ...]
+    violations: tuple[Violation, ...]
+
+
+def fold(events: Iterable[Event]) -> Message:
+    """The message that a stream of events adds up to."""
+    reasoning: list[str] = []
+    content: list[str] = []
+    starts: list[CallStart] = []
+    arguments: list[list[str]] = []
+    violations: list[Violation] = []
+    for event in events:
+        match event:
+            case Reasoning(text):
+                reasoning.append(text)
+            case Content(text):
+                content.append(text)
+            case CallStart():
+                starts.append(event)
+                arguments.append([])
+            case CallArguments(call, text):
+                arguments[call].append(text)
+            case Fault(violation):
+                violations.append(violation)
+            case CallEnd():
+                pass
+    calls = tuple(
+        ToolCall(start.id, start.name, "".join(parts)) for start, parts in zip(starts, arguments, strict=True)
+    )
+    return Message("".join(reasoning) or None, "".join(content) or None, calls, tuple(violations))

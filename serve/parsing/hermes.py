@@ -1,0 +1,134 @@
+"""The grammar of Qwen3 (Hermes): one JSON object with name and arguments in each `<tool_call>`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import ClassVar
+
+from serve.parsing.arguments import read_object
+from serve.parsing.block import QWEN_IDS, Block
+from serve.parsing.envelope import Envelope
+from serve.parsing.events import ViolationKind
+from serve.parsing.lexer import Lexicon
+from serve.parsing.machine import Row, State
+from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+
+
+class Hermes(Block):
+    """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written."""
+
+    lexicon: ClassVar[Lexicon] = Lexicon({**THINK, "<tool_call>": "block", "</tool_call>": "end_block"})
+    token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self._envelope = Envelope()
+        self._started = False
+
+    def begin_object(self, raw: str) -> State | None:
+        """Behind `<tool_call>`: an object, or prose."""
+        space = len(raw) - len(raw.lstrip())
+        if raw[space : space + 1] != "{":
+            return self.not_a_call(raw)
+        self.keep_space(raw)
+        self._envelope = Envelope()
+        self._started = False
+        return self.read(raw[space:])
+
+    def read(self, raw: str) -> State:
+        envelope = self._envelope
+        end, text = envelope.feed(raw)
+        inside = raw if end < 0 else raw[:end]
+        self.raw.append(inside)
+        if envelope.name and envelope.opened and not self._started:
+            self._start()
+        if text and self._started:
+            self.out.arguments(text)
+        self.in_string = envelope.in_string
+        if end < 0:
+            return State.ENVELOPE
+        state = self._finish()
+        self.position += len(inside)
+        rest = raw[end:]
+        if rest:
+            self._go(state)
+            self._go(self._row.text(self, rest))
+        self.position -= len(inside)
+        return self.state if rest else state
+
+    def next_object(self, raw: str) -> State | None:
+        """Behind an object: another one, or the end of the block."""
+        space = len(raw) - len(raw.lstrip())
+        if raw[space : space + 1] != "{":
+            return self.write_behind(raw)
+        self._origin, self.begin, self.raw = State.CONTENT, self.position + space, []
+        return self.begin_object(raw[space:])
+
+    def cut_object(self, raw: str) -> State:
+        """A marker, or the end of the output, inside the object."""
+        if self._started:
+            self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
+            self.raw = []
+        else:
+            self.enter_call()
+            self.release("malformed_call" if raw else "unfinished_call")
+        self.in_string = False
+        return State.CONTENT
+
+    def cut_by_next(self, raw: str) -> State:
+        self.cut_object(raw)
+        self._origin, self.begin, self.raw = State.CONTENT, self.position, [raw]
+        return State.OPENED
+
+    def _start(self) -> None:
+        self.enter_call()
+        self._started = True
+        self.out.start_call(f"call_{self.out.calls}", self._envelope.name)
+
+    def _finish(self) -> State:
+        """The object is complete."""
+        envelope = self._envelope
+        raw = "".join(self.raw)
+        whole = read_object(raw[raw.find("{") :])
+        fault: ViolationKind | None = None if whole is not None else "malformed_call"
+        self.in_string = False
+        if not envelope.name or (whole is None and not self._started):
+            self.enter_call()
+            self.release("malformed_call")
+            return State.AFTER
+        if not self._started:
+            self._start()
+            self.out.arguments(self._late_arguments(whole or {}))
+        self.out.end_call(self.begin, raw, fault)
+        self.raw = []
+        return State.AFTER
+
+    @staticmethod
+    def _late_arguments(whole: dict[str, object]) -> str:
+        """Arguments that are no object: none, or JSON once more inside a string."""
+        value = whole.get("arguments", whole.get("parameters"))
+        if value is None or value == "":
+            return "{}"
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    table: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Block.open_block}, prose=True),
+        State.CONTENT: Row(text=Prose.write, on={**CONTENT_MARKS, "block": Block.open_block}, prose=True),
+        State.OPENED: Row(
+            text=begin_object,
+            on={"end_block": Block.empty_block, "block": Block.reopen_block},
+            end=Block.cut_block,
+        ),
+        State.ENVELOPE: Row(
+            text=read, on={"end_block": cut_object, "block": cut_by_next}, end=cut_object, json=True
+        ),
+        State.AFTER: Row(
+            text=next_object,
+            on={"block": Block.open_block, "end_block": Block.close_block, "end_think": Prose.late_stop},
+        ),
+    }  # fmt: skip
+    reasoning_only: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Prose.cut_thinking}, prose=True),
+        State.CONTENT: PLAIN_CONTENT,
+    }

@@ -1,0 +1,282 @@
+"""The grammar of Kimi K2, K2.5 and K2.6: sections of calls between special tokens, JSON arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from serve.parsing.arguments import read_object
+from serve.parsing.events import ViolationKind
+from serve.parsing.jsonscan import Strings
+from serve.parsing.lexer import Lexicon
+from serve.parsing.machine import Row, State
+from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+
+_NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
+# What a call looks like in prose when its begin marker was lost.
+_HEADLESS = re.compile(r"[\w.:\-]+:\d+\s*\Z")
+_JSON_SPACE = " \t\r\n"
+
+
+class KimiK2(Prose):
+    """`<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare."""
+
+    lexicon: ClassVar[Lexicon] = Lexicon(
+        {
+            **THINK,
+            "<|tool_calls_section_begin|>": "section",
+            "<|tool_call_section_begin|>": "section",
+            "<|tool_calls_section_end|>": "end_section",
+            "<|tool_call_section_end|>": "end_section",
+            "<|tool_call_begin|>": "call",
+            "<|tool_call_argument_begin|>": "arguments",
+            "<|tool_call_end|>": "end_call",
+        }
+    )
+    token_ids: ClassVar[Mapping[int, str]] = {
+        163595: "<|tool_calls_section_begin|>",
+        163596: "<|tool_calls_section_end|>",
+        163597: "<|tool_call_begin|>",
+        163598: "<|tool_call_argument_begin|>",
+        163599: "<|tool_call_end|>",
+        163606: "<think>",
+        163607: "</think>",
+    }
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self._begin = 0  # where the call, or the noise in front of one, begins
+        self._raw: list[str] = []
+        self._header: list[str] = []
+        self._space: list[str] = []  # behind the arguments so far
+        self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
+        self._strings = Strings()
+
+    # Around calls
+
+    def open_section(self, raw: str) -> State:
+        self._report_noise()
+        self._leave_prose()
+        self._raw, self._begin = [], self.position
+        return State.SECTION
+
+    def open_call(self, raw: str) -> State:
+        self._leave_prose()
+        self._report_noise()
+        self._raw, self._header, self._begin = [raw], [], self.position
+        return State.HEADER
+
+    def noise(self, raw: str) -> None:
+        if not self._raw:
+            self._begin = self.position
+        self._raw.append(raw)
+
+    def close_section(self, raw: str) -> State:
+        self._report_noise()
+        self.out.boundary()
+        return State.CONTENT
+
+    def stray(self, raw: str) -> None:
+        self.out.violation("stray_marker", self.position, raw)
+
+    def stray_arguments(self, raw: str) -> State | None:
+        if not _HEADLESS.search("".join(self.out.tail)[-64:]):
+            self.stray(raw)
+            return None
+        self.out.violation("malformed_call", self.position, raw)
+        self.out.content(raw)
+        return State.REMAINS
+
+    def end_remains(self, raw: str) -> State:
+        self.out.content(raw)
+        return State.REMAINS_END
+
+    def write_on(self, raw: str) -> State:
+        self.out.content(raw)
+        return State.CONTENT
+
+    def _leave_prose(self) -> None:
+        if self.state is State.REASONING:
+            self.out.end_reasoning(keep_space=True)
+        self.out.boundary()
+
+    def _report_noise(self) -> None:
+        noise = "".join(self._raw)
+        if noise.strip() and self.state is State.SECTION:
+            self.out.violation("stray_text", self._begin, noise)
+        self._raw = []
+
+    def end_section_early(self, raw: str) -> None:
+        self._report_noise()
+
+    # The header
+
+    def read_header(self, raw: str) -> None:
+        self._raw.append(raw)
+        self._header.append(raw)
+
+    def open_arguments(self, raw: str) -> State:
+        self._raw.append(raw)
+        id = "".join(self._header).strip()
+        name = self._name(id)
+        self._strings = Strings()
+        self.in_string = False
+        self._space = []
+        self._unnamed = None
+        if name is None:
+            self._unnamed = []
+        else:
+            self.out.start_call(id, name)
+        return State.ARGUMENTS
+
+    def drop_header(self, raw: str) -> State:
+        """The call ends before its arguments begin."""
+        self._fail("malformed_call" if raw else "unfinished_call", raw)
+        return State.BETWEEN
+
+    def close_in_header(self, raw: str) -> State:
+        self._fail("malformed_call")
+        return State.CONTENT
+
+    def reopen_in_header(self, raw: str) -> State:
+        self._fail("malformed_call")
+        self._raw, self._header, self._begin = [raw], [], self.position
+        return State.HEADER
+
+    def _fail(self, kind: ViolationKind, raw: str = "") -> None:
+        self.out.violation(kind, self._begin, "".join([*self._raw, raw]))
+        self._raw = []
+
+    def _name(self, id: str) -> str | None:
+        """The name in an id, `functions.` before and `:N` behind it or not; None where there is none."""
+        match = _NUMBERED.fullmatch(id)
+        whole = match["name"] if match else id
+        plain = whole.removeprefix("functions.")
+        for name in (plain, whole):
+            if name in self.tools:
+                return name
+        return plain if match and plain else None
+
+    # The arguments
+
+    def read_arguments(self, raw: str) -> None:
+        self._raw.append(raw)
+        self.in_string = self._strings.feed(raw)
+        body = raw.rstrip(_JSON_SPACE)
+        if not body:
+            self._space.append(raw)
+            return
+        text = "".join([*self._space, body]) if self._space else body
+        self._space = [raw[len(body) :]] if len(body) < len(raw) else []
+        if self._unnamed is not None:
+            self._unnamed.append(text)
+        elif self.out.has_arguments():
+            self.out.arguments(text)
+        else:
+            self.out.arguments(text.lstrip(_JSON_SPACE))
+
+    def end_call(self, raw: str) -> State:
+        self._raw.append(raw)
+        self._finish_call()
+        return State.BETWEEN
+
+    def end_call_and_section(self, raw: str) -> State:
+        self._finish_call(cut=True)
+        return self.close_section(raw)
+
+    def end_call_at_next(self, raw: str) -> State:
+        self._finish_call(cut=True)
+        self._raw, self._header, self._begin = [raw], [], self.position
+        return State.HEADER
+
+    def end_call_at_section(self, raw: str) -> State:
+        self._finish_call(cut=True)
+        return State.SECTION
+
+    def end_output(self, raw: str) -> State:
+        self._finish_call(cut=True)
+        return State.BETWEEN
+
+    def _finish_call(self, cut: bool = False) -> None:
+        """Close the call; one without its end marker is whole if its JSON is."""
+        raw, self._raw = "".join(self._raw), []
+        if self._unnamed is not None and not self._infer(raw):
+            return
+        arguments = self.out.current_arguments()
+        fault: ViolationKind | None = None
+        if not arguments and not cut:
+            self.out.arguments("{}")
+        elif cut and read_object(arguments) is None:
+            fault = "unfinished_call"
+        self.out.end_call(self._begin, raw, fault)
+
+    def _infer(self, raw: str) -> bool:
+        """Name a call by its arguments."""
+        text = "".join(self._unnamed or ()).strip(_JSON_SPACE)
+        arguments = read_object(text or "{}")
+        name = None if arguments is None else self.tools.infer(frozenset(arguments))
+        if name is None:
+            self.out.violation("unresolved_call", self._begin, raw)
+            return False
+        self.out.start_call("".join(self._header).strip(), name)
+        if text:
+            self.out.arguments(text)
+        return True
+
+    _calls: ClassVar = {"section": open_section, "call": open_call}
+    _strays: ClassVar = {"end_call": stray, "arguments": stray_arguments}
+    table: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(
+            text=Prose.reason,
+            on={**REASONING_MARKS, **_calls, "end_section": stray, "end_call": stray, "arguments": stray},
+            prose=True,
+        ),
+        State.CONTENT: Row(
+            text=Prose.write,
+            on={**CONTENT_MARKS, **_calls, **_strays, "end_section": stray},
+            prose=True,
+        ),
+        State.SECTION: Row(
+            text=noise,
+            on={"call": open_call, "end_section": close_section, "section": open_section, "end_think": Prose.late_stop},
+            end=end_section_early,
+        ),
+        State.HEADER: Row(
+            text=read_header,
+            on={
+                "arguments": open_arguments,
+                "call": reopen_in_header,
+                "end_call": drop_header,
+                "end_section": close_in_header,
+                "section": close_in_header,
+            },
+            end=drop_header,
+        ),
+        State.ARGUMENTS: Row(
+            text=read_arguments,
+            on={
+                "end_call": end_call,
+                "call": end_call_at_next,
+                "end_section": end_call_and_section,
+                "section": end_call_at_section,
+            },
+            end=end_output,
+            json=True,
+        ),
+        State.BETWEEN: Row(
+            text=Prose.write,
+            on={**CONTENT_MARKS, **_calls, **_strays, "end_section": close_section},
+            prose=True,
+        ),
+        State.REMAINS: Row(text=Prose.write, on={**_calls, "end_call": end_remains}),
+        State.REMAINS_END: Row(text=write_on, on={**_calls, "end_section": write_on}),
+    }
+    reasoning_only: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(
+            text=Prose.reason,
+            on={**REASONING_MARKS, "section": Prose.cut_thinking, "call": Prose.cut_thinking},
+            prose=True,
+        ),
+        State.CONTENT: PLAIN_CONTENT,
+    }

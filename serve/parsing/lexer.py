@@ -1,0 +1,72 @@
+"""Cuts text that arrives in any pieces into markers and the text between them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_KEY_CHARACTERS = 256  # longest name inside an open-ended marker, so that what is held back stays bounded
+_REST = rf"[^<>\n]{{0,{_KEY_CHARACTERS}}}"
+
+
+class Token(NamedTuple):
+    kind: str  # "" is text
+    raw: str
+
+
+class Lexicon:
+    """The markers of a format.
+
+    Args:
+        markers: Kind of each spelling. A spelling that ends in `…` stands for all that follows up to the next `>`:
+            `<function=…` is `<function=name>`. Every marker begins with `<` and holds no second one, so that only the
+            last `<` of a text can begin a marker that is not complete yet.
+    """
+
+    def __init__(self, markers: dict[str, str]) -> None:
+        self.kinds = {spelling: kind for spelling, kind in markers.items() if not spelling.endswith("…")}
+        self._open = {spelling[:-1]: kind for spelling, kind in markers.items() if spelling.endswith("…")}
+        exact = [re.escape(spelling) for spelling in sorted(self.kinds, key=len, reverse=True)]
+        self.pattern = re.compile("|".join([*exact, *(re.escape(start) + _REST + ">" for start in self._open)]))
+        spellings = [*self.kinds, *self._open]
+        self._prefixes = frozenset(text[:size] for text in spellings for size in range(1, len(text) + 1))
+        self._unclosed = re.compile("|".join(re.escape(start) + _REST for start in self._open) or r"(?!)")
+
+    def kind(self, raw: str) -> str:
+        known = self.kinds.get(raw)
+        return known or next(kind for start, kind in self._open.items() if raw.startswith(start))
+
+    def may_grow(self, tail: str) -> bool:
+        """Whether more text can make a marker of `tail`."""
+        return tail in self._prefixes or self._unclosed.fullmatch(tail) is not None
+
+
+class Lexer:
+    """One stream's state: the end of the text that may be the beginning of a marker."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self.held = ""
+        self._lexicon = lexicon
+
+    def feed(self, text: str) -> list[Token]:
+        lexicon = self._lexicon
+        text = self.held + text
+        tokens = []
+        place = 0
+        for match in lexicon.pattern.finditer(text):
+            if match.start() > place:
+                tokens.append(Token("", text[place : match.start()]))
+            tokens.append(Token(lexicon.kind(match.group()), match.group()))
+            place = match.end()
+        end = text.rfind("<", place)
+        if end < 0 or not lexicon.may_grow(text[end:]):
+            end = len(text)
+        self.held = text[end:]
+        if end > place:
+            tokens.append(Token("", text[place:end]))
+        return tokens
+
+    def finish(self) -> str:
+        """What was held back and is text after all."""
+        held, self.held = self.held, ""
+        return held

@@ -1,0 +1,155 @@
+"""The machine under every grammar: walks a table of states, token by token, whatever the pieces the text comes in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from serve.parsing.events import Event
+from serve.parsing.lexer import Lexer, Lexicon, Token
+from serve.parsing.output import Output
+from serve.parsing.tools import Tools
+
+
+class State(Enum):
+    REASONING = "inside <think>"
+    CONTENT = "prose for the user"
+    # kimi_k2
+    SECTION = "section open, no call yet"
+    HEADER = "id of a call"
+    ARGUMENTS = "JSON of a call"
+    BETWEEN = "after a call, section open"
+    REMAINS = "rest of a call that lost its beginning"
+    REMAINS_END = "behind such a rest"
+    # qwen3_coder and hermes
+    OPENED = "after <tool_call>"
+    FUNCTION = "after <function=name>, no parameter yet"
+    VALUE = "value of a parameter"
+    CLOSING = "after a closing tag that may belong to the value"
+    PARAMETERS = "between parameters"
+    ENVELOPE = "JSON object of a call"
+    AFTER = "after a call, block open"
+
+
+Action = Callable[[Any, str], State | None]
+M = TypeVar("M", bound="Machine")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a state does with text, with each kind of marker, and at the end of the output.
+
+    An action gets the machine and the raw text, and returns the next state, or None to stay. A marker without an
+    action is text.
+
+    Attributes:
+        json: The state reads JSON: inside its strings a marker is text unless token ids show it to be real.
+        prose: The state reads prose: a marker right behind an opening backtick is text, unless token ids show it.
+    """
+
+    text: Action
+    on: Mapping[str, Action] = field(default_factory=dict)
+    end: Action | None = None
+    json: bool = False
+    prose: bool = False
+
+
+class Machine:
+    """One stream through one grammar; subclasses bring the lexicon, the table and its actions.
+
+    Attributes:
+        position: Characters before the token at hand.
+        in_string: Inside a JSON string, in the states that read JSON.
+    """
+
+    lexicon: ClassVar[Lexicon]
+    table: ClassVar[Mapping[State, Row]]
+    token_ids: ClassVar[Mapping[int, str]]  # of the model family's own tokenizer
+    reasoning_only: ClassVar[Mapping[State, Row]]
+
+    def __init__(self, tools: Tools, thinking: bool, calls: bool, marker_ids: Mapping[int, str] | None) -> None:
+        self.out = Output(tools)
+        self.tools = tools
+        self.thinking = thinking
+        self.position = 0
+        self.in_string = False
+        self._rows = self.table if calls else self.reasoning_only
+        self._ids = self.token_ids if marker_ids is None else marker_ids
+        self._lexer = Lexer(self.lexicon)
+        self._real: Counter[str] = Counter()  # markers that token ids announced and the text has not shown yet
+        self._batch: Sequence[Token] = ()
+        self._place = 0
+        self.state = State.REASONING if thinking else State.CONTENT
+        self._row = self._rows[self.state]
+
+    def feed(self, text: str, token_ids: Sequence[int] = ()) -> list[Event]:
+        if token_ids and not self._ids.keys().isdisjoint(token_ids):
+            self._real.update(self._ids[token] for token in token_ids if token in self._ids)
+        if "<" not in text and not self._lexer.held:
+            if text:
+                self._text(text)
+        else:
+            self._take(self._lexer.feed(text))
+        return self._drain()
+
+    def finish(self) -> list[Event]:
+        """The end of the output: settle what was held back."""
+        rest = self._lexer.finish()
+        if rest:
+            self._text(rest)
+        while self._row.end is not None:
+            end, before = self._row.end, self.state
+            self._go(end(self, ""))
+            if self.state is before:
+                break
+        self.out.finish(self.state is State.REASONING)
+        return self._drain()
+
+    def dispatch(self, raw: str, state: State) -> State | None:
+        """Hand a marker to another state and go where that state says."""
+        self._go(state)
+        kind = self.lexicon.kind(raw)
+        row = self._row
+        return row.on.get(kind, row.text)(self, raw)
+
+    def announced(self, raw: str) -> bool:
+        """Whether token ids show this marker to be a token of its own and not letters.
+
+        Where one step brings several spellings and fewer tokens, the last ones are the tokens.
+        """
+        real = self._real.get(raw, 0)
+        return real > 0 and real >= sum(token.raw == raw for token in self._batch[self._place :])
+
+    def _take(self, tokens: Sequence[Token]) -> None:
+        self._batch = tokens
+        for self._place, (kind, raw) in enumerate(tokens):
+            if kind:
+                self._marker(kind, raw)
+            else:
+                self._text(raw)
+
+    def _text(self, text: str) -> None:
+        self._go(self._row.text(self, text))
+        self.position += len(text)
+
+    def _marker(self, kind: str, raw: str) -> None:
+        row = self._row
+        action = row.on.get(kind)
+        if action is not None and ((row.json and self.in_string) or (row.prose and self.out.quoting)):
+            action = action if self.announced(raw) else None
+        if self._real and self._real[raw] > 0 and (action is not None or self.announced(raw)):
+            self._real[raw] -= 1
+        self._go((action or row.text)(self, raw))
+        self.position += len(raw)
+
+    def _go(self, state: State | None) -> None:
+        if state is not None and state is not self.state:
+            self.state = state
+            self._row = self._rows[state]
+
+    def _drain(self) -> list[Event]:
+        events, self.out.events = self.out.events, []
+        return events

@@ -1,0 +1,58 @@
+"""The parsers by name, for a stream and for a complete text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from serve.parsing.events import Event, Message, fold
+from serve.parsing.hermes import Hermes
+from serve.parsing.kimi_k2 import KimiK2
+from serve.parsing.machine import Machine
+from serve.parsing.qwen3_coder import Qwen3Coder
+from serve.parsing.tools import Tools
+
+GRAMMARS: dict[str, type[Machine]] = {"kimi_k2": KimiK2, "qwen3_coder": Qwen3Coder, "hermes": Hermes}
+
+
+class StreamParser:
+    """Reads one output of a model as it comes, in any pieces.
+
+    Args:
+        grammar: One of `GRAMMARS`.
+        tools: The tools of the request, as OpenAI's API has them.
+        thinking: The prompt left the model inside `<think>`, so that the output starts in reasoning.
+        calls: Parse tool calls; without, reasoning is split off and all else is content.
+        marker_ids: Text of each marker that is one token, by id; by default those of the model family's own tokenizer.
+    """
+
+    def __init__(
+        self,
+        grammar: str,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        thinking: bool = False,
+        *,
+        calls: bool = True,
+        marker_ids: Mapping[int, str] | None = None,
+    ) -> None:
+        if grammar not in GRAMMARS:
+            raise ValueError(f"Unknown grammar {grammar!r}. Known: {', '.join(sorted(GRAMMARS))}.")
+        self._machine = GRAMMARS[grammar](Tools(tools or ()), thinking, calls, marker_ids)
+        self.feed = self._machine.feed
+        self.finish = self._machine.finish
+
+
+def parse(
+    text: str,
+    grammar: str,
+    tools: Iterable[Mapping[str, Any]] | None = None,
+    thinking: bool = False,
+    *,
+    calls: bool = True,
+    token_ids: Sequence[int] = (),
+) -> Message:
+    """The message in a complete output; arguments as of `StreamParser`."""
+    parser = StreamParser(grammar, tools, thinking, calls=calls)
+    events: list[Event] = parser.feed(text, token_ids)
+    events += parser.finish()
+    return fold(events)

@@ -1,0 +1,297 @@
+"""The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import ClassVar
+
+from serve.parsing.block import QWEN_IDS, Block
+from serve.parsing.events import ViolationKind
+from serve.parsing.lexer import Lexicon
+from serve.parsing.machine import Row, State
+from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.xml_value import Value
+
+_NAME = re.compile(r"[^\s<>{}=\"']+")
+_END = ""  # the end of the output, as the kind of what follows a tag
+# What must follow a closing tag for it to close: the same letters may stand in a value.
+_FOLLOWERS = {
+    "end_parameter": {"parameter", "end_function", "end_block", _END},
+    "drifted": {"parameter", "end_function"},
+    "end_function": {"end_block", "block", "function", _END},
+    "end_block": {"block", _END},
+}
+
+
+class Qwen3Coder(Block):
+    """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`."""
+
+    lexicon: ClassVar[Lexicon] = Lexicon(
+        {
+            **THINK,
+            "<tool_call>": "block",
+            "</tool_call>": "end_block",
+            "<function=…": "function",
+            "</function>": "end_function",
+            "<parameter=…": "parameter",
+            "</parameter>": "end_parameter",
+            "</parameter…": "drifted",
+        }
+    )
+    token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self._wrapped = False
+        self._name = ""
+        self._given: set[str] = set()
+        self._value = Value(None, {})
+        self._quoted: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
+        self._odd = False  # a closing tag stands in the value
+        self._candidate = ""
+        self._held: list[str] = []
+
+    # Up to the first parameter
+
+    def bare_function(self, raw: str) -> State | None:
+        """`<function=name>` without `<tool_call>`: a call if there is such a tool."""
+        name = raw[len("<function=") : -1].strip()
+        if name not in self.tools:
+            self.reason(raw) if self.state is State.REASONING else self.write(raw)
+            return None
+        self._origin, self.begin, self.raw = self.state, self.position, [raw]
+        self._wrapped, self._name = False, name
+        return State.FUNCTION
+
+    def function(self, raw: str) -> State:
+        """`<function=name>` in a block."""
+        name = raw[len("<function=") : -1].strip()
+        if not _NAME.fullmatch(name):
+            self.enter_call()
+            origin = self.release("malformed_call")
+            self._write(raw)
+            return origin
+        self.raw.append(raw)
+        self._wrapped, self._name = True, name
+        return State.FUNCTION
+
+    def next_function(self, raw: str) -> State:
+        """Another function behind `</function>`."""
+        self._origin, self.begin, self.raw = State.CONTENT, self.position, []
+        return self.function(raw)
+
+    def no_parameter(self, raw: str) -> State | None:
+        """Text, or a marker that cannot follow, behind `<function=name>`."""
+        raw = self.keep_space(raw)
+        if not raw:
+            return None
+        origin = self.release("malformed_call")
+        if raw.startswith("<") and raw.endswith(">") and self.lexicon.pattern.fullmatch(raw):
+            return self.dispatch(raw, origin)
+        self._write(raw)
+        return origin
+
+    def first_parameter(self, raw: str) -> State:
+        key = raw[len("<parameter=") : -1].strip()
+        if not _NAME.fullmatch(key):
+            self.enter_call()
+            origin = self.release("malformed_call")
+            self._write(raw)
+            return origin
+        self._start()
+        return self.parameter(raw)
+
+    def no_arguments(self, raw: str) -> State:
+        """`</function>`, or `</tool_call>` in its place, right behind the name."""
+        self._start()
+        self.raw.append(raw)
+        return self._end(State.AFTER if raw == "</function>" else State.CONTENT)
+
+    def cut_function(self, raw: str) -> State:
+        self.enter_call()
+        return self.release("unfinished_call")
+
+    def _start(self) -> None:
+        self.enter_call()
+        self._given = set()
+        self.out.start_call(f"call_{self.out.calls}", self._name)
+
+    # Parameters
+
+    def parameter(self, raw: str) -> State:
+        key = raw[len("<parameter=") : -1].strip()
+        if key in self._given:
+            self._fault("duplicate_argument", raw)
+        opening = ", " if self._given else "{"
+        self._given.add(key)
+        self.raw.append(raw)
+        self._value = Value(self.tools.parameter(self._name, key), self.tools.schema(self._name))
+        self._quoted.clear()
+        self._odd = False
+        self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
+        return State.VALUE
+
+    def value(self, raw: str) -> None:
+        self.raw.append(raw)
+        text = self._value.feed(raw)
+        if text:
+            self.out.arguments(text)
+
+    def parameter_in_value(self, raw: str) -> State | None:
+        """The next parameter, its predecessor's closing tag missing; or letters of the value."""
+        key = raw[len("<parameter=") : -1].strip()
+        known = self.tools.properties(self._name)
+        if key in self._given or not _NAME.fullmatch(key) or (known is not None and key not in known):
+            self._quoted["parameter"] += 1
+            self.value(raw)
+            return None
+        self._end_value(implied=True)
+        return self.parameter(raw)
+
+    def tag_in_value(self, raw: str) -> None:
+        self._quoted[self.lexicon.kind(raw)] += 1
+        self.value(raw)
+
+    def maybe_close(self, raw: str) -> State:
+        self._candidate = self.lexicon.kind(raw)
+        self._held = [raw]
+        return State.CLOSING
+
+    def after_maybe(self, raw: str) -> State | None:
+        """What follows a closing tag decides whether it closed the value."""
+        if raw.isspace():
+            self._held.append(raw)
+            return None
+        follower = self.lexicon.kind(raw) if self.lexicon.pattern.fullmatch(raw) else "text"
+        if self._closes(follower):
+            state = self._close()
+            return self.dispatch(raw, state)
+        self._keep()
+        if follower == "text":
+            self.value(raw)
+            return State.VALUE
+        return self.dispatch(raw, State.VALUE)
+
+    def cut_maybe(self, raw: str) -> State:
+        if self._closes(_END):
+            state = self._close()
+            return state
+        self._keep()
+        return State.VALUE
+
+    def _closes(self, follower: str) -> bool:
+        tag, quoted = self._candidate, self._quoted
+        if tag == "end_function" and not self._wrapped and not quoted["function"]:
+            return True
+        if follower not in _FOLLOWERS[tag]:
+            return False
+        if tag == "end_function":
+            return not quoted["function"]
+        if tag == "end_block":
+            return not quoted["block"] and not quoted["function"]
+        if follower == "end_function" and not quoted["function"]:
+            return True
+        return not quoted["parameter"]
+
+    def _close(self) -> State:
+        """The tag held back is real."""
+        self.raw += self._held
+        implied = self._candidate in ("end_function", "end_block")
+        if self._candidate == "drifted":
+            self._fault("drifted_marker", self._held[0])
+        self._end_value(implied)
+        if not implied:
+            return State.PARAMETERS
+        return self._end(State.AFTER if self._candidate == "end_function" else State.CONTENT)
+
+    def _keep(self) -> None:
+        """The tag held back is text of the value."""
+        opening = {"end_parameter": "parameter", "end_function": "function", "end_block": "block"}.get(self._candidate)
+        if opening and self._quoted[opening]:
+            self._quoted[opening] -= 1
+        elif opening:
+            self._odd = True
+        self.value("".join(self._held))
+
+    def _end_value(self, implied: bool) -> None:
+        self.out.arguments(self._value.finish())
+        if implied and self._odd:
+            self._fault("ambiguous_value", "".join(self.raw))
+
+    # The end of a call
+
+    def end_function(self, raw: str) -> State:
+        self.raw.append(raw)
+        return self._end(State.AFTER)
+
+    def end_function_and_block(self, raw: str) -> State:
+        self.raw.append(raw)
+        return self._end(State.CONTENT)
+
+    def space_between(self, raw: str) -> None:
+        self.raw.append(raw)
+
+    def cut_value(self, raw: str) -> State:
+        self.out.arguments(self._value.cut())
+        return self.cut_call(raw)
+
+    def cut_call(self, raw: str) -> State:
+        """The output ends inside the call: its arguments stay open, so that nobody takes them for whole."""
+        self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
+        return State.CONTENT
+
+    def _end(self, state: State) -> State:
+        self.out.arguments("}" if self._given else "{}")
+        self.out.end_call(self.begin, "".join(self.raw))
+        self.raw = []
+        return state
+
+    def _fault(self, kind: ViolationKind, raw: str) -> None:
+        self.out.violation(kind, self.position, raw, self.out.calls - 1)
+
+    _open: ClassVar = {"block": Block.open_block, "function": bare_function}
+    table: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, **_open}, prose=True),
+        State.CONTENT: Row(text=Prose.write, on={**CONTENT_MARKS, **_open}, prose=True),
+        State.OPENED: Row(
+            text=Block.not_a_call,
+            on={"function": function, "end_block": Block.empty_block, "block": Block.reopen_block},
+            end=Block.cut_block,
+        ),
+        State.FUNCTION: Row(
+            text=no_parameter,
+            on={"parameter": first_parameter, "end_function": no_arguments, "end_block": no_arguments},
+            end=cut_function,
+        ),
+        State.VALUE: Row(
+            text=value,
+            on={
+                "parameter": parameter_in_value,
+                "end_parameter": maybe_close,
+                "drifted": maybe_close,
+                "function": tag_in_value,
+                "block": tag_in_value,
+                "end_function": maybe_close,
+                "end_block": maybe_close,
+            },
+            end=cut_value,
+        ),
+        State.CLOSING: Row(text=after_maybe, end=cut_maybe),
+        State.PARAMETERS: Row(
+            text=space_between,
+            on={"parameter": parameter, "end_function": end_function, "end_block": end_function_and_block},
+            end=cut_call,
+        ),
+        State.AFTER: Row(
+            text=Block.write_behind,
+            on={"function": next_function, "block": Block.open_block, "end_block": Block.close_block,
+                "end_think": Prose.late_stop},
+        ),
+    }  # fmt: skip
+    reasoning_only: ClassVar[Mapping[State, Row]] = {
+        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Prose.cut_thinking}, prose=True),
+        State.CONTENT: PLAIN_CONTENT,
+    }

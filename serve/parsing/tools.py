@@ -1,0 +1,57 @@
+"""The tools that a request declares, as the parsers ask about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+
+class Tools:
+    """Names and parameter schemas of the declared tools.
+
+    Args:
+        declared: OpenAI's tool objects, with or without the `{"type": "function", "function": …}` around them.
+    """
+
+    def __init__(self, declared: Iterable[Mapping[str, Any]] = ()) -> None:
+        functions = [tool.get("function") or tool for tool in declared]
+        self._schemas: dict[str, Schema] = {
+            function["name"]: function.get("parameters") or {} for function in functions if function.get("name")
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._schemas)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._schemas
+
+    def schema(self, name: str) -> Schema:
+        return self._schemas.get(name, {})
+
+    def properties(self, name: str) -> Mapping[str, Schema] | None:
+        """The parameters of a tool by name; None where any is allowed."""
+        schema = self.schema(name)
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping) or not properties or schema.get("additionalProperties"):
+            return None
+        return properties
+
+    def parameter(self, name: str, key: str) -> Schema | None:
+        properties = self.schema(name).get("properties")
+        found = properties.get(key) if isinstance(properties, Mapping) else None
+        return found if isinstance(found, Mapping) else None
+
+    def required(self, name: str) -> frozenset[str]:
+        required = self.schema(name).get("required")
+        return frozenset(key for key in required if isinstance(key, str)) if isinstance(required, list) else frozenset()
+
+    def infer(self, keys: frozenset[str]) -> str | None:
+        """The one tool that takes exactly these arguments, if only one does."""
+        fitting = [
+            name
+            for name in self._schemas
+            if self.required(name) <= keys and keys <= frozenset(self.schema(name).get("properties") or ())
+        ]
+        return fitting[0] if len(fitting) == 1 else None

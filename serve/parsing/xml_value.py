@@ -1,0 +1,67 @@
+"""The value of one XML parameter on its way into JSON: strings stream, all else waits for its closing tag."""
+
+from __future__ import annotations
+
+import json
+from json.encoder import encode_basestring
+from typing import Any
+
+from serve.parsing.coercion import coerce, types_of
+from serve.parsing.tools import Schema
+
+_NO_NULL = 16  # a longer text is no spelling of null
+
+
+class Value:
+    """One value; `feed` and `finish` return JSON text to append to the arguments.
+
+    One newline behind the opening tag and one before the closing tag are markup.
+    """
+
+    def __init__(self, schema: Schema | None, root: Schema) -> None:
+        types = types_of(schema, root)
+        self._schema = schema
+        self._root = root
+        self._streams = types == {"string"}
+        self._nullable = types == {"string", "null"}
+        self._opened = False
+        self._first = True
+        self._newline = False
+        self._pieces: list[str] = []
+        self._size = 0
+
+    def feed(self, text: str) -> str:
+        if self._first:
+            self._first = False
+            text = text.removeprefix("\n")
+        if self._newline:
+            text = "\n" + text
+        self._newline = text.endswith("\n")
+        if self._newline:
+            text = text[:-1]
+        if self._streams:
+            return self._encode(text)
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._nullable and self._size > _NO_NULL:
+            self._streams = True
+            return self._encode("".join(self._pieces))
+        return ""
+
+    def finish(self) -> str:
+        """The closing tag was read."""
+        if self._streams:
+            return self._encode("") + '"'
+        value: Any = coerce("".join(self._pieces), self._schema or {}, self._root)
+        return json.dumps(value, ensure_ascii=False)
+
+    def cut(self) -> str:
+        """The output ended; what has come stays an open string, which no reader takes for a value."""
+        self._newline, newline = False, "\n" * self._newline
+        text = newline if self._streams else "".join(self._pieces) + newline
+        return self._encode(text)
+
+    def _encode(self, text: str) -> str:
+        opening = "" if self._opened else '"'
+        self._opened = True
+        return opening + encode_basestring(text)[1:-1] if text else opening

@@ -86,7 +86,7 @@ class _Body(Struct):
     logprobs: bool | int | None = None
     n: int | None = None
     prompt_cache_key: str | None = None
-    enable_speculative: bool | UnsetType | None = UNSET
+    enable_speculative: bool | UnsetType = UNSET
 
 
 _DECODER = msgspec.json.Decoder(_Body)

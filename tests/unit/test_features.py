@@ -104,10 +104,9 @@ def test_the_wish_is_read_from_body_and_header_and_false_wins(body, header, wish
     assert features(headers, **fields).wish is wish
 
 
-def test_a_null_wish_is_none_but_the_field_is_ours_to_strip():
-    found = features(enable_speculative=None)
-    assert found.wish is None
-    assert found.own_fields
+def test_it_is_known_whether_the_body_holds_a_field_of_ours():
+    assert features(enable_speculative=True).own_fields
+    assert not features(vllm_xargs={"enable_speculative": 1}).own_fields
 
 
 @pytest.mark.parametrize(
@@ -123,6 +122,7 @@ def test_a_null_wish_is_none_but_the_field_is_ours_to_strip():
         ({"model": None}, "model", "Expected `str`"),
         ({"model": "m", "enable_speculative": "yes"}, "enable_speculative", "Expected `bool"),
         ({"model": "m", "enable_speculative": 0}, "enable_speculative", "Expected `bool"),
+        ({"model": "m", "enable_speculative": None}, "enable_speculative", "Expected `bool"),
         ({"model": "m", "tools": {}}, "tools", "Expected `array"),
         ({"model": "m", "tools": [{"type": "function", "function": {}}]}, "tools[0].function", "name"),
         ({"model": "m", "stream": "true"}, "stream", "Expected `bool"),

@@ -19,24 +19,23 @@ PREVIOUS_HEAD = 0
 MATCHING_HEADS = (0, 2)  # one for each key-value head
 
 
-@torch.no_grad()
 def give_copying_heads(net: Qwen3ForCausalLM) -> None:
     """Silence every layer's output, then give the first two layers their heads."""
-    for layer in net.model.layers:
-        layer.self_attn.o_proj.weight.zero_()
-        layer.mlp.down_proj.weight.zero_()
-    net.model.embed_tokens.weight[:, CONSTANT] = CONSTANT_VALUE
-    size, dim = net.config.hidden_size, net.config.head_dim
-    basis = torch.linalg.qr(torch.randn(size - 1, size - 1))[0]
-    directions = torch.cat((torch.zeros(size - 1, 1), basis), dim=1)  # none touches the constant coordinate
-    read, written = directions[:dim], directions[dim : 2 * dim]
-    _previous_token_head(net, read, written)
-    slow = _slow_coordinates(dim)
-    per_head = len(slow)
-    for number, head in enumerate(MATCHING_HEADS):
-        part = slice(number * per_head, (number + 1) * per_head)
-        copied = directions[number * dim : (number + 1) * dim]
-        _matching_head(net, head, number, slow, read[part], written[part], copied)
+    with torch.no_grad():
+        for layer in net.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        net.model.embed_tokens.weight[:, CONSTANT] = CONSTANT_VALUE
+        size, dim = net.config.hidden_size, net.config.head_dim
+        basis = torch.linalg.qr(torch.randn(size - 1, size - 1))[0]
+        directions = torch.cat((torch.zeros(size - 1, 1), basis), dim=1)  # none touches the constant coordinate
+        read, written = directions[:dim], directions[dim : 2 * dim]
+        _previous_token_head(net, read, written)
+        slow = _slow_coordinates(dim)
+        for number, head in enumerate(MATCHING_HEADS):
+            part = slice(number * len(slow), (number + 1) * len(slow))
+            copied = directions[number * dim : (number + 1) * dim]
+            _matching_head(net, head, number, slow, read[part], written[part], copied)
 
 
 def _slow_coordinates(dim: int) -> Tensor:

@@ -25,7 +25,7 @@ EPSILON = 1e-6
 THETA = 10_000.0
 
 
-class RmsNorm(nn.Module):
+class RmsNorm(nn.Module):  # type: ignore[misc]
     def __init__(self, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
@@ -34,7 +34,7 @@ class RmsNorm(nn.Module):
         return functional.rms_norm(x, x.shape[-1:], self.weight.to(x.dtype), EPSILON)
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Llama's attention over the token's embedding and the hidden state side by side."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(batch, length, self.kv_heads, self.dim).transpose(1, 2)
         q, k = rotated(q, first_position), rotated(k, first_position)
         mixed = functional.scaled_dot_product_attention(q, k.to(q.dtype), v, is_causal=True, enable_gqa=True)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
 def rotated(x: Tensor, first_position: int) -> Tensor:
@@ -66,7 +66,7 @@ def rotated(x: Tensor, first_position: int) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(SHAPE["hidden_size"], INTERMEDIATE, bias=False)
@@ -74,10 +74,10 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(INTERMEDIATE, SHAPE["hidden_size"], bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Layer(nn.Module):
+class Layer(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         size = SHAPE["hidden_size"]
@@ -88,10 +88,10 @@ class Layer(nn.Module):
     def forward(self, embedded: Tensor, hidden: Tensor, first_position: int) -> Tensor:
         joined = torch.cat((self.input_layernorm(embedded), self.hidden_norm(hidden)), dim=-1)
         hidden = hidden + self.self_attn(joined, first_position)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))  # type: ignore[no-any-return]
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
-class Head(nn.Module):
+class Head(nn.Module):  # type: ignore[misc]
     """The EAGLE3 head, its parameters named as vLLM's `LlamaForCausalLMEagle3` loads them."""
 
     def __init__(self, embedding: Tensor) -> None:
@@ -125,7 +125,7 @@ class Target:
 
     @property
     def embedding(self) -> Tensor:
-        return self.model.model.embed_tokens.weight.detach()  # type: ignore[no-any-return]
+        return self.model.model.embed_tokens.weight.detach()
 
 
 def draft_loss(head: Head, target: Target, batch: Batch) -> tuple[Tensor, list[float]]:
@@ -181,7 +181,7 @@ def main() -> None:
         set_rate(opts, given.rate * min(1.0, step / 40) * (0.02 + 0.49 * (1 + math.cos(math.pi * progress))))
         with torch.autocast("cpu", torch.bfloat16):
             loss, right = draft_loss(head, target, next(source))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         for opt in opts:
             opt.step()

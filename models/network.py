@@ -78,5 +78,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def write_json(value: Any, path: Path) -> None:
-    """Save a JSON file the way people read it."""
-    path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    """Save a JSON file the way people read it, in one step from a reader's point of view."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    partial.replace(path)

@@ -22,7 +22,8 @@ def probe(
     url: Annotated[str, typer.Option("--url", help="The endpoint, with or without /v1.")],
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")],
     trials: Annotated[int, typer.Option("--trials", "-n", min=1, help="Trials a cell.")] = 20,
-    prompts: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(PROMPTS)}.")] = ",".join(PROMPTS),
+    prompts: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(PROMPTS)}.")] = "weather,two",
+    prompts_file: Annotated[Path | None, typer.Option(help="Your own instead: YAML, a name and a text each.")] = None,
     shapes: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SHAPES)}.")] = "auto,required",
     thinking: Annotated[str, typer.Option(help="on, off, both, or default: what the model does unasked.")] = "default",
     stream: Annotated[str, typer.Option(help="on, off or both.")] = "both",
@@ -30,7 +31,7 @@ def probe(
         str, typer.Option(help="on or off sends `enable_speculative`; default does not.")
     ] = "default",
     temperature: Annotated[float, typer.Option(min=0)] = 0.7,
-    max_tokens: Annotated[int, typer.Option(min=1)] = 512,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
     timeout_s: Annotated[float, typer.Option(min=0.1)] = 120,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
@@ -42,9 +43,8 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Measure how many answers are clean; exit code 1 if more are broken than tolerated, 2 if none could be had."""
-    cells = list(
-        grid(_chosen(prompts, PROMPTS), _chosen(shapes, SHAPES), _switch(thinking), [bool(s) for s in _switch(stream)])
-    )
+    texts = {name: PROMPTS[name] for name in _chosen(prompts, PROMPTS)} if prompts_file is None else _own(prompts_file)
+    cells = list(grid(texts, _chosen(shapes, SHAPES), _switch(thinking), [bool(s) for s in _switch(stream)]))
     wish = _switch(speculative)[0]
     settings = {"url": url, "model": model, "temperature": temperature, "max_tokens": max_tokens, "speculative": wish}
     record = Record(out, settings)
@@ -103,6 +103,16 @@ def _chosen(names: str, known: dict[str, Any]) -> list[str]:
     if unknown := [name for name in chosen if name not in known]:
         raise ConfigError(f"unknown: {', '.join(unknown)}; known: {', '.join(known)}")
     return chosen
+
+
+def _own(path: Path) -> dict[str, str]:
+    try:
+        texts = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(texts, dict) or not texts or not all(isinstance(text, str) for text in texts.values()):
+        raise ConfigError(f"{path} holds no mapping of names to texts")
+    return {str(name): text for name, text in texts.items()}
 
 
 def _switch(value: str) -> tuple[bool | None, ...]:

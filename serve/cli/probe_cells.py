@@ -1,7 +1,7 @@
 """The grid of a probe: prompts, tool shapes, thinking and streaming, and the request of each cell."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ class Cell:
     """One kind of request; it is tried n times."""
 
     prompt: str
+    text: str
     shape: str
     thinking: bool | None
     stream: bool
@@ -59,16 +60,19 @@ class Cell:
         thinking = {None: "default", True: "on", False: "off"}[self.thinking]
         return f"{self.prompt} {self.shape} thinking={thinking} stream={'on' if self.stream else 'off'}"
 
-    def request(self, model: str, max_tokens: int, temperature: float, speculative: bool | None) -> dict[str, Any]:
+    def request(
+        self, model: str, max_tokens: int | None, temperature: float, speculative: bool | None
+    ) -> dict[str, Any]:
         """The body to send."""
         body: dict[str, Any] = {
             "model": model,
-            "messages": [{"role": "user", "content": PROMPTS[self.prompt]}],
-            "max_tokens": max_tokens,
+            "messages": [{"role": "user", "content": self.text}],
             "temperature": temperature,
             "stream": self.stream,
             **SHAPES[self.shape],
         }
+        if max_tokens is not None:
+            body["max_tokens"] = max_tokens
         if self.thinking is not None:
             body["chat_template_kwargs"] = {"thinking": self.thinking, "enable_thinking": self.thinking}
         if speculative is not None:
@@ -77,8 +81,8 @@ class Cell:
 
 
 def grid(
-    prompts: Iterable[str], shapes: Iterable[str], thinking: Iterable[bool | None], streams: Iterable[bool]
+    prompts: Mapping[str, str], shapes: Iterable[str], thinking: Iterable[bool | None], streams: Iterable[bool]
 ) -> Iterator[Cell]:
     """Every combination."""
-    for prompt, shape, thinks, stream in itertools.product(prompts, shapes, thinking, streams):
-        yield Cell(prompt, shape, thinks, stream)
+    for (prompt, text), shape, thinks, stream in itertools.product(prompts.items(), shapes, thinking, streams):
+        yield Cell(prompt, text, shape, thinks, stream)

@@ -92,6 +92,17 @@ def test_an_endpoint_that_does_not_answer_is_wrong_input(specgate):
     assert "could be judged" in text
 
 
+def test_own_prompts_come_from_a_file(specgate, tmp_path):
+    own = tmp_path / "prompts.yaml"
+    own.write_text("mine: Say it with a tool.\n")
+    with engine() as url:
+        run = ("probe", "--url", f"{url}/v1/", "-m", "sim", "--stream", "on", "-n", 1, "--prompts-file", own)
+        _, out = specgate(*run, "--json")
+        own.write_text("- a list\n")
+        assert specgate(*run)[0] == 2
+    assert all(cell.startswith("mine ") for cell in json.loads(out)["cells"])
+
+
 def test_unknown_shapes_and_switches_are_wrong_input(specgate):
     assert specgate("probe", "--url", "http://x", "-m", "m", "--shapes", "nope")[0] == 2
     assert specgate("probe", "--url", "http://x", "-m", "m", "--stream", "maybe")[0] == 2
@@ -112,7 +123,7 @@ def answer(arguments, finish="tool_calls"):
     ],
 )
 def test_answers_are_judged_as_the_guard_judges(arguments, finish, outcome):
-    request = Cell("weather", "auto", None, False).request("m", 10, 0, None)
+    request = Cell("weather", "Weather?", "auto", None, False).request("m", 10, 0, None)
     assert judge(request, answer(arguments, finish))["outcome"] == outcome
 
 

@@ -160,7 +160,7 @@ def _judged(decision: Decision, known: dict[str, Advisory]) -> Iterator[tuple[st
     """(advisory, level, what happens) for each advisory that had a say."""
     for reason in decision.reasons:
         advisory = known.get(reason.advisory)
-        confirmed = advisory is not None and advisory.status == "confirmed"
+        confirmed = advisory is not None and advisory.status == "confirmed" and advisory.severity != "low"
         if reason.effect == "forbid" and decision.refused:
             yield reason.advisory, "error", "refused, no other pool is allowed"
         elif reason.effect == "forbid" and advisory is not None:

@@ -72,6 +72,8 @@ STORIES = [
     Story("fixed in code, on probation", *Q36, QWEN, ngram(2, 4), on("0.32.0", runner="v1"), TOOLS, False, PROBATION),
     Story("proven by the operator", *Q36, QWEN, ngram(8), on("0.32.0", proven=["tools_auto"]), TOOLS, True, PROBATION),
     Story("ngram where no state can break", "qwen3-8b", "qwen3", None, QWEN, ngram(2), on("0.32.0"), TOOLS, True, None),
+    Story("a large minimum is no safeguard on the V2 runner", "qwen3-8b", "qwen3", None, QWEN, ngram(8),
+          on("0.32.0", runner="v2"), TOOLS, True, "ngram-lookup-min-void-on-v2"),
     Story("old qwen parser", "qwen3-coder", "qwen3-coder", None, QWEN, eagle3("d"), on("0.23.0"), TOOLS, False,
           "qwen-multi-token-tool-parser"),
     Story("new qwen parser", "qwen3-coder", "qwen3-coder", None, QWEN, eagle3("d"), on("0.24.0"), TOOLS, True, None),

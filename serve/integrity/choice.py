@@ -11,7 +11,7 @@ from serve.integrity.expectation import Expectation
 from serve.integrity.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.integrity.outcome import Outcome, Severity, Violation
 from serve.integrity.outflow import Delta, Outflow, ReadyCall
-from serve.integrity.rescue import Parse, Rescued, rescue
+from serve.integrity.rescue import Rescued, rescue
 from serve.integrity.settings import GuardSettings
 
 TEXTS = ("content", "reasoning", "reasoning_content")
@@ -25,7 +25,6 @@ class ChoiceGuard:
         expectation: Of the request.
         settings: Of the guard.
         outflow: What the client has of this choice; outlives the attempt.
-        parse: Reads leaked markup; without it none is rescued.
         tolerates: Severities that don't hold anything back: the last attempt lets pass what it can't better.
 
     Attributes:
@@ -42,10 +41,9 @@ class ChoiceGuard:
         settings: GuardSettings,
         outflow: Outflow,
         tolerates: frozenset[Severity],
-        parse: Parse | None,
     ) -> None:
         self._index, self._expected, self._settings = index, expectation, settings
-        self._outflow, self._tolerates, self._parse = outflow, tolerates, parse
+        self._outflow, self._tolerates = outflow, tolerates
         self._check = CallCheck(expectation, settings)
         self._scanners: dict[str, MarkupScanner] = {}
         self._document = (
@@ -140,7 +138,8 @@ class ChoiceGuard:
         return passed
 
     def _may_be_rescued(self, leak: str) -> bool:
-        return self._parse is not None and self._settings.rescue and leak.startswith(CALL_OPENERS) and not self._calls
+        allowed = self._settings.rescue and bool(self._expected.tools) and not self._calls
+        return allowed and leak.startswith(CALL_OPENERS)
 
     # Calls
 
@@ -223,7 +222,7 @@ class ChoiceGuard:
     def _from_leak(self, name: str, leak: str) -> Iterator[Delta]:
         found: Rescued | None = None
         if self._may_be_rescued(leak) and self._reason != "length":
-            found = rescue(leak, self._settings.grammar, self._expected, self._check, self._parse)
+            found = rescue(leak, self._settings.grammar, self._expected, self._check)
         if found is None:
             self._found(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
             if not self.blocked:

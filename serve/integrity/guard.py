@@ -11,7 +11,6 @@ from serve.integrity.choice import ChoiceGuard
 from serve.integrity.expectation import Expectation
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation, gravest
 from serve.integrity.outflow import Delta, Outflow
-from serve.integrity.rescue import Parse
 from serve.integrity.settings import GuardSettings
 from serve.integrity.usage import Usage
 
@@ -42,7 +41,6 @@ class Guard:
     Args:
         settings: How to behave.
         request: The body of the chat request, as the client sent it.
-        parse: `serve.parsing.parse`, to rescue leaked calls; without it none are.
         whole: Whether nothing is sent before the answer is complete, so that a rerun replaces all of it.
 
     Attributes:
@@ -50,12 +48,10 @@ class Guard:
         verdicts: One for each attempt that is over.
     """
 
-    def __init__(
-        self, settings: GuardSettings, request: Mapping[str, Any], parse: Parse | None = None, *, whole: bool = False
-    ) -> None:
+    def __init__(self, settings: GuardSettings, request: Mapping[str, Any], *, whole: bool = False) -> None:
         self.state = State.OPEN
         self.verdicts: list[Verdict] = []
-        self._settings, self._parse, self._whole = settings, parse, whole
+        self._settings, self._whole = settings, whole
         self._expected = Expectation(request)
         self._choices: dict[int, ChoiceGuard] = {}
         self._outflows: dict[int, Outflow] = {}
@@ -183,9 +179,7 @@ class Guard:
         return self._outflows[index]
 
     def _new_choice(self, index: int) -> ChoiceGuard:
-        guard = ChoiceGuard(
-            index, self._expected, self._settings, self._outflows[index], self._tolerated(), self._parse
-        )
+        guard = ChoiceGuard(index, self._expected, self._settings, self._outflows[index], self._tolerated())
         self._choices[index] = guard
         return guard
 

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from serve.integrity.calls import CallCheck, HeldCall
 from serve.integrity.expectation import Expectation
 from serve.integrity.markup import MARKUP
 from serve.integrity.outcome import Severity
-
-
-class ParsedCall(Protocol):
-    """As `serve.parsing.ToolCall`."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def arguments(self) -> str: ...
-
-
-class ParsedMessage(Protocol):
-    """As `serve.parsing.Message`."""
-
-    @property
-    def content(self) -> str | None: ...
-    @property
-    def tool_calls(self) -> Sequence[ParsedCall]: ...
-    @property
-    def violations(self) -> Sequence[object]: ...
-
-
-class Parse(Protocol):
-    """As `serve.parsing.parse`."""
-
-    def __call__(self, text: str, grammar: str, *, tools: list[Any], thinking: bool) -> ParsedMessage:
-        """The message that a model's text means."""
+from serve.parsing import parse
 
 
 @dataclass(frozen=True)
@@ -49,9 +19,7 @@ class Rescued:
     content: str
 
 
-def rescue(
-    leak: str, grammar: str | None, expectation: Expectation, check: CallCheck, parse: Parse | None
-) -> Rescued | None:
+def rescue(leak: str, grammar: str | None, expectation: Expectation, check: CallCheck) -> Rescued | None:
     """The calls in `leak`; None unless it reads as nothing but whole, valid calls.
 
     Args:
@@ -59,10 +27,7 @@ def rescue(
         grammar: Its format, if known.
         expectation: What the request demands.
         check: Judges the calls.
-        parse: Reads the text.
     """
-    if parse is None:
-        return None
     message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
     content = message.content or ""
     if not message.tool_calls or message.violations or MARKUP.search(content):

@@ -7,7 +7,6 @@ from typing import Any
 
 from serve.integrity.guard import Guard, State
 from serve.integrity.outcome import Verdict
-from serve.integrity.rescue import Parse
 from serve.integrity.settings import GuardSettings
 
 _TEXTS = ("content", "reasoning", "reasoning_content")
@@ -22,14 +21,13 @@ class WholeGuard:
     Args:
         settings: As for `Guard`.
         request: As for `Guard`.
-        parse: As for `Guard`.
 
     Attributes:
         guard: The guard that judges.
     """
 
-    def __init__(self, settings: GuardSettings, request: Mapping[str, Any], parse: Parse | None = None) -> None:
-        self.guard = Guard(settings, _with_usage(request), parse, whole=True)
+    def __init__(self, settings: GuardSettings, request: Mapping[str, Any]) -> None:
+        self.guard = Guard(settings, _with_usage(request), whole=True)
         self._observing = settings.mode == "observe"
         self._answer: dict[str, Any] = {}
 
@@ -61,11 +59,9 @@ class WholeGuard:
         return made
 
 
-def check_answer(
-    settings: GuardSettings, request: Mapping[str, Any], answer: dict[str, Any], parse: Parse | None = None
-) -> Verdict:
+def check_answer(settings: GuardSettings, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
     """Judge one whole answer."""
-    guard = WholeGuard(settings, request, parse)
+    guard = WholeGuard(settings, request)
     guard.check(answer)
     return guard.guard.verdicts[0]
 

@@ -37,7 +37,7 @@ def random_of(body: Mapping[str, Any], *salts: object) -> Random:
 
 def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Answer:
     """The answer to a chat request."""
-    reasoning = _prose(rng, settings) if _thinks(body, settings) else ""
+    reasoning = _prose(rng, settings) if thinks(body, settings) else ""
     if schema := _document_schema(body):
         return Answer(reasoning, json_text=json.dumps(fill(schema, rng), ensure_ascii=False))
     calls = _calls(body, settings, rng)
@@ -61,7 +61,8 @@ def _prose(rng: Random, settings: SimSettings) -> str:
     return text.strip()
 
 
-def _thinks(body: Mapping[str, Any], settings: SimSettings) -> bool:
+def thinks(body: Mapping[str, Any], settings: SimSettings) -> bool:
+    """Whether the answer begins with reasoning."""
     chosen = body.get("chat_template_kwargs") or {}
     return bool(chosen.get("thinking", chosen.get("enable_thinking", settings.thinking)))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from serve.engine.sim.segments import Segment
 from serve.engine.sim.steps import Token
+from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 
 Delta = dict[str, Any]
 
@@ -66,6 +67,44 @@ class PassingParser:
         entry = {"index": self.calls, "id": identity, "type": "function", "function": function}
         delta.setdefault("tool_calls", []).append(entry)
         self.calls += 1
+
+
+class OwnParser:
+    """Our own parser, as in the engines that specgate hosts: it reads the text alone."""
+
+    def __init__(self, grammar: str, tools: Iterable[Mapping[str, Any]], *, thinking: bool) -> None:
+        self.calls = 0
+        self._parser = StreamParser(grammar, tools, thinking)
+
+    def feed(self, tokens: Sequence[Token]) -> Delta:
+        return self._delta(self._parser.feed("".join(token.text for token in tokens)))
+
+    def finish(self) -> Delta:
+        return self._delta(self._parser.finish())
+
+    def _delta(self, events: Iterable[Event]) -> Delta:
+        delta: Delta = {}
+        for event in events:
+            match event:
+                case Reasoning(text):
+                    append_text(delta, "reasoning", text)
+                case Content(text):
+                    append_text(delta, "content", text)
+                case CallStart(call, identity, name):
+                    self.calls += 1
+                    entry = {
+                        "index": call,
+                        "id": identity,
+                        "type": "function",
+                        "function": {"name": name, "arguments": ""},
+                    }
+                    delta.setdefault("tool_calls", []).append(entry)
+                case CallArguments(call, text):
+                    entry = {"index": call, "function": {"arguments": text}}
+                    delta.setdefault("tool_calls", []).append(entry)
+                case CallEnd() | Fault():
+                    pass  # OpenAI's deltas have no word for either
+        return delta
 
 
 class LeakingParser:

@@ -31,6 +31,8 @@ FORMATS = {
 DEEPEST = 12
 """Nesting beyond which the first branch of a choice is taken; four times this counts as endless."""
 
+MOST_VALUES = 5000
+
 
 class UnfillableError(Exception):
     """The schema is beyond this generator (a pattern, a contradiction, endless recursion)."""
@@ -42,6 +44,10 @@ def fill(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
     Raises:
         UnfillableError: If this generator finds none; it is no proof that none exists.
     """
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise UnfillableError(f"not a JSON schema: {error.message[:200]}") from error
     value = _Filler(schema if isinstance(schema, Mapping) else {}, rng).value(schema, 0)
     if not jsonschema.Draft202012Validator(schema).is_valid(value):
         raise UnfillableError(f"no value found for the schema {str(schema)[:200]}")
@@ -52,6 +58,7 @@ class _Filler:
     def __init__(self, root: Mapping[str, Any], rng: Random) -> None:
         self._root = root
         self._rng = rng
+        self._made = 0
         self._makers: dict[str, Callable[[Mapping[str, Any], int], Any]] = {
             "object": self._object,
             "array": self._array,
@@ -65,7 +72,8 @@ class _Filler:
     def value(self, schema: Mapping[str, Any] | bool, depth: int) -> Any:
         if isinstance(schema, bool):
             return "anything"
-        if depth > 4 * DEEPEST:
+        self._made += 1
+        if depth > 4 * DEEPEST or self._made > MOST_VALUES:
             raise UnfillableError("the schema requires endless nesting")
         if "const" in schema:
             return schema["const"]

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from serve.engine.sim import faults
-from serve.engine.sim.answer import answer_to, calls_before, random_of
-from serve.engine.sim.deltas import Delta, DeltaParser, LeakingParser, PassingParser
+from serve.engine.sim.answer import answer_to, calls_before, random_of, thinks
+from serve.engine.sim.deltas import Delta, DeltaParser, LeakingParser, OwnParser, PassingParser
 from serve.engine.sim.segments import FORMATS, segments_of
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.steps import Speculation, steps_of, tokens_of
@@ -83,5 +83,8 @@ def opted_out(body: Mapping[str, Any]) -> bool:
 
 PARSERS: dict[str, Callable[[Mapping[str, Any], SimSettings, Random], DeltaParser]] = {
     "passing": lambda body, settings, rng: PassingParser(settings.grammar, rng),
+    "specgate": lambda body, settings, rng: OwnParser(
+        settings.grammar, body.get("tools") or (), thinking=thinks(body, settings)
+    ),
     "leaking": lambda body, settings, rng: LeakingParser(),
 }

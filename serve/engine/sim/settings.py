@@ -10,7 +10,7 @@ from serve.engine.sim.faults import FAULTS
 from serve.errors import ConfigError
 
 GrammarName = Literal["kimi_k2", "qwen3_coder", "hermes"]
-ParserName = Literal["passing", "leaking"]
+ParserName = Literal["passing", "specgate", "leaking"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,8 @@ class SimSettings:
         grammar: Tool-call format of the model's text.
         thinking: Whether the model thinks when the request does not say.
         parser: How the model's text becomes OpenAI objects. `passing`: as vLLM's parsers, which
-            hand on broken names and arguments as they are. `leaking`: none, markers and all arrive as content.
+            hand on broken names and arguments as they are. `specgate`: our own. `leaking`: none, markers and all arrive
+            as content.
         seed: Changes every answer.
         fault_seed: Changes which requests meet a fault.
         num_speculative_tokens: Draft length K; 0 is an engine without speculation.

@@ -122,6 +122,21 @@ def test_the_seeds_truncation_ends_inside_a_string() -> None:
         json.loads(message["tool_calls"][0]["function"]["arguments"])
 
 
+@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("seed", range(10))
+def test_our_own_parser_reads_from_the_text_what_the_model_meant(grammar: str, seed: int) -> None:
+    drafting: dict[str, Any] = {"grammar": grammar, "thinking": True, "num_speculative_tokens": 3}
+    meant, _ = message_of(request(seed), **drafting)
+    parsed, generation = message_of(request(seed), parser="specgate", **drafting)
+    assert {name: parsed.get(name) for name in ("reasoning", "content")} == {
+        name: meant.get(name) for name in ("reasoning", "content")
+    }
+    assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in parsed["tool_calls"]] == [
+        (c["function"]["name"], json.loads(c["function"]["arguments"])) for c in meant["tool_calls"]
+    ]
+    assert generation.finish_reason == "tool_calls"
+
+
 def test_a_leaking_parser_delivers_the_markup_as_content() -> None:
     message, generation = message_of(request(), parser="leaking")
     assert "<|tool_calls_section_begin|><|tool_call_begin|>functions." in message["content"]
@@ -175,6 +190,11 @@ def test_filled_values_satisfy_their_schema(seed: int, depth: int) -> None:
 def test_a_schema_beyond_the_generator_is_refused_not_guessed() -> None:
     with pytest.raises(UnfillableError):
         fill({"type": "string", "pattern": "^[A-F]{12}$"}, Random(0))
+    with pytest.raises(UnfillableError):
+        fill({"type": ["string", 123]}, Random(0))
+    wide = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abc"}, "required": ["a", "b", "c"]}
+    with pytest.raises(UnfillableError):
+        fill(wide, Random(0))
     with pytest.raises(UnfillableError):
         fill({"$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}},
               "$ref": "#/$defs/a"}, Random(0))  # fmt: skip

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from support.guard_driving import TOOLS, calls_of, chunks_of, healed, json_request, read, through, tools_request
 
 from serve.engine.sim import SimSettings
 from serve.integrity import Guard, GuardSettings, Outcome, Severity, State
-from tests.unit.integrity.driving import TOOLS, calls_of, chunks_of, healed, json_request, read, through, tools_request
 
 CLEAN = SimSettings(num_speculative_tokens=3)
 ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -73,7 +73,6 @@ FOUND = {
     "marker_leak": Outcome.MARKER_LEAK,
     "reserved_id": Outcome.MARKER_LEAK,
     "tool_code_cascade": Outcome.MARKER_LEAK,
-    "missing_section_begin": Outcome.MARKER_LEAK,
     "merged_calls": Outcome.INVALID_JSON,
     "swallowed_call": Outcome.EMPTY_WHEN_REQUIRED,
     "wrong_name": Outcome.UNKNOWN_TOOL,

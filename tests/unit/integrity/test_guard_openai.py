@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
+from support.guard_driving import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
 
 from serve.engine.sim import FAULTS, SimSettings
-from tests.unit.integrity.driving import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
 
 STRICT = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}

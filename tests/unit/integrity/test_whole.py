@@ -1,10 +1,10 @@
 """Whole answers: judged as streams are, replaced entirely by a rerun, untouched when they are clean."""
 
 import pytest
+from support.guard_driving import answer_of, json_request, tools_request
 
 from serve.engine.sim import SimSettings
 from serve.integrity import GuardSettings, Outcome, State, WholeGuard, check_answer
-from tests.unit.integrity.driving import answer_of, json_request, tools_request
 
 CLEAN = SimSettings(num_speculative_tokens=2, thinking=True)
 

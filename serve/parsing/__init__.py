@@ -16,6 +16,7 @@ from serve.parsing.events import (
     fold,
 )
 from serve.parsing.parser import GRAMMARS, StreamParser, parse
+from serve.parsing.split import ReasoningSplit
 
 __all__ = [
     "GRAMMARS",
@@ -27,6 +28,7 @@ __all__ = [
     "Fault",
     "Message",
     "Reasoning",
+    "ReasoningSplit",
     "StreamParser",
     "ToolCall",
     "Violation",

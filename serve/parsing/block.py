@@ -78,6 +78,7 @@ class Block(Prose):
         """A call it is."""
         if self._origin is State.REASONING:
             self.out.end_reasoning(keep_space=True)
+            self.reasoning_end = self.begin
             self._origin = State.CONTENT
 
     def write_behind(self, raw: str) -> State | None:

@@ -99,6 +99,7 @@ class KimiK2(Prose):
     def _leave_prose(self) -> None:
         if self.state is State.REASONING:
             self.out.end_reasoning(keep_space=True)
+            self.reasoning_end = self.position
         self.out.boundary()
 
     def _report_noise(self) -> None:

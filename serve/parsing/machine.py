@@ -63,6 +63,7 @@ class Machine:
     Attributes:
         position: Characters before the token at hand.
         in_string: Inside a JSON string, in the states that read JSON.
+        reasoning_end: Where the first thing behind reasoning begins, once it has ended.
     """
 
     lexicon: ClassVar[Lexicon]
@@ -76,6 +77,7 @@ class Machine:
         self.thinking = thinking
         self.position = 0
         self.in_string = False
+        self.reasoning_end: int | None = None
         self._rows = self.table if calls else self.reasoning_only
         self._ids = self.token_ids if marker_ids is None else marker_ids
         self._lexer = Lexer(self.lexicon)

@@ -8,11 +8,11 @@ from typing import Any
 from serve.parsing.events import Event, Message, fold
 from serve.parsing.hermes import Hermes
 from serve.parsing.kimi_k2 import KimiK2
-from serve.parsing.machine import Machine
+from serve.parsing.prose import Prose
 from serve.parsing.qwen3_coder import Qwen3Coder
 from serve.parsing.tools import Tools
 
-GRAMMARS: dict[str, type[Machine]] = {"kimi_k2": KimiK2, "qwen3_coder": Qwen3Coder, "hermes": Hermes}
+GRAMMARS: dict[str, type[Prose]] = {"kimi_k2": KimiK2, "qwen3_coder": Qwen3Coder, "hermes": Hermes}
 
 
 class StreamParser:
@@ -24,6 +24,7 @@ class StreamParser:
         thinking: The prompt left the model inside `<think>`, so that the output starts in reasoning.
         calls: Parse tool calls; without, reasoning is split off and all else is content.
         marker_ids: Text of each marker that is one token, by id; by default those of the model family's own tokenizer.
+        behind_reasoning: The text begins behind reasoning that was split off before (see `ReasoningSplit`).
     """
 
     def __init__(
@@ -34,12 +35,16 @@ class StreamParser:
         *,
         calls: bool = True,
         marker_ids: Mapping[int, str] | None = None,
+        behind_reasoning: bool = False,
     ) -> None:
         if grammar not in GRAMMARS:
             raise ValueError(f"Unknown grammar {grammar!r}. Known: {', '.join(sorted(GRAMMARS))}.")
-        self._machine = GRAMMARS[grammar](Tools(tools or ()), thinking, calls, marker_ids)
-        self.feed = self._machine.feed
-        self.finish = self._machine.finish
+        machine = GRAMMARS[grammar](Tools(tools or ()), thinking, calls, marker_ids)
+        if behind_reasoning:
+            machine.resume()
+        self.machine = machine
+        self.feed = machine.feed
+        self.finish = machine.finish
 
 
 def parse(

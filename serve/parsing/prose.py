@@ -13,6 +13,11 @@ class Prose(Machine):
         self.open_thought = self.thinking  # a `</think>` is still to come, maybe behind a call
         self.thought = self.thinking
 
+    def resume(self) -> None:
+        """What follows stood behind reasoning, which somebody else has split off."""
+        self.open_thought = self.thought = True
+        self.out.boundary()
+
     def reason(self, raw: str) -> None:
         self.out.reasoning(raw)
 
@@ -36,6 +41,7 @@ class Prose(Machine):
     def stop_thinking(self, raw: str) -> State:
         """`</think>` in reasoning."""
         self.out.end_reasoning(keep_space=False)
+        self.reasoning_end = self.position + len(raw)
         self.open_thought = False
         return State.CONTENT
 
@@ -51,6 +57,7 @@ class Prose(Machine):
     def cut_thinking(self, raw: str) -> State:
         """A call ends reasoning; without calls to parse, its text is content."""
         self.out.end_reasoning(keep_space=True)
+        self.reasoning_end = self.position
         self.out.content(raw)
         return State.CONTENT
 

@@ -1,0 +1,75 @@
+"""Splits reasoning off and hands all behind it on, letter for letter, for a parser of calls that reads it next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from serve.parsing.events import Event, Fault, Reasoning, Violation
+from serve.parsing.parser import StreamParser
+
+_OPENING = "<think>"
+
+
+class Parts(NamedTuple):
+    reasoning: str
+    rest: str  # what stands behind reasoning, from the step on that ends it
+    violations: tuple[Violation, ...]
+
+
+class ReasoningSplit:
+    """One stream's reasoning.
+
+    Args:
+        grammar: As of `StreamParser`.
+        thinking: As of `StreamParser`. Without, reasoning is there only if the output opens it itself.
+        marker_ids: As of `StreamParser`.
+
+    Attributes:
+        ended: Reasoning is over, or there is none.
+    """
+
+    def __init__(self, grammar: str, thinking: bool, marker_ids: Mapping[int, str] | None = None) -> None:
+        self.ended = False
+        self._parser = StreamParser(grammar, thinking=thinking, marker_ids=marker_ids)
+        self._head = _OPENING if thinking else ""
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def feed(self, text: str, token_ids: Sequence[int] = ()) -> Parts:
+        if self.ended:
+            return Parts("", text, ())
+        self._pieces.append(text)
+        self._length += len(text)
+        if self._head != _OPENING:
+            self._head = (self._head + (text if self._head else text.lstrip()))[: len(_OPENING)]
+            if not _OPENING.startswith(self._head):
+                self.ended = True
+                return Parts("", "".join(self._pieces), ())
+        return self._parts(self._parser.feed(text, token_ids))
+
+    def finish(self) -> Parts:
+        if self.ended:
+            return Parts("", "", ())
+        if self._head != _OPENING:
+            self.ended = True
+            return Parts("", "".join(self._pieces), ())
+        return self._parts(self._parser.finish())
+
+    def _parts(self, events: list[Event]) -> Parts:
+        reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
+        end = self._parser.machine.reasoning_end
+        self.ended = end is not None
+        faults = [event.violation for event in events if isinstance(event, Fault)]
+        before = tuple(fault for fault in faults if end is None or fault.position < end)
+        return Parts(reasoning, "" if end is None else self._behind(end), before)
+
+    def _behind(self, place: int) -> str:
+        """The text from a place on; it is not far back."""
+        start = self._length
+        kept = []
+        while start > place:
+            piece = self._pieces.pop()
+            start -= len(piece)
+            kept.append(piece)
+        return "".join(reversed(kept))[place - start :]

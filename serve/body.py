@@ -15,14 +15,16 @@ _xargs = msgspec.json.Decoder(_Xargs)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def engine_body(body: bytes, *, opt_out: bool) -> bytes:
+def engine_body(body: bytes, *, own_fields: bool, opt_out: bool) -> bytes:
     """What the engine gets: every byte as the client sent it, except `enable_speculative`.
 
     Args:
         body: A JSON object; `serve.features.extract` has accepted it.
+        own_fields: It holds a field of ours (`RequestFeatures.own_fields`); most don't, and looking again costs.
         opt_out: Tell the engine's scheduler not to speculate for this request (`vllm_xargs.enable_speculative: 0`).
     """
-    body = strip_own_fields(body)
+    if own_fields:
+        body = strip_own_fields(body)
     return _opted_out(body) if opt_out else body
 
 

@@ -1,6 +1,7 @@
 """The gateway's whole configuration: one frozen pydantic model, given as `args` of the Serve config."""
 
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -135,7 +136,7 @@ class Override(_Strict):
     pool: str | None = None
     advisory: str | None = None
     classes: tuple[str, ...] = ()
-    expires: str | None = None
+    expires: date | str | None = None
 
 
 class PolicyConfig(_Strict):
@@ -228,6 +229,8 @@ class GatewayConfig(_Strict):
             **({"quantization": model.quantization} if model.quantization else {}),
             **pool.facts,
         }
+        if pool.kind == "sim" and pool.sim.get("num_speculative_tokens"):
+            overrides = {"engine": "sim", "method": "sim", **overrides}
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
         return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides)
 

@@ -167,8 +167,7 @@ class Gateway:
         """Try the decided pool twice (another replica may answer), then the other allowed ones, within the limit."""
         plan = [candidates[0], *candidates][: self._config.limits.max_attempts]
         for attempt, candidate in enumerate(plan, 1):
-            exchange.candidate = candidate
-            last = attempt == len(plan)
+            exchange.candidate, last = candidate, attempt == len(plan)
             try:
                 if await self._attempt(exchange, candidate, last):
                     return
@@ -181,12 +180,13 @@ class Gateway:
     async def _attempt(self, exchange: Exchange, candidate: Candidate, last: bool) -> bool:
         """Send the request to one replica; False if it failed before the first byte in a way that others may not."""
         assert exchange.decision is not None
+        assert exchange.features is not None
         route = self._routes[exchange.decision.model, candidate.pool]
         async with AsyncExitStack() as held:
             with self._telemetry.step("choose_replica", pool=candidate.pool):
                 endpoint = await held.enter_async_context(route.reserve())
             headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
-            body = engine_body(exchange.body, opt_out=candidate.opt_out)
+            body = engine_body(exchange.body, own_fields=exchange.features.own_fields, opt_out=candidate.opt_out)
             with self._telemetry.step("upstream", pool=candidate.pool):
                 inject(headers)
                 answer = await held.enter_async_context(self._upstream.post(endpoint, exchange.path, body, headers))

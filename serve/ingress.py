@@ -79,7 +79,7 @@ class Ingress:
             config = self._config.model_copy(
                 update={"policy": self._config.policy if wanted is None else PolicyConfig.model_validate(wanted)}
             )
-            policy = compile_for(config, self._learned)
+            policy = compile_for(config, self._learned, strict=True)
         except (ConfigError, ValueError) as error:
             self._policy_error = str(error)
             log.error("the new policy is refused, the old one stays: %s", error)

@@ -1,6 +1,7 @@
 """A Ray cluster and the whole gateway on this one machine: for `specgate serve`, `specgate demo` and the tests."""
 
 import os
+import random
 import socket
 import tempfile
 import time
@@ -120,7 +121,9 @@ def require_free(port: int) -> None:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on now, below those that the system and Ray hand out to others meanwhile."""
+    while True:
+        port = random.randint(20_000, 29_999)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port

@@ -14,13 +14,20 @@ SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
 _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "kind", "proven"}
 
 
-def compile_for(config: GatewayConfig, learned: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) -> Policy:
+def compile_for(
+    config: GatewayConfig,
+    learned: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
+    *,
+    strict: bool = False,
+) -> Policy:
     """Compile the policy of a configuration.
 
     Args:
         config: The gateway's configuration.
         learned: Facts that running replicas reported, by (model, pool); they outweigh what the configuration says,
             but not an operator's explicit `facts`.
+        strict: Refuse advisories that can't be read. Without, each counts as matched: at the start of a gateway it is
+            better to lose speed than to be down, while a change of a running one can be refused.
 
     Raises:
         ConfigError: The policy settings or the advisories make no sense.
@@ -28,9 +35,12 @@ def compile_for(config: GatewayConfig, learned: Mapping[tuple[str, str], Mapping
     folder = Path(config.policy.advisories) if config.policy.advisories else SHIPPED_ADVISORIES
     try:
         facts = [_merge(config, each, (learned or {}).get((each.model, each.pool), {})) for each in config.pool_facts()]
-        return compile_policy(facts, load_advisories(folder), config.policy_settings())
+        policy = compile_policy(facts, load_advisories(folder), config.policy_settings())
     except PolicyError as error:
         raise ConfigError(str(error)) from error
+    if policy.unreadable and strict:
+        raise ConfigError(f"advisories that can't be read: {', '.join(policy.unreadable)}")
+    return policy
 
 
 def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:

@@ -1,7 +1,6 @@
 """Speculation off for one request inside a speculative engine: proven by what vLLM itself counts."""
 
 import asyncio
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-ABOUT = ("Lisbon", "green tea", "red pandas", "Oslo", "Lima", "maps", "rain", "glass", "tin", "salt", "wool", "clay")
+ABOUT = ("Lisbon", "green tea", "red pandas", "Oslo", "Lima", "maps", "rain")
 
 
 @dataclass
@@ -44,20 +43,18 @@ async def tell(client: openai.AsyncOpenAI, model: str, about: str, wish: bool | 
     )
 
 
-@pytest.mark.parametrize(("model", "pools"), [("tiny-kimi", {"speculative"}), ("tiny-qwen", {"speculative", "ngram"})])
+@pytest.mark.parametrize(
+    ("model", "method"), [("tiny-kimi", "eagle3"), ("tiny-qwen", "draft_model"), ("tiny-qwen-ngram", "ngram")]
+)
 async def test_an_opted_out_request_drafts_nothing_while_its_neighbours_in_the_batch_do(
-    client: openai.AsyncOpenAI, model: str, pools: set[str]
+    client: openai.AsyncOpenAI, model: str, method: str
 ) -> None:
-    """EAGLE3 on tiny-kimi; a draft model and ngram on tiny-qwen, between which the conversation decides."""
-    asked = [(about, wish) for about in ABOUT for wish in (False, None)]
-    told = await asyncio.gather(*(tell(client, model, about, wish) for about, wish in asked))
-    by_pool: dict[str, dict[str, list[Told]]] = defaultdict(lambda: {"on": [], "off": []})
-    for each in told:
-        by_pool[each.pool][each.speculative].append(each)
-    assert set(by_pool) == pools
-    for answers in by_pool.values():
-        assert answers["off"]
-        assert all(each.drafted == 0 for each in answers["off"])
-        assert all(each.drafted > 0 for each in answers["on"])
-        assert sum(each.accepted for each in answers["on"]) > 0
-    assert [each.text for each in told[0::2]] == [each.text for each in told[1::2]]
+    told = await asyncio.gather(*(tell(client, model, about, wish) for about in ABOUT for wish in (False, None)))
+    out, others = told[0::2], told[1::2]
+    assert {each.pool for each in told} == {"speculative"}
+    assert {each.speculative for each in out} == {"off"}
+    assert {each.speculative for each in others} == {"on"}
+    assert {each.drafted for each in out} == {0}
+    assert all(each.drafted > 0 for each in others)
+    assert sum(each.accepted for each in others) > 0
+    assert [each.text for each in out] == [each.text for each in others]

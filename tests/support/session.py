@@ -25,7 +25,7 @@ START_TIMEOUT_S = 900
 
 
 def session_config() -> dict[str, Any]:
-    """The laptop config, and simulated models whose engines the tests may kill and overload."""
+    """The laptop config, the same Qwen with ngram, and simulated models whose engines the tests may maltreat."""
     laptop: dict[str, Any] = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
     small = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 5}
     slow = {"step_ms": 30, "content_tokens": [100, 100]}
@@ -41,6 +41,12 @@ def session_config() -> dict[str, Any]:
             },
             "standard": {**small, "sim": slow},
         },
+    }
+    qwen = laptop["models"]["tiny-qwen"]
+    ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    laptop["models"]["tiny-qwen-ngram"] = {
+        **qwen,
+        "pools": {"speculative": {**qwen["pools"]["speculative"], "engine_args": {"speculative-config": ngram}}},
     }
     laptop["models"]["narrow"] = {
         "family": "sim",

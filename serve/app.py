@@ -11,8 +11,10 @@ from ray import serve as ray_serve
 from serve.config import GatewayConfig, PoolConfig
 from serve.engine.replica import VllmReplica, environment
 from serve.engine.sim_replica import SimReplica
-from serve.ingress import Ingress
+from serve.ingress import GatewayReplica
 
+# Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
+Ingress = ray_serve.ingress()(GatewayReplica)
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 
 

@@ -36,7 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
+_RETRIED = (PoolUnavailableError, DeadlineError)
 _RETRIED_STATUS = frozenset({500, 502, 503, 504})  # 429 is the engine's word on load: passed on with its Retry-After
 
 
@@ -115,10 +115,10 @@ class Gateway:
             finally:
                 self._record(exchange)
 
-    async def explain(self, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-        """The decision for a request, without the engine; the same code as for a real one."""
+    def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+        """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""
         features, decision = self._decide(body, headers)
-        return explain(self.policy, features, decision)
+        return explain(self.policy, features, decision), decision.evidence
 
     @staticmethod
     async def _while_connected(answering: Any, receive: Receive) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from ray import serve as ray_serve
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route as HttpRoute
 
@@ -28,9 +29,8 @@ _READY_TIMEOUT_S = 5.0
 _FACTS_PERIOD_S = 30.0
 
 
-@ray_serve.ingress()
-class Ingress:
-    """The HTTP side of one gateway replica.
+class GatewayReplica:
+    """The HTTP side of one gateway replica; `serve.app` wraps it as the Ray Serve ingress.
 
     Args:
         config: A `GatewayConfig` as a mapping.
@@ -46,11 +46,12 @@ class Ingress:
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         self._gateway = Gateway(self._config, self._compile(), self._routes, self._upstream, self._telemetry)
-        self._watching = asyncio.get_running_loop().create_task(self._watch_facts())
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook."""
-        app = fastapi.FastAPI(title="specgate", docs_url=None, redoc_url=None, openapi_url=None)
+        app = fastapi.FastAPI(
+            title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
+        )
         for path in ("/v1/chat/completions", "/v1/completions"):
             # A plain ASGI application as the endpoint: no framework between the gateway and the socket.
             app.router.routes.append(HttpRoute(path, self._gateway, methods=["POST"]))
@@ -101,10 +102,12 @@ class Ingress:
         """The active policy: its digest, what each pool may do, and why a newer one was refused."""
         return {**self._gateway.policy.to_dict(), "refused_update": self._policy_error}
 
-    async def explain(self, request: fastapi.Request) -> dict[str, Any]:
+    async def explain(self, request: fastapi.Request) -> JSONResponse:
+        """The decision for the body of a normal request, by the live code, without an engine."""
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        return await self._gateway.explain(body, headers)
+        explanation, evidence = self._gateway.explain(body, headers)
+        return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:
         return {"status": "ok"}
@@ -118,10 +121,15 @@ class Ingress:
     async def metrics(self) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    async def __del__(self) -> None:
-        self._watching.cancel()
-        self._telemetry.shutdown()
-        await self._upstream.close()
+    @asynccontextmanager
+    async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(self._watch_facts())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            self._telemetry.shutdown()
+            await self._upstream.close()
 
     def _compile(self) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": self._policy_config}), self._learned)

@@ -370,8 +370,9 @@ class TestTelemetry:
 async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
     engine = answering()
     async with running(config(), pools(engine, engine)) as stack:
-        told = await stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
+        told, evidence = stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
     assert (told["pool"], told["speculative"], told["refused"]) == ("standard", False, False)
+    assert evidence == "none"
     assert not engine.requests
 
 

@@ -60,7 +60,8 @@ def test_a_pools_engine_args_lie_over_the_models_whichever_way_they_are_spelt() 
 
 def test_facts_are_derived_from_the_engine_args() -> None:
     spec = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-    (facts,) = GatewayConfig.parse(config(engine_args={"model": "x", "speculative-config": spec}, opt_out=True)).pool_facts()
+    args = config(engine_args={"model": "x", "speculative-config": spec}, opt_out=True)
+    (facts,) = GatewayConfig.parse(args).pool_facts()
     assert (facts.model, facts.pool, facts.method, facts.num_speculative_tokens) == ("m", "p", "ngram", 3)
     assert facts.opt_out
     assert facts.settings["prompt_lookup_min"] == 2

@@ -1,0 +1,117 @@
+"""A gateway replica's routes around the hot path, and its live policy, without Ray."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.engines import Engine, answering
+from support.stack import listening
+
+from serve.errors import ConfigError
+from serve.ingress import GatewayReplica
+
+ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+FORBID: dict[str, Any] = {"action": "forbid", "reason": "not proven", "pool": "speculative"}
+
+
+def config(url: str, policy: dict[str, Any]) -> dict[str, Any]:
+    settings = {"rejection_sample_method": "standard"}
+    facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "draft_model", "settings": settings}
+    speculative = {"kind": "remote", "url": url, "facts": facts}
+    standard = {"kind": "remote", "url": url, "facts": {"engine": "vllm", "engine_version": "0.32.0"}}
+    pools = {"speculative": speculative, "standard": standard}
+    return {"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}}, "policy": policy}
+
+
+@asynccontextmanager
+async def replica(engine: Engine, **policy: Any) -> AsyncIterator[tuple[GatewayReplica, str]]:
+    async with listening(engine) as behind:
+        made = GatewayReplica(config(behind.url, {"advisories": str(ADVISORIES), **policy}), [])
+        async with listening(made.__serve_build_asgi_app__()) as front:
+            yield made, front.url
+
+
+async def fetch(url: str, body: Any = None) -> tuple[int, dict[str, str], Any]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request("GET" if body is None else "POST", url, json=body) as response,
+    ):
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.json()
+
+
+async def test_the_hot_route_is_plain_asgi_inside_the_app() -> None:
+    async with replica(answering()) as (_, url):
+        status, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
+    assert (status, headers["x-specgate-pool"]) == (200, "speculative")
+
+
+async def test_explain_says_where_its_evidence_comes_from() -> None:
+    engine = answering()
+    async with replica(engine, overrides=[FORBID]) as (_, url):
+        status, headers, told = await fetch(f"{url}/v1/route/explain", CHAT)
+    assert (status, told["pool"], told["refused"]) == (200, "standard", False)
+    assert headers["x-specgate-evidence"].startswith("evidence=")
+    assert not engine.requests
+
+
+async def test_explain_answers_a_wrong_request_as_the_live_route_does() -> None:
+    async with replica(answering()) as (_, url):
+        status, _, told = await fetch(f"{url}/v1/route/explain", {**CHAT, "model": "nope"})
+    assert (status, told["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_new_policy_is_adopted_while_serving() -> None:
+    async with replica(answering()) as (made, url):
+        before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
+        made.reconfigure({"policy": {"advisories": str(ADVISORIES), "overrides": [FORBID]}})
+        _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
+        after = (await fetch(f"{url}/v1/policy"))[2]
+    assert headers["x-specgate-pool"] == "standard"
+    assert after["digest"] != before
+    assert after["refused_update"] is None
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ({"policy": {"mode": "enforced"}}, "mode"),
+        ({"policy": {"overrides": [{"action": "waive", "reason": "x"}]}}, "waive"),
+        ({"policy": {"advisories": "/nowhere"}}, "nowhere"),
+        ({"polici": {}}, "polici"),
+    ],
+)
+async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(update: Any, message: str) -> None:
+    async with replica(answering(), overrides=[FORBID]) as (made, url):
+        before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
+        made.reconfigure(update)
+        told = (await fetch(f"{url}/v1/policy"))[2]
+        _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
+    assert told["digest"] == before
+    assert message in told["refused_update"]
+    assert headers["x-specgate-pool"] == "standard"
+
+
+async def test_an_unreadable_advisory_refuses_the_update(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("id: [")
+    async with replica(answering()) as (made, url):
+        made.reconfigure({"policy": {"advisories": str(tmp_path)}})
+        told = (await fetch(f"{url}/v1/policy"))[2]
+    assert "broken" in told["refused_update"]
+
+
+async def test_ready_is_200_when_every_pool_answers() -> None:
+    async with replica(answering()) as (_, url):
+        status, _, told = await fetch(f"{url}/ready")
+    assert (status, told["ready"], set(told["pools"])) == (200, True, {"m/speculative", "m/standard"})
+
+
+async def test_a_missing_key_of_a_remote_pool_is_told_at_the_start() -> None:
+    args = config("http://x", {})
+    args["models"]["m"]["pools"]["standard"]["api_key_env"] = "SPECGATE_TEST_NO_SUCH_KEY"
+    with pytest.raises(ConfigError, match="SPECGATE_TEST_NO_SUCH_KEY is not set"):
+        GatewayReplica(json.loads(json.dumps(args)), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
@@ -35,7 +36,7 @@ class Schema:
             return None
         try:
             error = next(validator.iter_errors(value), None)
-        except referencing.exceptions.Unresolvable:
+        except (referencing.exceptions.Unresolvable, re.error):
             return None
         return None if error is None else f"{error.json_path}: {error.validator}"
 

@@ -11,6 +11,8 @@ from serve.engine.sim.steps import Token
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 
 Delta = dict[str, Any]
+LOSSES = frozenset({"malformed_call", "unresolved_call", "unfinished_call"})
+"""Violations by which a call, or a part of one, is lost."""
 
 
 class DeltaParser(Protocol):
@@ -21,8 +23,8 @@ class DeltaParser(Protocol):
     def feed(self, tokens: Sequence[Token]) -> Delta:
         """The delta of one step; empty when nothing can be said yet."""
 
-    def finish(self) -> Delta:
-        """What was held back at the end of the text."""
+    def finish(self, *, cut: bool) -> Delta:
+        """What was held back at the end of the text; `cut` says that the end is not the model's own."""
 
 
 class PassingParser:
@@ -51,7 +53,7 @@ class PassingParser:
                 delta.setdefault("tool_calls", []).append(entry)
         return delta
 
-    def finish(self) -> Delta:
+    def finish(self, *, cut: bool) -> Delta:
         delta: Delta = {}
         self._open(delta)
         return delta
@@ -70,16 +72,27 @@ class PassingParser:
 
 
 class OwnParser:
-    """Our own parser, as in the engines that specgate hosts: it reads the text alone."""
+    """Our own parser, as in the engines that specgate hosts: it reads the text alone.
 
-    def __init__(self, grammar: str, tools: Iterable[Mapping[str, Any]], *, thinking: bool) -> None:
+    A call of which the parser can make none leaves no trace in OpenAI's deltas, and a guard behind it would be blind.
+
+    Args:
+        grammar: Of the model.
+        tools: Of the request.
+        thinking: Whether the text begins in reasoning.
+        reports: Whether the text of such a call goes out as content, for a guard to find.
+    """
+
+    def __init__(self, grammar: str, tools: Iterable[Mapping[str, Any]], *, thinking: bool, reports: bool) -> None:
         self.calls = 0
+        self._reports = reports
         self._parser = StreamParser(grammar, tools, thinking)
 
     def feed(self, tokens: Sequence[Token]) -> Delta:
         return self._delta(self._parser.feed("".join(token.text for token in tokens)))
 
-    def finish(self) -> Delta:
+    def finish(self, *, cut: bool) -> Delta:
+        self._reports = self._reports and not cut
         return self._delta(self._parser.finish())
 
     def _delta(self, events: Iterable[Event]) -> Delta:
@@ -102,6 +115,8 @@ class OwnParser:
                 case CallArguments(call, text):
                     entry = {"index": call, "function": {"arguments": text}}
                     delta.setdefault("tool_calls", []).append(entry)
+                case Fault(violation) if self._reports and violation.kind in LOSSES:
+                    append_text(delta, "content", violation.raw)
                 case CallEnd() | Fault():
                     pass  # OpenAI's deltas have no word for either
         return delta
@@ -120,7 +135,7 @@ class LeakingParser:
                 append_text(delta, "reasoning" if token.segment.part == "reasoning" else "content", token.text)
         return delta
 
-    def finish(self) -> Delta:
+    def finish(self, *, cut: bool) -> Delta:
         return {}
 
 

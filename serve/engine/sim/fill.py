@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
@@ -32,6 +33,7 @@ DEEPEST = 12
 """Nesting beyond which the first branch of a choice is taken; four times this counts as endless."""
 
 MOST_VALUES = 5000
+LONGEST = 10_000
 
 
 class UnfillableError(Exception):
@@ -49,7 +51,11 @@ def fill(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
     except jsonschema.SchemaError as error:
         raise UnfillableError(f"not a JSON schema: {error.message[:200]}") from error
     value = _Filler(schema if isinstance(schema, Mapping) else {}, rng).value(schema, 0)
-    if not jsonschema.Draft202012Validator(schema).is_valid(value):
+    try:
+        valid = jsonschema.Draft202012Validator(schema).is_valid(value)
+    except re.error as error:
+        raise UnfillableError(f"a pattern that is no regular expression: {error}") from error
+    if not valid:
         raise UnfillableError(f"no value found for the schema {str(schema)[:200]}")
     return value
 
@@ -70,14 +76,14 @@ class _Filler:
         }
 
     def value(self, schema: Mapping[str, Any] | bool, depth: int) -> Any:
-        if isinstance(schema, bool):
-            return "anything"
         self._made += 1
         if depth > 4 * DEEPEST or self._made > MOST_VALUES:
-            raise UnfillableError("the schema requires endless nesting")
+            raise UnfillableError("the schema requires too many values")
+        if isinstance(schema, bool):
+            return "anything"
         if "const" in schema:
             return schema["const"]
-        if "enum" in schema:
+        if schema.get("enum"):
             return self._rng.choice(schema["enum"])
         if "$ref" in schema:
             return self.value(self._resolve(schema["$ref"]), depth + 1)
@@ -155,6 +161,8 @@ class _Filler:
     def _string(self, schema: Mapping[str, Any], depth: int) -> str:
         if schema.get("format") in FORMATS:
             return FORMATS[schema["format"]]
+        if schema.get("minLength", 0) > LONGEST:
+            raise UnfillableError("the schema requires too long a string")
         text = self._rng.choice(WORDS)
         while len(text) < schema.get("minLength", 0):
             text += self._rng.choice(WORDS)

@@ -66,7 +66,7 @@ class Generation:
         """Yield a delta for each step, empty where a step says nothing, and what the parser held back at the end."""
         for step in self._steps:
             yield self._parser.feed(step)
-        yield self._parser.finish()
+        yield self._parser.finish(cut=self._cut)
 
     def metrics(self) -> dict[str, Any]:
         """The extra field of an answer that vLLM's `--per-request-spec-decode-metrics summary` adds."""
@@ -81,10 +81,14 @@ def opted_out(body: Mapping[str, Any]) -> bool:
     return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
 
 
+def _reports(body: Mapping[str, Any]) -> bool:
+    return bool((body.get("vllm_xargs") or {}).get("specgate_violations"))
+
+
 PARSERS: dict[str, Callable[[Mapping[str, Any], SimSettings, Random], DeltaParser]] = {
     "passing": lambda body, settings, rng: PassingParser(settings.grammar, rng),
     "specgate": lambda body, settings, rng: OwnParser(
-        settings.grammar, body.get("tools") or (), thinking=thinks(body, settings)
+        settings.grammar, body.get("tools") or (), thinking=thinks(body, settings), reports=_reports(body)
     ),
     "leaking": lambda body, settings, rng: LeakingParser(),
 }

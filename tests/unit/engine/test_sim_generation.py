@@ -192,6 +192,10 @@ def test_a_schema_beyond_the_generator_is_refused_not_guessed() -> None:
         fill({"type": "string", "pattern": "^[A-F]{12}$"}, Random(0))
     with pytest.raises(UnfillableError):
         fill({"type": ["string", 123]}, Random(0))
+    with pytest.raises(UnfillableError):
+        fill({"type": "string", "minLength": 2**53}, Random(0))
+    with pytest.raises(UnfillableError):
+        fill({"type": "object", "minProperties": 2**53}, Random(0))
     wide = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abc"}, "required": ["a", "b", "c"]}
     with pytest.raises(UnfillableError):
         fill(wide, Random(0))

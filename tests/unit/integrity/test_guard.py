@@ -328,3 +328,21 @@ def test_misuse_is_an_error() -> None:
         guard.restart()
     with pytest.raises(ValueError, match="give up"):
         guard.give_up()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["string", 123]},
+        {"properties": {"city": {"pattern": "("}}},
+        {"$ref": "https://example.com/schema.json"},
+        {"properties": {"city": {"$ref": "#/$defs/nowhere"}}},
+        None,
+        3,
+    ],
+)
+def test_a_schema_that_can_not_be_applied_accepts_everything(schema: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
+    guard = Guard(GuardSettings(), {**tools_request(), "tools": tools})
+    through(guard, [chunk(calls(call(0, "get_weather", GOOD))), chunk({}, "tool_calls")])
+    assert guard.outcome is Outcome.CLEAN

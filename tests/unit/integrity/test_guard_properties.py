@@ -78,6 +78,17 @@ def meant_calls(body: dict[str, Any], grammar: str) -> list[tuple[str, Any]]:
     return calls_of(read(chunks_of(body, faulty(0, grammar))))
 
 
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_behind_our_own_parser_no_call_is_lost_where_it_reports_what_it_could_not_read(grammar: str) -> None:
+    rates = {name: 1 / len(TEXT_FAULTS) for name in TEXT_FAULTS}
+    pool = SimSettings(grammar=grammar, parser="specgate", num_speculative_tokens=3, faults=rates)  # type: ignore[arg-type]
+    for seed in range(150):
+        body = tools_request(seed, tool_choice="required", vllm_xargs={"specgate_violations": 1})
+        sent, _ = healed(body, pool, faulty(0, grammar))
+        message, meant = read(sent), read(chunks_of(body, faulty(0, grammar)))
+        assert sorted(map(str, calls_of(message))) == sorted(map(str, calls_of(meant)))
+
+
 def test_broken_on_both_pools_ends_in_an_error_and_never_in_a_broken_call() -> None:
     pool = SimSettings(faults={"truncated_string": 0.5, "double_brace": 0.5})
     for seed in range(200):

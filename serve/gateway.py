@@ -36,7 +36,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-_RETRIED = (PoolUnavailableError, DeadlineError)
+_RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _RETRIED_STATUS = frozenset({500, 502, 503, 504})  # 429 is the engine's word on load: passed on with its Retry-After
 
 
@@ -166,16 +166,26 @@ class Gateway:
     async def _first_that_answers(self, exchange: Exchange, candidates: Sequence[Candidate]) -> None:
         """Try the decided pool twice (another replica may answer), then the other allowed ones, within the limit."""
         plan = [candidates[0], *candidates][: self._config.limits.max_attempts]
-        for attempt, candidate in enumerate(plan, 1):
-            exchange.candidate, last = candidate, attempt == len(plan)
+        full: set[str] = set()
+        failure: GatewayError = PoolUnavailableError(
+            "No replica answered.", None, None, self._config.limits.retry_after_s
+        )
+        for place, candidate in enumerate(plan):
+            if candidate.pool in full:
+                continue  # its queue is as full as it was a moment ago
+            exchange.candidate = candidate
             try:
-                if await self._attempt(exchange, candidate, last):
+                if await self._attempt(exchange, candidate, last=place == len(plan) - 1):
                     return
             except _RETRIED as error:
-                if last or exchange.status:
+                if exchange.status:
                     raise
+                failure = error
+                if isinstance(error, OverloadedError):
+                    full.add(candidate.pool)
                 log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
             self._telemetry.instruments.retries.add(1, {"pool": candidate.pool})
+        raise failure
 
     async def _attempt(self, exchange: Exchange, candidate: Candidate, last: bool) -> bool:
         """Send the request to one replica; False if it failed before the first byte in a way that others may not."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
 from support.stack import listening, running
 
+from serve.errors import OverloadedError
 from serve.router import Endpoint, RemoteRoute
 from serve.telemetry import Telemetry
 
@@ -62,6 +65,22 @@ def config(**more: Any) -> dict[str, Any]:
         },
         **more,
     }
+
+
+class Full:
+    """A pool whose queue is full."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @asynccontextmanager
+    async def reserve(self) -> AsyncIterator[Endpoint]:
+        self.asked += 1
+        raise OverloadedError("full", None, None, 2.0)
+        yield  # a generator needs one
+
+    async def facts(self) -> dict[str, Any]:
+        return {}
 
 
 def pools(speculative: Engine, standard: Engine) -> dict[tuple[str, str], Engine]:
@@ -276,6 +295,19 @@ class TestEngineFaults:
             status, _, body = await post(stack.url, CHAT)
         assert (status, error_of(body)["message"]) == (500, "boom")
         assert len(engine.requests) == 3
+
+    async def test_a_full_pool_overflows_to_the_next_allowed_one(self) -> None:
+        slow = answering()
+        full = Full()
+        async with running(config(), {("m", "standard"): slow}, {("m", "speculative"): full}) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["x-specgate-pool"]) == (200, "standard")
+        assert full.asked == 1
+
+    async def test_full_pools_are_429_with_retry_after(self) -> None:
+        async with running(config(), {}, {("m", "speculative"): Full(), ("m", "standard"): Full()}) as stack:
+            status, headers, body = await post(stack.url, CHAT)
+        assert (status, headers["retry-after"], error_of(body)["code"]) == (429, "2", "overloaded")
 
     async def test_the_engines_429_passes_with_its_retry_after(self) -> None:
         engine = answering(

@@ -21,7 +21,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard models pins clean
+.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams models pins clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,11 +67,18 @@ bench-parsing: $(READY) ## parsers beside vLLM's own and beside re-parse-and-dif
 bench-policy: $(READY) ## features and decide() beside json.loads
 	@$(BIN)/python -m bench.policy
 
+bench-streams: $(READY) ## streamed beside whole answers of real engines, at draft lengths 1 to 5
+	@$(BIN)/python -m bench.streams
+
 bench-guard: $(READY) ## what the guard costs a chunk
 	@$(BIN)/python -m bench.guard
 
 models: $(READY) ## train the two tiny stand-in models again (an hour or so; their weights are committed)
+	@$(BIN)/python -m models.vocabulary
 	@$(BIN)/python -m models.train
+	@$(BIN)/python -m models.train --draft
+	@$(BIN)/python -m models.eagle
+	@$(BIN)/python -m models.evaluate
 
 pins: $(READY) ## resolve requirements/*.txt again
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt pyproject.toml -o requirements/gateway.txt

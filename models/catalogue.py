@@ -187,3 +187,10 @@ def tool_words(tool: Tool) -> str:
     """The name as a user would say it: words instead of underscores and capitals."""
     spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in tool.name)
     return spaced.replace("_", " ").strip()
+
+
+def alike(name: str, other: str) -> bool:
+    """Whether two tools could both be meant: they begin with the same word or are the same everyday tool."""
+    return name.split("_")[0] == other.split("_")[0] or any(
+        name in names and other in names for names, _, _ in EVERYDAY
+    )

@@ -79,8 +79,7 @@ def _offer(r: Random, needed: list[Tool], extra: int) -> tuple[Tool, ...]:
     offered = {tool.name: tool for tool in needed}
     for _ in range(extra):
         tool = catalogue.everyday_tool(r)[0] if r.random() < 0.3 else catalogue.made_up_tool(r)
-        taken = any(tool.parameters and tool.name.split("_")[0] == other.split("_")[0] for other in offered)
-        if not taken:
+        if not any(catalogue.alike(tool.name, other) for other in offered):
             offered[tool.name] = tool
     tools = list(offered.values())
     r.shuffle(tools)

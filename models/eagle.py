@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Qwen3ForCausalLM
@@ -169,11 +170,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--go-on", action="store_true", help="start from the head that is there")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(given.seed)
     target = Target()
     head = Head(target.embedding)
+    if given.go_on:
+        head.load_state_dict(load_file(FOLDER / "model.safetensors"))
     opts = [*optimizers(head.midlayer, given.rate), torch.optim.AdamW(_outside(head), lr=given.rate)]
     source, began = ahead(batches(given.seed, models=("tiny-kimi",))), time.monotonic()
     for step in range(1, given.steps + 1):

@@ -1,9 +1,13 @@
 """Random values that a dialogue is about: names, phrases, paths, numbers, Chinese, emoji, nested JSON."""
 
+import functools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
+
+from serve.tokenizer.layout import RANKS_FILE, read_ranks
 
 SYLLABLES = [
     "to",
@@ -72,7 +76,7 @@ SYLLABLES = [
     "burg",
 ]
 HAN = (
-    "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
+    "的一是在不了有人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面而方后多定行学法所民得经"
     "十三之进着等部度家电力里如水化高自二理起小物现实加量都两体制机当使点从业本去把性好应开它合还因由其些然前外天政四日那社义事平形"
     "北京上海东西南广州深圳天气运行脚本文件目录列出搜索新闻股票价格检查环境依赖安装今明查询怎么样请把写入翻译成调用工具参数"
 )
@@ -112,10 +116,22 @@ _PLAIN_WORDS = [
 ]
 
 
+@functools.cache
+def _pieces() -> tuple[str, ...]:
+    """Every token that is made of letters, so that none turns up in a request without having been copied before."""
+    path = Path(__file__).parent / "tiny-kimi" / RANKS_FILE
+    if not path.is_file():
+        return tuple(SYLLABLES)  # the vocabulary itself is being made
+    names = (token.decode("utf-8", "replace") for token in read_ranks(path))
+    return tuple(name for name in names if name.isascii() and name.isalpha())
+
+
 def word(r: Random) -> str:
-    """A word of syllables, of random letters, or a plain one."""
+    """A word of tokens, of syllables, of random letters, or a plain one."""
     kind = r.random()
-    if kind < 0.45:
+    if kind < 0.35:
+        out = "".join(r.choice(_pieces()) for _ in range(r.randint(1, 3)))
+    elif kind < 0.5:
         out = "".join(r.choice(SYLLABLES) for _ in range(r.randint(1, 3)))
     elif kind < 0.8:
         out = "".join(r.choice(_LETTERS) for _ in range(r.randint(2, 8)))

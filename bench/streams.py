@@ -20,7 +20,12 @@ from models.held_out import held_out
 from serve.config import GatewayConfig
 
 ROOT = Path(__file__).parents[1]
-ENGINE_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+ENGINE_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,17 @@ def _wait_until_running(say: Progress) -> None:
         if application.status == "RUNNING":
             return
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            causes = (d.message for d in application.deployments.values() if d.status != "HEALTHY" and d.message)
-            raise ConfigError("\n".join([application.message, *causes]))
+            failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
+            raise ConfigError("\n".join(f"{name}: {cause_of(message)}" for name, message in failed.items() if message))
         if time.monotonic() - started > _START_TIMEOUT_S:
             raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
         time.sleep(0.5)
+
+
+def cause_of(message: str) -> str:
+    """Ray Serve's message about a deployment, down to our own error where one of ours is at its end."""
+    _, mark, cause = message.rpartition(f"{ConfigError.__module__}.{ConfigError.__qualname__}: ")
+    return cause.strip() if mark else message
 
 
 def session_logs() -> Path:

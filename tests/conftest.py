@@ -6,10 +6,15 @@ from pathlib import Path
 
 import openai
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `support`, which importlib mode does not put on the path
 
 from support.session import served
+
+# Timing decides no test: a busy machine is no failure.
+settings.register_profile("specgate", deadline=None)
+settings.load_profile("specgate")
 
 
 @pytest.fixture(scope="session")

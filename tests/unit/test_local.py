@@ -1,0 +1,26 @@
+"""Running everything on one machine: what is told when it can't."""
+
+import socket
+
+import pytest
+
+from serve.errors import ConfigError
+from serve.local import cause_of, free_port, require_free
+
+
+def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
+    message = "RuntimeError: Traceback ...\n  raise ConfigError(x)\nserve.errors.ConfigError: the parser 'x' is not known\n"
+    assert cause_of(message) == "the parser 'x' is not known"
+
+
+def test_any_other_error_is_told_whole() -> None:
+    assert cause_of("Traceback ... OutOfMemory") == "Traceback ... OutOfMemory"
+
+
+def test_a_taken_port_is_told_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="SPECGATE_PORT"):
+        require_free(taken.getsockname()[1])
+
+
+def test_a_free_port_is_free() -> None:
+    require_free(free_port())

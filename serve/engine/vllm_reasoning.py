@@ -64,6 +64,11 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
         """All tokens that end reasoning, the first markers of calls among them."""
         return self._implicit | ({self._end_id} if self._end_id is not None else frozenset())
 
+    @property
+    def implicit_reasoning_end_token_ids(self) -> frozenset[int]:
+        """Those of them that are content; asked for by vLLM 0.33."""
+        return self._implicit
+
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         """Whether what follows these tokens is no reasoning."""
         if self._asked is False:
@@ -95,6 +100,10 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
 
     def adjust_initial_state_from_prompt(self, prompt_token_ids: Sequence[int]) -> None:
         """The prompt of the stream that begins."""
+        self.is_reasoning_end(prompt_token_ids)
+
+    def set_prompt_token_ids(self, prompt_token_ids: Sequence[int]) -> None:
+        """The prompt of any output, from vLLM 0.33 on."""
         self.is_reasoning_end(prompt_token_ids)
 
     def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:

@@ -25,7 +25,8 @@ class Block(Prose):
 
     def open_block(self, raw: str) -> State:
         """`<tool_call>` in prose."""
-        self._origin, self.begin, self.raw = self.state, self.position, [raw]
+        self._origin = State.REASONING if self.state is State.REASONING else State.CONTENT
+        self.begin, self.raw = self.position, [raw]
         return State.OPENED
 
     def reopen_block(self, raw: str) -> State:
@@ -41,7 +42,7 @@ class Block(Prose):
             return None
         meant = raw[0] == "<" or "\n" in "".join(self.raw)
         origin = self.release("malformed_call" if meant else None)
-        if raw in self.lexicon.kinds:
+        if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
         self._write(raw)
         return origin

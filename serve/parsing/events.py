@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 ViolationKind = Literal[
     "stray_marker",  # markup where none belongs; taken out of the text
-    "stray_text",  # text between the begin of a section and its first call
+    "stray_text",  # text in markup that belongs to no call: before the first of a section, beside name and arguments
     "malformed_call",  # markup that opened a call and went no further; no call was made of it
     "unresolved_call",  # a call whose name is neither given nor to be inferred; no call was made of it
     "unfinished_call",  # the output ended, or the next call began, in the middle of this one

@@ -14,6 +14,8 @@ from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
 
+_KEYS = {"name", "arguments", "parameters"}
+
 
 class Hermes(Block):
     """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written."""
@@ -34,7 +36,7 @@ class Hermes(Block):
         self.keep_space(raw)
         self._envelope = Envelope()
         self._started = False
-        return self.read(raw[space:])
+        return self._read_from(raw, space)
 
     def read(self, raw: str) -> State:
         envelope = self._envelope
@@ -49,21 +51,36 @@ class Hermes(Block):
         if end < 0:
             return State.ENVELOPE
         state = self._finish()
-        self.position += len(inside)
-        rest = raw[end:]
-        if rest:
-            self._go(state)
-            self._go(self._row.text(self, rest))
-        self.position -= len(inside)
-        return self.state if rest else state
+        if end == len(raw):
+            return state
+        self._go(state)
+        return self._read_on(raw, end)
+
+    def _read_from(self, raw: str, place: int) -> State:
+        """Read an object that begins in the middle of a token."""
+        self.position += place
+        state = self.read(raw[place:])
+        self.position -= place
+        return state
+
+    def _read_on(self, raw: str, place: int) -> State:
+        """Hand the rest of a token to the state at hand."""
+        self.position += place
+        state = self._row.text(self, raw[place:])
+        self.position -= place
+        return state or self.state
 
     def next_object(self, raw: str) -> State | None:
         """Behind an object: another one, or the end of the block."""
         space = len(raw) - len(raw.lstrip())
         if raw[space : space + 1] != "{":
             return self.write_behind(raw)
+        if space:
+            self.out.content(raw[:space])
         self._origin, self.begin, self.raw = State.CONTENT, self.position + space, []
-        return self.begin_object(raw[space:])
+        self._envelope = Envelope()
+        self._started = False
+        return self._read_from(raw, space)
 
     def cut_object(self, raw: str) -> State:
         """A marker, or the end of the output, inside the object."""
@@ -100,6 +117,8 @@ class Hermes(Block):
         if not self._started:
             self._start()
             self.out.arguments(self._late_arguments(whole or {}))
+        if whole is not None and not whole.keys() <= _KEYS:
+            self.out.violation("stray_text", self.begin, raw, self.out.calls - 1)
         self.out.end_call(self.begin, raw, fault)
         self.raw = []
         return State.AFTER

@@ -33,8 +33,11 @@ class Lexicon:
         self._unclosed = re.compile("|".join(re.escape(start) + _REST for start in self._open) or r"(?!)")
 
     def kind(self, raw: str) -> str:
+        """The kind of a token; "" if it is text."""
         known = self.kinds.get(raw)
-        return known or next(kind for start, kind in self._open.items() if raw.startswith(start))
+        if known or not raw.endswith(">") or not self.pattern.fullmatch(raw):
+            return known or ""
+        return next(kind for start, kind in self._open.items() if raw.startswith(start))
 
     def may_grow(self, tail: str) -> bool:
         """Whether more text can make a marker of `tail`."""

@@ -110,12 +110,12 @@ class Machine:
         self.out.finish(self.state is State.REASONING)
         return self._drain()
 
-    def dispatch(self, raw: str, state: State) -> State | None:
-        """Hand a marker to another state and go where that state says."""
+    def dispatch(self, raw: str, state: State) -> State:
+        """Hand a token to another state and go where that state says."""
         self._go(state)
         kind = self.lexicon.kind(raw)
         row = self._row
-        return row.on.get(kind, row.text)(self, raw)
+        return row.on.get(kind, row.text)(self, raw) or self.state
 
     def announced(self, raw: str) -> bool:
         """Whether token ids show this marker to be a token of its own and not letters.

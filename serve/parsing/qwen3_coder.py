@@ -53,6 +53,7 @@ class Qwen3Coder(Block):
         self._odd = False  # a closing tag stands in the value
         self._candidate = ""
         self._held: list[str] = []
+        self._held_at = 0
 
     # Up to the first parameter
 
@@ -89,7 +90,7 @@ class Qwen3Coder(Block):
         if not raw:
             return None
         origin = self.release("malformed_call")
-        if raw.startswith("<") and raw.endswith(">") and self.lexicon.pattern.fullmatch(raw):
+        if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
         self._write(raw)
         return origin
@@ -124,7 +125,7 @@ class Qwen3Coder(Block):
     def parameter(self, raw: str) -> State:
         key = raw[len("<parameter=") : -1].strip()
         if key in self._given:
-            self._fault("duplicate_argument", raw)
+            self._fault("duplicate_argument", self.position, raw)
         opening = ", " if self._given else "{"
         self._given.add(key)
         self.raw.append(raw)
@@ -157,28 +158,29 @@ class Qwen3Coder(Block):
 
     def maybe_close(self, raw: str) -> State:
         self._candidate = self.lexicon.kind(raw)
-        self._held = [raw]
+        self._held, self._held_at = [raw], self.position
         return State.CLOSING
 
     def after_maybe(self, raw: str) -> State | None:
         """What follows a closing tag decides whether it closed the value."""
-        if raw.isspace():
-            self._held.append(raw)
+        rest = raw.lstrip()
+        if len(rest) < len(raw):
+            self._held.append(raw[: len(raw) - len(rest)])
+        if not rest:
             return None
-        follower = self.lexicon.kind(raw) if self.lexicon.pattern.fullmatch(raw) else "text"
-        if self._closes(follower):
-            state = self._close()
-            return self.dispatch(raw, state)
-        self._keep()
-        if follower == "text":
-            self.value(raw)
-            return State.VALUE
-        return self.dispatch(raw, State.VALUE)
+        kind = self.lexicon.kind(rest)
+        if not self._closes(kind or "text"):
+            self._keep()
+            return self.dispatch(rest, State.VALUE)
+        space = "".join(self._held[1:])
+        state = self._close()
+        if space and not kind:
+            self.out.content(space)
+        return self.dispatch(rest, state)
 
     def cut_maybe(self, raw: str) -> State:
         if self._closes(_END):
-            state = self._close()
-            return state
+            return self._close()
         self._keep()
         return State.VALUE
 
@@ -201,7 +203,7 @@ class Qwen3Coder(Block):
         self.raw += self._held
         implied = self._candidate in ("end_function", "end_block")
         if self._candidate == "drifted":
-            self._fault("drifted_marker", self._held[0])
+            self._fault("drifted_marker", self._held_at, self._held[0])
         self._end_value(implied)
         if not implied:
             return State.PARAMETERS
@@ -219,7 +221,7 @@ class Qwen3Coder(Block):
     def _end_value(self, implied: bool) -> None:
         self.out.arguments(self._value.finish())
         if implied and self._odd:
-            self._fault("ambiguous_value", "".join(self.raw))
+            self._fault("ambiguous_value", self.begin, "".join(self.raw))
 
     # The end of a call
 
@@ -249,8 +251,8 @@ class Qwen3Coder(Block):
         self.raw = []
         return state
 
-    def _fault(self, kind: ViolationKind, raw: str) -> None:
-        self.out.violation(kind, self.position, raw, self.out.calls - 1)
+    def _fault(self, kind: ViolationKind, position: int, raw: str) -> None:
+        self.out.violation(kind, position, raw, self.out.calls - 1)
 
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {

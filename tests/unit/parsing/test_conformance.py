@@ -19,7 +19,7 @@ DECIDED_AGAINST = {
     "smg/string_parameters": "Q4: guesses types without a schema; engine/coercion/no_tools_keeps_strings does not",
     "smg/type_conversion": "Q4: as above",
     "smg/python_literals": "Q4: as above",
-    "smg/incomplete_tags/missing_close": "Q11: drops an unfinished call; stream_truncated_no_end_marker keeps what came",
+    "smg/incomplete_tags/missing_close": "Q11: drops an unfinished call; stream_truncated_no_end_marker keeps it",
     "smg/invalid_function_name_skipped": "Q10: drops a call of an undeclared tool; it is kept and reported",
     "rust_qwen/raw_args": "H2: eats a newline of the content; smg/test_qwen_multiple_sequential_tools keeps it",
 }

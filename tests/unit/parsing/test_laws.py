@@ -1,0 +1,246 @@
+"""The three laws: any chunking gives the same message, stream equals whole, and nothing vanishes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.parsing import GRAMMARS, CallEnd, CallStart, Message, ReasoningSplit, StreamParser, fold, parse
+from serve.parsing.machine import State
+from tests.unit.parsing import cases
+
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "note": {"type": ["string", "null"]}},
+        "required": ["city"]}}},
+    {"type": "function", "function": {"name": "mcp.fs.write", "parameters": {
+        "type": "object", "properties": {"path": {"type": "string"}, "tags": {"type": "array"}}}}},
+]  # fmt: skip
+MARKERS = {
+    "kimi_k2": ["<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_calls_section_end|>",
+                "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"],
+    "qwen3_coder": ["<tool_call>", "</tool_call>", "<function=get_weather>", "<function=x y>", "</function>",
+                    "<parameter=city>", "<parameter=days>", "<parameter=a=b>", "</parameter>", "</parameter1>",
+                    "<think>", "</think>", "<function=", "<parameter="],
+    "hermes": ["<tool_call>", "</tool_call>", "<think>", "</think>"],
+}  # fmt: skip
+WORDS = [" ", "\n", "\n\n", "Tokyo", "7", "null", "`", "<", "<<", "<|", '"', '\\"', "\\", "{", "}", "[", "]", ":", ",",
+         '{"city": "', '"}', "functions.get_weather:0", "call_3", "0", "检查", "🌍", "é", "get_weather", "x",
+         '{"name": "get_weather", "arguments": {', '"arguments"', '"name"', "true", "1.5", ">", "=", "�"]  # fmt: skip
+# Letters that stand in no marker of any grammar, so that counting them shows what was lost.
+LETTERS = "çλжあ漢"
+TEXTS = {
+    grammar: st.lists(st.sampled_from([*markers * 2, *WORDS]) | st.text(LETTERS, max_size=3), max_size=40).map("".join)
+    for grammar, markers in MARKERS.items()
+}
+FUZZ_CASES = int(os.environ.get("SPECGATE_FUZZ_CASES", "6000"))
+
+
+def good_call(grammar: str, city: str, number: int) -> str:
+    """A well-formed call, as the models' templates print it."""
+    arguments = json.dumps({"city": city, "days": number}, ensure_ascii=False)
+    return {
+        "kimi_k2": f"<|tool_call_begin|>functions.get_weather:{number}<|tool_call_argument_begin|>{arguments}"
+        "<|tool_call_end|>",
+        "qwen3_coder": f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n"
+        f"<parameter=days>\n{number}\n</parameter>\n</function>\n</tool_call>",
+        "hermes": f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>',
+    }[grammar]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, grammar: str) -> str:
+    """A well-formed answer with markers dropped, doubled, swapped, and cut anywhere."""
+    cities = draw(st.lists(st.text(LETTERS + 'ab"\\\n<', min_size=1, max_size=8), max_size=3))
+    calls = "".join(good_call(grammar, city, number) for number, city in enumerate(cities))
+    if grammar == "kimi_k2":
+        calls = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    text = f"{draw(st.text(LETTERS, max_size=4))}</think>{draw(st.text(LETTERS + ' ', max_size=4))}{calls}end"
+    units = cases.UNIT.findall(text)
+    places = [place for place, unit in enumerate(units) if len(unit) > 1]
+    for _ in range(draw(st.integers(0, 3))):
+        place, other = draw(st.sampled_from(places)), draw(st.sampled_from(places))
+        match draw(st.sampled_from(["drop", "double", "swap"])):
+            case "drop":
+                units[place] = ""
+            case "double":
+                units[place] *= 2
+            case _:
+                units[place], units[other] = units[other], units[place]
+    text = "".join(units)
+    return text[: draw(st.integers(0, len(text)))]
+
+
+def letters(text: str) -> Counter[str]:
+    return Counter(char for char in text if char in LETTERS)
+
+
+def shown(message: Message) -> Counter[str]:
+    arguments = "".join(call.arguments for call in message.tool_calls)
+    decoded = re.sub(r"\\u([0-9a-fA-F]{4})", lambda m: chr(int(m[1], 16)), arguments)
+    faults = "".join(violation.raw for violation in message.violations)
+    names = "".join(call.id + call.name for call in message.tool_calls)
+    return letters("".join([message.reasoning or "", message.content or "", decoded, faults, names]))
+
+
+def check_laws(grammar: str, text: str, thinking: bool, cuts: Any) -> None:
+    how: dict[str, Any] = {"grammar": grammar, "tools": TOOLS, "thinking": thinking}
+    whole = parse(text, **how)
+    assert cases.stream(text, **how) == whole
+    places = sorted({0, len(text), *cuts})
+    assert cases.stream((text[a:b] for a, b in itertools.pairwise(places)), **how) == whole
+    missing = letters(text) - shown(whole)
+    assert not missing, (missing, whole)
+    for call, end in zip(whole.tool_calls, ends(text, **how), strict=True):
+        if end.good:
+            assert isinstance(json.loads(call.arguments), dict)
+        else:
+            assert any(violation.index == end.call for violation in whole.violations)
+
+
+def ends(text: str, **how: Any) -> list[CallEnd]:
+    parser = StreamParser(**how)
+    return [event for event in [*parser.feed(text), *parser.finish()] if isinstance(event, CallEnd)]
+
+
+def damage(steps: random.Random, grammar: str) -> str:
+    """A good answer with up to four units dropped, doubled, swapped or replaced, and cut anywhere."""
+    words = [*MARKERS[grammar] * 2, *WORDS, *LETTERS]
+    if steps.random() < 0.4:
+        return "".join(steps.choices(words, k=steps.randint(1, 40)))
+    calls = "".join(
+        good_call(grammar, "".join(steps.choices(LETTERS + 'a"\\\n<', k=steps.randint(1, 9))), number)
+        for number in range(steps.randint(1, 3))
+    )
+    if grammar == "kimi_k2":
+        calls = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    units = cases.units(f"{steps.choice(LETTERS)}</think>{steps.choice(LETTERS)}{calls}{steps.choice(LETTERS)}")
+    for _ in range(steps.randint(0, 4)):
+        place, other = steps.randrange(len(units)), steps.randrange(len(units))
+        units[place] = steps.choice(["", units[place] * 2, units[other], steps.choice(words)])
+    return "".join(units)[: steps.randint(1, 2000)]
+
+
+def test_the_laws_hold_in_many_random_cases() -> None:
+    steps = random.Random(7)
+    for number in range(FUZZ_CASES):
+        grammar = steps.choice(sorted(GRAMMARS))
+        text = damage(steps, grammar)
+        cuts = sorted(steps.choices(range(len(text) + 1), k=steps.randint(0, 12)))
+        try:
+            check_laws(grammar, text, steps.random() < 0.5, cuts)
+        except AssertionError as error:
+            raise AssertionError(f"case {number}, {grammar}: {text!r}") from error
+
+
+CUTS = st.lists(st.integers(0, 400), max_size=12)
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), thinking=st.booleans(), cuts=CUTS)
+def test_the_laws_hold_for_any_mixture_of_markers_and_text(
+    grammar: str, data: st.DataObject, thinking: bool, cuts: list[int]
+) -> None:
+    text = data.draw(TEXTS[grammar])
+    check_laws(grammar, text, thinking, [cut for cut in cuts if cut <= len(text)])
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), thinking=st.booleans(), cuts=CUTS)
+def test_the_laws_hold_for_damaged_answers(grammar: str, data: st.DataObject, thinking: bool, cuts: list[int]) -> None:
+    text = data.draw(mutated(grammar))
+    check_laws(grammar, text, thinking, [cut for cut in cuts if cut <= len(text)])
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+@settings(max_examples=200, deadline=None)
+@given(cities=st.lists(st.text(min_size=1, max_size=12).filter(lambda text: "<" not in text), min_size=1, max_size=4))
+def test_well_formed_calls_come_back_as_they_were_written(grammar: str, cities: list[str]) -> None:
+    cities = [city.replace("\r", "") or "x" for city in cities]
+    calls = "".join(good_call(grammar, city, number) for number, city in enumerate(cities))
+    message = parse(calls, grammar=grammar, tools=TOOLS)
+    assert [json.loads(call.arguments) for call in message.tool_calls] == [
+        {"city": city, "days": number} for number, city in enumerate(cities)
+    ]
+    assert (message.content, message.violations) == (None, ())
+
+
+@pytest.mark.parametrize("row", cases.params(cases.traces("own")))
+def test_a_trace_is_the_same_at_every_split_point_and_in_random_steps(row: dict[str, Any]) -> None:
+    how = {key: row[key] for key in ("grammar", "tools", "thinking") if key in row}
+    text = row["output_text"]
+    whole = parse(text, **how)
+    for place in range(len(text) + 1):
+        assert cases.stream((text[:place], text[place:]), **how) == whole, place
+    units = cases.units(text)
+    for seed in range(20):
+        steps = random.Random(seed)
+        rest, pieces = list(units), []
+        while rest:
+            size = steps.randint(1, 5)
+            pieces.append("".join(rest[:size]))
+            rest = rest[size:]
+        assert cases.stream(pieces, **how) == whole, seed
+
+
+@pytest.mark.parametrize("row", cases.params(cases.traces("own")))
+def test_a_trace_gives_what_it_says(row: dict[str, Any]) -> None:
+    how = {key: row[key] for key in ("grammar", "tools", "thinking") if key in row}
+    message = parse(row["output_text"], **how)
+    assert message.reasoning == row.get("reasoning")
+    assert message.content == row.get("content")
+    assert [[call.id, call.name, call.arguments] for call in message.tool_calls] == row.get("calls", [])
+    assert [violation.kind for violation in message.violations] == row.get("violations", [])
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), thinking=st.booleans(), size=st.integers(1, 9))
+def test_splitting_reasoning_off_keeps_every_letter_behind_it(
+    grammar: str, data: st.DataObject, thinking: bool, size: int
+) -> None:
+    text = data.draw(TEXTS[grammar])
+    split = ReasoningSplit(grammar, thinking)
+    parts = [split.feed(text[place : place + size]) for place in range(0, len(text), size)] + [split.finish()]
+    whole = ReasoningSplit(grammar, thinking)
+    once = [whole.feed(text), whole.finish()]
+    assert "".join(part.rest for part in parts) == "".join(part.rest for part in once)
+    assert "".join(part.reasoning for part in parts) == "".join(part.reasoning for part in once)
+    rest = "".join(part.rest for part in once)
+    assert text.endswith(rest)
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_every_state_of_a_table_that_holds_text_back_settles_it_at_the_end(grammar: str) -> None:
+    table = GRAMMARS[grammar].table
+    holding = {State.HEADER, State.ARGUMENTS, State.OPENED, State.FUNCTION, State.VALUE, State.CLOSING, State.ENVELOPE}
+    assert all(table[state].end is not None for state in table.keys() & holding)
+
+
+def test_arguments_stream_as_they_arrive() -> None:
+    for grammar in GRAMMARS:
+        text = good_call(grammar, "x" * 400, 3)
+        parser = StreamParser(grammar, tools=TOOLS)
+        place = text.index("x" * 400) + 200
+        early = fold(parser.feed(text[:place]))
+        assert len(early.tool_calls[0].arguments) >= 200, grammar
+
+
+def test_a_call_starts_before_its_arguments_and_only_once() -> None:
+    for grammar in GRAMMARS:
+        found = cases.events(good_call(grammar, "Bern", 1), grammar=grammar, tools=TOOLS)
+        assert isinstance(found[0], CallStart)
+        assert isinstance(found[-1], CallEnd)
+        assert sum(isinstance(event, CallStart) for event in found) == 1

@@ -7,8 +7,9 @@ point. vLLM makes an instance for every choice of every request: an instance hol
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from vllm.entrypoints.generate.base.protocol import (
@@ -25,7 +26,7 @@ from vllm.tool_parsers.abstract_tool_parser import ToolParser
 
 from serve.engine.vllm_markers import declared, log_violations, marker_ids
 from serve.engine.vllm_reasoning import REASONING_PARSERS
-from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Reasoning, StreamParser, fold
+from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Message, Reasoning, StreamParser, fold
 
 _CALL = "<|tool_call_begin|>"
 
@@ -62,8 +63,12 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
 
     def extract_tool_calls(self, model_output: str, request: Any) -> ExtractedToolCallInformation:
         """Parse a complete output."""
-        parser = self._parser()
-        message = fold([*parser.feed(model_output), *parser.finish()])
+        message = self._whole([(model_output, ())])
+        if message.violations:
+            # vLLM keeps the ids of a complete output to itself. Without them a marker inside a JSON string is text, and
+            # a string that was never closed swallows the markers after it. In a stream the ids tell; so that both read
+            # the same, an output that does not come out clean is read again with every marker taken for its token.
+            message = self._whole(list(self._marked(model_output)))
         log_violations(self.grammar, message.violations)
         calls = [
             ToolCall(id=self._id(call.id), function=FunctionCall(name=call.name, arguments=call.arguments))
@@ -92,6 +97,18 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
     def finish_streaming(self) -> DeltaMessage | None:
         """What was held back, at the end of a stream."""
         return self._delta(self._stream.finish()) if self._stream else None
+
+    def _whole(self, pieces: Sequence[tuple[str, Sequence[int]]]) -> Message:
+        parser = self._parser()
+        events = [event for text, ids in pieces for event in parser.feed(text, ids)]
+        return fold([*events, *parser.finish()])
+
+    def _marked(self, text: str) -> Iterator[tuple[str, Sequence[int]]]:
+        """The text cut at its markers, each with the id of its token."""
+        ids = {marker: id for id, marker in self._marker_ids.items()}
+        for piece in re.split("|".join(f"({re.escape(marker)})" for marker in ids), text):
+            if piece:
+                yield piece, (ids[piece],) if piece in ids else ()
 
     def _parser(self) -> StreamParser:
         return StreamParser(

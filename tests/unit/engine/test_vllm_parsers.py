@@ -260,6 +260,20 @@ def test_a_cut_call_keeps_what_came_and_is_logged(caplog: pytest.LogCaptureFixtu
     assert "Bern" not in caplog.text
 
 
+def test_a_string_that_is_never_closed_does_not_swallow_the_markers_behind_it() -> None:
+    """Seen on a real engine: a stream has the ids that tell a marker from text, a complete output has not."""
+    text = OUTPUTS["kimi_k2"].replace('"Bern", "days": 2}', '"Bern}')
+    expected = ("Well.", "Look: Done.", [("get_weather", '{"city": "Bern}')])
+    assert whole("kimi_k2", text, request()) == expected
+    for size in (1, 3, 1000):
+        assert streamed("kimi_k2", text, request(), size=size) == expected, size
+
+
+def test_a_marker_quoted_inside_a_closed_string_stays_text_in_a_complete_output() -> None:
+    text = OUTPUTS["kimi_k2"].replace("Bern", "<|tool_call_end|>")
+    assert whole("kimi_k2", text, request())[2] == [("get_weather", '{"city": "<|tool_call_end|>", "days": 2}')]
+
+
 def test_empty_arguments_are_an_empty_object_in_both_modes() -> None:
     text = "</think><|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
     text += "<|tool_call_end|><|tool_calls_section_end|>"

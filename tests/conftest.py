@@ -27,5 +27,5 @@ def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def client(gateway_url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """The real OpenAI client against the session's gateway."""
-    async with openai.AsyncOpenAI(base_url=f"{gateway_url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+    async with openai.AsyncOpenAI(base_url=f"{gateway_url}/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client

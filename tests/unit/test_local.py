@@ -9,7 +9,7 @@ from serve.local import cause_of, free_port, require_free
 
 
 def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
-    message = "RuntimeError: Traceback ...\n  raise ConfigError(x)\nserve.errors.ConfigError: the parser 'x' is not known\n"
+    message = "Traceback ...\n  raise ConfigError(x)\nserve.errors.ConfigError: the parser 'x' is not known\n"
     assert cause_of(message) == "the parser 'x' is not known"
 
 

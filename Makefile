@@ -59,9 +59,9 @@ format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: bench-parsing bench-policy bench-guard ## every benchmark
+bench: bench-policy bench-guard bench-streams ## the benchmarks that end within minutes
 
-bench-parsing: $(READY) ## parsers beside vLLM's own and beside re-parse-and-diff
+bench-parsing: $(READY) ## parsers beside vLLM's own and re-parse-and-diff (hours: the comparison is quadratic)
 	@$(BIN)/python -m bench.parsing
 
 bench-policy: $(READY) ## features and decide() beside json.loads

@@ -16,7 +16,8 @@ from starlette.routing import Route as HttpRoute
 from policies import Policy
 from serve.config import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
-from serve.gateway import Gateway, read_body
+from serve.exchange import read_body
+from serve.gateway import Gateway
 from serve.policy import compile_for
 from serve.protocol import request_headers
 from serve.router import Endpoint, RemoteRoute, ReplicaRoute, Route

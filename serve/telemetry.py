@@ -5,6 +5,7 @@ carry the client's W3C context on to the engine. Metrics are always kept for `GE
 """
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,6 +121,15 @@ class Telemetry:
         """A child span."""
         with self._tracer.start_as_current_span(name, attributes=attributes) as span:
             yield span
+
+    def first_token(self, arrived: float, pool: str) -> None:
+        """Note that the first bytes of a stream are on their way.
+
+        Args:
+            arrived: When the request came, by the monotonic clock.
+            pool: Whose stream it is.
+        """
+        self.instruments.first_token.record(time.monotonic() - arrived, {"pool": pool})
 
     def shutdown(self) -> None:
         """Send what is still buffered."""

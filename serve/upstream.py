@@ -27,6 +27,11 @@ class Answer:
         self.first = first
         self._content = response.content
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the body is an SSE stream."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
     async def rest(self) -> AsyncIterator[bytes]:
         """What follows `first`, as it arrives; several frames at once when the reader is slower than the engine.
 

@@ -1,0 +1,86 @@
+"""From the allowed ways to serve a request to an answer that has begun: one after the other until one does."""
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from policies import Candidate
+from serve.body import engine_body
+from serve.config import LimitsConfig
+from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
+from serve.exchange import Exchange
+from serve.protocol import forwarded_headers
+from serve.router import Route
+from serve.telemetry import Telemetry, inject
+from serve.upstream import Answer, Upstream
+
+log = logging.getLogger("ray.serve.specgate.attempts")
+
+_RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
+_RETRIED_STATUS = frozenset({500, 502, 503, 504})  # 429 is the engine's word on load: passed on with its Retry-After
+
+
+class Attempts:
+    """Sends requests to pools.
+
+    Args:
+        limits: How often to try, and what a refused client is told to wait.
+        routes: The pools by model and pool name.
+        upstream: HTTP to the replicas.
+        telemetry: Spans and metrics.
+    """
+
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        routes: Mapping[tuple[str, str], Route],
+        upstream: Upstream,
+        telemetry: Telemetry,
+    ) -> None:
+        self._limits, self._routes, self._upstream, self._telemetry = limits, routes, upstream, telemetry
+
+    @asynccontextmanager
+    async def answer(self, exchange: Exchange, candidates: Sequence[Candidate]) -> AsyncIterator[Answer]:
+        """The first answer that begins, read as long as the context lasts; `exchange.candidate` tells whose it is.
+
+        The first candidate is tried twice (another replica may answer), then the others, within the limit.
+
+        Raises:
+            GatewayError: Nobody answered.
+        """
+        plan = [candidates[0], *candidates][: self._limits.max_attempts]
+        full: set[str] = set()
+        failure: GatewayError = PoolUnavailableError("No replica answered.", None, None, self._limits.retry_after_s)
+        for place, candidate in enumerate(plan):
+            if candidate.pool in full:
+                continue  # its queue is as full as it was a moment ago
+            exchange.candidate = candidate
+            async with AsyncExitStack() as held:
+                try:
+                    answer = await held.enter_async_context(self._attempt(exchange, candidate))
+                except _RETRIED as error:
+                    failure = error
+                    if isinstance(error, OverloadedError):
+                        full.add(candidate.pool)
+                    log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
+                else:
+                    if answer.status not in _RETRIED_STATUS or place == len(plan) - 1:
+                        yield answer
+                        return
+            self._telemetry.instruments.retries.add(1, {"pool": candidate.pool})
+        raise failure
+
+    @asynccontextmanager
+    async def _attempt(self, exchange: Exchange, candidate: Candidate) -> AsyncIterator[Answer]:
+        """Send the request to one replica."""
+        assert exchange.decision is not None
+        assert exchange.features is not None
+        route = self._routes[exchange.decision.model, candidate.pool]
+        async with AsyncExitStack() as held:
+            with self._telemetry.step("choose_replica", pool=candidate.pool):
+                endpoint = await held.enter_async_context(route.reserve())
+            headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
+            body = engine_body(exchange.body, own_fields=exchange.features.own_fields, opt_out=candidate.opt_out)
+            with self._telemetry.step("upstream", pool=candidate.pool):
+                inject(headers)
+                yield await held.enter_async_context(self._upstream.post(endpoint, exchange.path, body, headers))

@@ -1,0 +1,134 @@
+"""One request and its answer over plain ASGI: reading the one, sending the other, noticing that the client left."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.trace import Span
+
+from policies import Candidate, Decision, RequestFeatures
+from serve.errors import BodyTooLargeError, GatewayError
+from serve.protocol import encode_json, error_frame
+from serve.telemetry import fail
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way through: what came in, what was decided, what has been sent.
+
+    Attributes:
+        candidate: The way that serves the request at present, or did at last.
+        streaming: The answer is an SSE stream that has begun.
+        status: HTTP status of the answer; 0 while none has begun.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    send: Send
+    request_id: str
+    span: Span
+    body: bytes = b""
+    arrived: float = field(default_factory=time.monotonic)
+    features: RequestFeatures | None = None
+    decision: Decision | None = None
+    candidate: Candidate | None = None
+    streaming: bool = False
+    status: int = 0
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        """Send the answer's status and headers, ours among them."""
+        self.status = status
+        self.span.set_attribute("http.response.status_code", status)
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._ours()]})
+
+    async def start_stream(self, status: int, headers: RawHeaders) -> None:
+        """Begin an answer whose parts follow by `part`."""
+        self.streaming = True
+        await self.start(status, headers)
+
+    async def part(self, data: bytes) -> None:
+        """Send a part of a stream."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last part of the answer."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Send an answer that does not stream."""
+        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.end(body)
+
+    async def refuse(self, error: GatewayError) -> None:
+        """Translate an error once: to a JSON answer, or, when the stream has begun, to its one last frame."""
+        fail(self.span, error.message)
+        if self.status:
+            self.status = error.status
+            await self.end(error_frame(error) if self.streaming else b"")
+            return
+        headers = [(b"content-type", b"application/json")]
+        if error.retry_after_s:
+            headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
+        await self.whole(error.status, headers, encode_json(error.to_body()))
+
+    def _ours(self) -> RawHeaders:
+        """The response headers that are specgate's own."""
+        # Ray Serve echoes an id that came in, and makes one up before we see the request; without it, it is on us.
+        headers = {} if "x-request-id" in self.headers else {"x-request-id": self.request_id}
+        if self.decision is not None and self.candidate is not None:
+            headers["x-specgate-pool"] = self.candidate.pool
+            headers["x-specgate-speculative"] = "on" if self.candidate.speculative else "off"
+        if self.decision is not None:
+            headers["x-specgate-reasons"] = ",".join(reason.advisory for reason in self.decision.reasons)
+        return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    """The request's body, whole.
+
+    Raises:
+        BodyTooLargeError: It is, or says it is, longer than `limit` bytes.
+    """
+    too_large = BodyTooLargeError(f"The request body is larger than the limit of {limit} bytes.")
+    if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > limit:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise too_large
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def while_connected(answering: Coroutine[Any, Any, None], receive: Receive) -> None:
+    """Run to the end, or cancel when the client leaves: the engine must not work for nobody."""
+    work = asyncio.ensure_future(answering)
+    gone = asyncio.ensure_future(_client_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+        if not work.cancelled():
+            work.result()
+    finally:
+        for task in (work, gone):
+            task.cancel()
+
+
+async def _client_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,254 @@
+"""The gateways that specgate is measured beside: how each is installed and started, one row a gateway.
+
+Every peer lives in an environment of its own under `build/peers` and is started with what its own documentation says
+and no tuning beyond quiet logs. `python -m bench.peers` installs them all and tells which ones did not install.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from serve.local import free_port
+
+ROOT = Path(__file__).parents[1]
+HOME = ROOT / "build" / "peers"
+_UV = Path(sys.executable).with_name("uv")
+_START_TIMEOUT_S = 120.0
+
+
+class PeerError(Exception):
+    """A peer did not install or did not start; the message is the end of its own output."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One gateway.
+
+    Attributes:
+        name: As tables show it.
+        requirements: What `uv pip install` gets; empty: it is in our own environment.
+        command: Its command line; `{bin}`, `{port}`, `{spare}` (another free port), `{upstream}` (base URL without
+            `/v1`), `{model}` and `{config}` (the file below) are filled in.
+        config: Text of its configuration file, filled in the same way; empty: it has none.
+        key: The bearer token that it wants of clients.
+        python: Python version of its environment.
+        environment: Environment variables while it installs and runs.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+    command: tuple[str, ...]
+    config: str = ""
+    key: str | None = None
+    python: str = "3.11"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bin(self) -> Path:
+        """Where its programs are."""
+        return HOME / self.name / "bin" if self.requirements else Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Running:
+    """A peer that answers.
+
+    Attributes:
+        url: Base URL, without `/v1`.
+        key: The bearer token that it wants.
+        pid: Of the process that was started; its children belong to it.
+    """
+
+    url: str
+    key: str | None
+    pid: int
+
+
+# Not on PyPI; set PRODUCTION_STACK_SOURCE to a folder with this commit where GitHub is out of reach.
+_PRODUCTION_STACK = os.environ.get(
+    "PRODUCTION_STACK_SOURCE",
+    "git+https://github.com/vllm-project/production-stack@a6c01db05f65f556235413ba8dbcfb0c01132fff",
+)
+_ROUTER = (
+    "--host", "127.0.0.1", "--port", "{port}", "--prometheus-host", "127.0.0.1", "--prometheus-port", "{spare}",
+    "--worker-urls", "{upstream}", "--policy", "round_robin",
+)  # fmt: skip
+_SPECGATE = """
+models:
+  {model}:
+    family: qwen3
+    grammar: hermes
+    pools:
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+"""
+_LITELLM = """
+model_list:
+  - model_name: {model}
+    litellm_params: {{ model: openai/{model}, api_base: "{upstream}/v1", api_key: none }}
+general_settings: {{ master_key: sk-bench }}
+"""
+
+SPECGATE = Peer(
+    "specgate",
+    (),
+    ("{bin}/specgate", "serve", "--config", "{config}", "--port", "{port}"),
+    config=_SPECGATE,
+)
+PEERS = (
+    Peer(
+        "smg",
+        ("smg==1.13.0",),
+        ("{bin}/smg", "launch", *_ROUTER, "--backend", "vllm", "--disable-tokenizer-autoload", "--log-level", "warn"),
+    ),
+    Peer("vllm-router", ("vllm-router==0.1.17",), ("{bin}/vllm-router", *_ROUTER, "--log-level", "error")),
+    Peer(
+        "sglang-router",
+        ("sglang-router==0.3.2",),
+        ("{bin}/python", "-m", "sglang_router.launch_router", *_ROUTER, "--log-level", "error"),
+    ),
+    Peer(
+        "production-stack",
+        (_PRODUCTION_STACK,),
+        ("{bin}/vllm-router", "--host", "127.0.0.1", "--port", "{port}", "--service-discovery", "static",
+         "--static-backends", "{upstream}", "--static-models", "{model}", "--routing-logic", "roundrobin",
+         "--log-level", "error"),
+        python="3.12",
+        environment={"SETUPTOOLS_SCM_PRETEND_VERSION": "0.1.12"},
+    ),
+    Peer(
+        "litellm",
+        # Without the OpenTelemetry packages it tries to import them again on every request.
+        ("litellm[proxy]==1.106.2", "opentelemetry-sdk", "opentelemetry-exporter-otlp"),
+        ("{bin}/litellm", "--config", "{config}", "--host", "127.0.0.1", "--port", "{port}", "--num_workers", "1"),
+        config=_LITELLM,
+        key="sk-bench",
+        environment={"LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"},
+    ),
+)  # fmt: skip
+BY_NAME = {peer.name: peer for peer in (SPECGATE, *PEERS)}
+
+
+def install(peer: Peer) -> None:
+    """Make the peer's environment unless it is there already.
+
+    Raises:
+        PeerError: It can't be installed here.
+    """
+    done = HOME / peer.name / ".installed"
+    wanted = "\n".join(peer.requirements)
+    if not peer.requirements or (done.exists() and done.read_text() == wanted):
+        return
+    environment = {**os.environ, **peer.environment}
+    python = HOME / peer.name / "bin" / "python"
+    for arguments in (
+        ("venv", "-q", "--clear", "--python", peer.python, str(HOME / peer.name)),
+        ("pip", "install", "-q", "--python", str(python), *peer.requirements),
+    ):
+        made = subprocess.run([_UV, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise PeerError(f"{peer.name} does not install: {made.stderr.strip()[-1000:]}")
+    done.write_text(wanted)
+
+
+def version(peer: Peer) -> str:
+    """What of it is installed, as `name version`."""
+    if not peer.requirements:
+        return "this commit"
+    listed = subprocess.run(
+        [_UV, "pip", "list", "-q", "--format", "json", "--python", str(peer.bin / "python")],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    versions = {each["name"]: each["version"] for each in json.loads(listed)}
+    package = "vllm-router" if peer.name == "production-stack" else peer.name
+    return str(versions[package])
+
+
+@contextlib.contextmanager
+def launched(peer: Peer, upstream: str, model: str) -> Iterator[Running]:
+    """Start an installed peer in front of one upstream, and stop it at the end.
+
+    Args:
+        peer: Which one.
+        upstream: Base URL without `/v1`; answers `GET /health`, `GET /v1/models` and chat completions.
+        model: The model's name, there and here.
+
+    Raises:
+        PeerError: It did not answer a chat completion within two minutes.
+    """
+    port, folder = free_port(), HOME / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    config, log = folder / f"{peer.name}-{port}.yaml", folder / f"{peer.name}-{port}.log"
+    names = {"bin": peer.bin, "port": port, "spare": free_port(), "upstream": upstream, "model": model}
+    config.write_text(peer.config.format(**names))
+    command = [part.format(config=config, **names) for part in peer.command]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env={**os.environ, **peer.environment}, cwd=ROOT,
+            start_new_session=True,
+        )  # fmt: skip
+    running = Running(f"http://127.0.0.1:{port}", peer.key, process.pid)
+    try:
+        _wait_until_ready(peer, running, process, model, log)
+        yield running
+    finally:
+        _stop(process)
+
+
+def _wait_until_ready(peer: Peer, running: Running, process: "subprocess.Popen[bytes]", model: str, log: Path) -> None:
+    """Ready is what answers a request: some peers call themselves healthy before they know their engines."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError, urllib.error.HTTPError):
+            ask(running, model)
+            return
+        time.sleep(0.2)
+    tail = log.read_text(errors="replace")[-1000:]
+    raise PeerError(f"{peer.name} does not answer on {running.url}; the end of its log: {tail}")
+
+
+def ask(running: Running, model: str) -> None:
+    """One short chat completion; raises `OSError` unless it is answered 200."""
+    body = {"model": model, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
+    headers = {"content-type": "application/json"}
+    if running.key:
+        headers["authorization"] = f"Bearer {running.key}"
+    request = urllib.request.Request(f"{running.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=10) as response:
+        response.read()
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ask it to end, then make it: one of them waits three minutes for open streams."""
+    for number, patience_s in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+
+
+def main() -> None:
+    """Install every peer and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="PEER", help=f"of: {', '.join(p.name for p in PEERS)} (all)")
+    for name in parser.parse_args().names or [peer.name for peer in PEERS]:
+        if name not in BY_NAME:
+            parser.error(f"unknown peer {name!r}; known: {', '.join(BY_NAME)}")
+        try:
+            install(BY_NAME[name])
+            print(f"{name}: {version(BY_NAME[name])}")
+        except PeerError as error:
+            print(error)
+
+
+if __name__ == "__main__":
+    main()

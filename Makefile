@@ -17,6 +17,9 @@ else
 TORCH := --torch-backend cpu
 endif
 
+# Earlier pins say torch==2.13.0 without "+cpu": resolved from them, torch would be the CUDA build with 3 GB of packages.
+CPU_TORCH := $(TORCH) --upgrade-package torch
+
 export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
@@ -29,7 +32,7 @@ help: ## list the targets
 setup: $(READY) ## make .venv with pinned packages
 
 $(READY): pyproject.toml requirements/dev.txt
-	@echo "specgate: setting up .venv (about 3.5 GB, mostly PyTorch and vLLM; some minutes the first time)"
+	@echo "specgate: setting up .venv (about 3 GB on disk, mostly PyTorch and vLLM; some minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "specgate needs Python 3.11; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
@@ -82,8 +85,8 @@ models: $(READY) ## train the two tiny stand-in models again (an hour or so; the
 
 pins: $(READY) ## resolve requirements/*.txt again
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt pyproject.toml -o requirements/gateway.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra cpu pyproject.toml -o requirements/cpu.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra cpu --extra dev pyproject.toml -o requirements/dev.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra cpu --extra dev pyproject.toml -o requirements/dev.txt
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --extra gpu pyproject.toml -o requirements/gpu.txt
 	@sed -i 's/^torch==\(.*\)+cpu/torch==\1/' requirements/*.txt
 

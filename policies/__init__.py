@@ -2,19 +2,22 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
-from policies.decide import Candidate, Decision, Reason, decide
+from policies.decide import Candidate, Decision, Reason, decide, led_by
 from policies.errors import PolicyError
 from policies.explain import explain
 from policies.facts import PoolFacts, facts_from_engine_args
 from policies.features import RequestFeatures
 from policies.interval import wilson
-from policies.policy import Policy
+from policies.policy import Cell, Finding, Policy
+from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_way
 from policies.settings import Override, PolicySettings
 
 __all__ = [
     "Advisory",
     "Candidate",
+    "Cell",
     "Decision",
+    "Finding",
     "Override",
     "Policy",
     "PolicyError",
@@ -26,6 +29,11 @@ __all__ = [
     "decide",
     "explain",
     "facts_from_engine_args",
+    "is_suspected",
+    "led_by",
     "load_advisories",
+    "mask_of_class",
+    "quarantine",
+    "reference_way",
     "wilson",
 ]

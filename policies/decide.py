@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from math import lcm
 from zlib import crc32
 
-from policies.classes import CHECKED, covers, names_of
+from policies.classes import CHECKED, class_of, covers, names_of
 from policies.features import RequestFeatures
-from policies.policy import ModelPolicy, Option, Policy, Rule
+from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
 
 _BARRING = frozenset({"forbid"})
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
 Ranks = tuple[tuple[int, int], ...]
+Ranked = list[tuple[tuple[int, int], "Candidate"]]
 _MOST_TURNS = 60
 _REMEMBERED = 8192  # decisions; callers choose the classes, so the number of different ones is theirs to blow up
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why: an advisory's id, or `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`.
+    """Why: an advisory's id, or one of ours.
+
+    Ours are `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`, `quarantine`,
+    `quarantine-probe` and `reference-sample`.
 
     Attributes:
         effect: `forbid`, `pin`, `optimistic` (allowed, the guard watches), `overruled` (by the caller, in advise
@@ -42,6 +46,11 @@ class Candidate:
     opt_out: bool
     speculative: bool
     optimistic: bool = False
+
+    @property
+    def way(self) -> str:
+        """`speculative`, `opt_out` or `standard`."""
+        return "opt_out" if self.opt_out else "speculative" if self.speculative else "standard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +106,22 @@ def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: 
     return known[crc32(features.conversation_key.encode("utf-8", "replace")) % len(known)]
 
 
+def led_by(decision: Decision, candidate: Candidate, reason: Reason) -> Decision:
+    """The decision with one candidate before all others, in or out of the list so far, and one reason more."""
+    others = [each for each in decision.candidates if each != candidate]
+    return _decision(decision.model, decision.classes, _sorted({*decision.reasons, reason}), [candidate, *others])
+
+
+def _sorted(reasons: set[Reason]) -> tuple[Reason, ...]:
+    return tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
+
+
 def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[Decision, Ranks]:
     """The decision and the rank of each candidate; twins have the same."""
     model = policy.models.get(name, ModelPolicy((), ()))
     reasons: set[Reason] = set()
     pinned = _pinned(model, mask, reasons)
-    ranked: list[tuple[tuple[int, int], Candidate]] = []
+    ranked: Ranked = []
     for option in model.options:
         if pinned and option.pool not in pinned:
             continue
@@ -114,10 +133,31 @@ def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[De
             ranked.append(((_rank(candidate), option.place), candidate))
     if wish and not any(option.way == "speculative" for option in model.options):
         reasons.add(_NOWHERE)
+    ranked = _unquarantined(policy, name, class_of(mask), ranked, reasons)
     ranked.sort(key=lambda each: each[0])
     ranks, candidates = tuple(rank for rank, _ in ranked), [candidate for _, candidate in ranked]
-    ordered = tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
-    return _decision(name, names_of(mask), ordered, candidates), ranks
+    return _decision(name, names_of(mask), _sorted(reasons), candidates), ranks
+
+
+def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranked, reasons: set[Reason]) -> Ranked:
+    """Without the cells in quarantine; if nothing else is left, the least speculative of them stay.
+
+    Quarantine says that another pool does better, not that a pool must never be used: it never refuses a request.
+    """
+    if not policy.quarantined:
+        return ranked
+    out = {each: policy.quarantined.get(Cell(model, each.pool, each.way, request_class)) for _, each in ranked}
+    kept = [entry for entry in ranked if out[entry[1]] is None]
+    if ranked and not kept:
+        last = max(rank for (rank, _), _ in ranked)
+        kept = [entry for entry in ranked if entry[0][0] == last]
+    for candidate, finding in out.items():
+        if finding is not None:
+            spared = any(each == candidate for _, each in kept)
+            note = ", but nothing else is left" if spared else ""
+            summary = f"{candidate.pool} ({candidate.way}) is in quarantine for such requests{note}: {finding.why}"
+            reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, finding.basis))
+    return kept
 
 
 def _decision(

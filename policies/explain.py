@@ -11,6 +11,7 @@ from policies.decide import Decision, decide
 from policies.facts import PoolFacts
 from policies.features import RequestFeatures
 from policies.policy import Policy
+from policies.quarantine import quarantine
 
 _BLOCKING = frozenset({"forbid"})
 # What a caller could leave out of the request, by the class that it would take away.
@@ -85,6 +86,8 @@ def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, st
             if cure.change:
                 yield cure.text, advisory.id, _recompiled(policy, decision.model, advisory, cure.change)
         everything |= next((dict(cure.change) for cure in advisory.cures if cure.change), {})
+    if policy.quarantined:
+        yield "wait until the quarantine is lifted, or lift it", None, quarantine(policy, {})
     if len(blocking) > 1 and everything:
         text = "all of: " + "; ".join(f"{name} = {value}" for name, value in everything.items())
         yield text, None, _recompiled(policy, decision.model, None, everything)
@@ -93,7 +96,7 @@ def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, st
         yield (
             "set `optimistic: true`, with the guard as the net",
             None,
-            compile_policy(policy.facts, policy.advisories, settings, policy.today),
+            quarantine(compile_policy(policy.facts, policy.advisories, settings, policy.today), policy.quarantined),
         )
 
 
@@ -109,7 +112,7 @@ def _recompiled(policy: Policy, model: str, advisory: Advisory | None, change: M
         else each
         for each in policy.facts
     )
-    return compile_policy(facts, policy.advisories, policy.settings, policy.today)
+    return quarantine(compile_policy(facts, policy.advisories, policy.settings, policy.today), policy.quarantined)
 
 
 def _changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
-from policies.classes import BIT, names_of
+from policies.classes import BIT, class_of, names_of
 
 # A global is read faster than a dictionary; this is read on every request.
 _PLAIN, _TOOLS_AUTO, _TOOLS_FORCED, _GUIDED = (BIT[n] for n in ("plain", "tools_auto", "tools_forced", "guided"))
@@ -79,6 +79,11 @@ class RequestFeatures:
     def classes(self) -> tuple[str, ...]:
         """The names of the request's classes, in a fixed order."""
         return names_of(self.mask)
+
+    @property
+    def request_class(self) -> str:
+        """The one class under which the answer is counted and judged."""
+        return class_of(self.mask)
 
     def of_model(self, model: str) -> "RequestFeatures":
         """The same request under the configuration's own name of the model (an alias resolved)."""

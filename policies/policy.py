@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from policies.advisory import Advisory
 from policies.facts import PoolFacts
@@ -61,6 +61,32 @@ class Pin:
     reason: str
 
 
+class Cell(NamedTuple):
+    """What a clean-rate is kept of and what quarantine takes out: one way of one pool for one class of requests.
+
+    Attributes:
+        way: `speculative`, `opt_out` or `standard`: each is a configuration of its own and can be broken by itself.
+        request_class: As `policies.classes.class_of` names it.
+    """
+
+    model: str
+    pool: str
+    way: str
+    request_class: str
+
+
+class Finding(NamedTuple):
+    """Why a cell is out.
+
+    Attributes:
+        why: One sentence, with the figures if there are any.
+        basis: `measured n=...` or `operator`.
+    """
+
+    why: str
+    basis: str
+
+
 @dataclass(frozen=True, slots=True)
 class ModelPolicy:
     """A model's options in order of preference, and its pins."""
@@ -75,7 +101,8 @@ class Policy:
 
     Attributes:
         models: By the configuration's own model names.
-        digest: Names this policy: equal digests decide alike.
+        digest: Names this policy: equal digests decide alike, but for what is in quarantine.
+        quarantined: Cells that are out at present; not part of the digest, which names what operators wrote.
         successor: The policy from `until_s` on, when the next override expires.
         until_s: Unix time of that moment.
     """
@@ -88,6 +115,7 @@ class Policy:
     digest: str
     successor: "Policy | None" = None
     until_s: float = 0.0
+    quarantined: Mapping[Cell, Finding] = field(default_factory=dict)
     memory: "dict[tuple[str, int, bool | None], tuple[Decision, ...]]" = field(default_factory=dict, repr=False)
 
     @property
@@ -109,6 +137,7 @@ class Policy:
             "advisories": len(self.advisories),
             "unreadable": list(self.unreadable),
             "models": {name: _model_summary(model) for name, model in self.models.items()},
+            "quarantined": [{**cell._asdict(), "why": finding.why} for cell, finding in self.quarantined.items()],
         }
 
 

@@ -9,7 +9,7 @@ from policies.facts import PoolFacts, facts_from_engine_args
 from policies.features import RequestFeatures
 from policies.interval import wilson
 from policies.policy import Cell, Finding, Policy
-from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_way
+from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_pool
 from policies.settings import Override, PolicySettings
 
 __all__ = [
@@ -34,6 +34,6 @@ __all__ = [
     "load_advisories",
     "mask_of_class",
     "quarantine",
-    "reference_way",
+    "reference_pool",
     "wilson",
 ]

@@ -38,7 +38,7 @@ GROUPS = {
 
 BIT = {name: 1 << place for place, name in enumerate((*KINDS, *MODIFIERS, *IMPLIED))}
 _PUBLISHED = (*KINDS, *MODIFIERS)
-_JUDGED = (*KINDS, "strict", "thinking")  # what an answer may break by; finer classes would be too few to judge
+JUDGED = (*KINDS, "strict", "thinking")  # what an answer may break by; finer classes would be too few to judge
 ALL_KINDS = sum(BIT[kind] for kind in KINDS)
 CHECKED = ALL_KINDS - BIT["plain"]
 
@@ -50,7 +50,7 @@ def names_of(mask: int) -> tuple[str, ...]:
 
 def class_of(mask: int) -> str:
     """The one request class under which the answer is counted and judged: `kind+kind+strict+thinking`."""
-    return "+".join(name for name in _JUDGED if mask & BIT[name])
+    return "+".join(name for name in JUDGED if mask & BIT[name])
 
 
 def masks_of(expression: str) -> tuple[int, ...]:

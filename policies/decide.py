@@ -47,11 +47,6 @@ class Candidate:
     speculative: bool
     optimistic: bool = False
 
-    @property
-    def way(self) -> str:
-        """`speculative`, `opt_out` or `standard`."""
-        return "opt_out" if self.opt_out else "speculative" if self.speculative else "standard"
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -146,7 +141,7 @@ def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranke
     """
     if not policy.quarantined:
         return ranked
-    out = {each: policy.quarantined.get(Cell(model, each.pool, each.way, request_class)) for _, each in ranked}
+    out = {each: policy.quarantined.get(Cell(model, each.pool, each.speculative, request_class)) for _, each in ranked}
     kept = [entry for entry in ranked if out[entry[1]] is None]
     if ranked and not kept:
         last = max(rank for (rank, _), _ in ranked)
@@ -155,7 +150,8 @@ def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranke
         if finding is not None:
             spared = any(each == candidate for _, each in kept)
             note = ", but nothing else is left" if spared else ""
-            summary = f"{candidate.pool} ({candidate.way}) is in quarantine for such requests{note}: {finding.why}"
+            how = "with" if candidate.speculative else "without"
+            summary = f"{candidate.pool} {how} speculation is in quarantine for such requests{note}: {finding.why}"
             reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, finding.basis))
     return kept
 

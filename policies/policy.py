@@ -62,17 +62,21 @@ class Pin:
 
 
 class Cell(NamedTuple):
-    """What a clean-rate is kept of and what quarantine takes out: one way of one pool for one class of requests.
+    """What a clean-rate is kept of and what quarantine takes out: one pool for one class of requests.
 
     Attributes:
-        way: `speculative`, `opt_out` or `standard`: each is a configuration of its own and can be broken by itself.
+        speculative: With speculation or without: each is a configuration of its own and can be broken by itself.
         request_class: As `policies.classes.class_of` names it.
     """
 
     model: str
     pool: str
-    way: str
+    speculative: bool
     request_class: str
+
+    def __str__(self) -> str:
+        how = "with" if self.speculative else "without"
+        return f"{self.model}/{self.pool} {how} speculation, {self.request_class}"
 
 
 class Finding(NamedTuple):

@@ -21,21 +21,22 @@ def quarantine(policy: Policy, cells: Mapping[Cell, Finding]) -> Policy:
     return dataclasses.replace(policy, quarantined=dict(cells), successor=successor, memory={})
 
 
-def reference_way(policy: Policy, model: str) -> tuple[str, str] | None:
-    """Pool and way that the model's others are measured against: its first standard pool, else its first opt-out.
+def reference_pool(policy: Policy, model: str) -> str | None:
+    """The pool that, without speculation, the model's others are measured against.
 
-    None where the model can only be served with speculation: there is nothing to compare with.
+    It is the first standard pool, else the first that can opt out; None where the model is always served with
+    speculation: there is nothing to compare with.
     """
     options = policy.models[model].options
     best = max(options, key=lambda option: (_PREFERENCE.index(option.way), -option.place))
-    return None if best.way == "speculative" else (best.pool, best.way)
+    return None if best.way == "speculative" else best.pool
 
 
 def is_suspected(policy: Policy, cell: Cell) -> bool:
     """Whether an advisory speaks against this cell, be it waived, only suspected, or a warning."""
     mask = mask_of_class(cell.request_class)
     options: Iterable[Option] = policy.models[cell.model].options if cell.model in policy.models else ()
-    found = (option for option in options if (option.pool, option.way) == (cell.pool, cell.way))
+    found = (each for each in options if each.pool == cell.pool and (each.way == "speculative") == cell.speculative)
     return any(each & mask == each for option in found for rule in option.rules for each in rule.masks)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from policies.classes import KINDS
+from policies.classes import JUDGED
 from serve.integrity import Outcome, Verdict
 
 
@@ -18,7 +18,7 @@ class Judgement:
     Attributes:
         model: The configuration's own name of the model.
         pool: Whose answer it was.
-        request_class: The request's kinds as a class expression, such as `tools_auto` or `tools_auto+json_schema`.
+        request_class: As a class expression, such as `tools_auto` or `tools_auto+json_schema+strict+thinking`.
         speculative: Whether that pool speculated for this request.
         verdict: What was found in it; `verdict.outcome` is never `rerun` or, unless the engine itself failed, `failed`.
         attempt: 0 for the first answer to the request, 1 for its rerun.
@@ -52,5 +52,5 @@ def ignore(judgement: Judgement) -> None:
 
 
 def request_class(classes: Iterable[str]) -> str:
-    """The kinds among a request's published classes, as one expression: clean-rates are kept of these."""
-    return "+".join(name for name in classes if name in KINDS)
+    """The one class under which an answer is counted, of a request's published classes; `policies` names it alike."""
+    return "+".join(name for name in classes if name in JUDGED)

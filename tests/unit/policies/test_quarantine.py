@@ -22,13 +22,13 @@ from policies import (
     led_by,
     mask_of_class,
     quarantine,
-    reference_way,
+    reference_pool,
 )
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
-FAST = Cell("m", "speculative", "speculative", "tools_auto")
-SAME = Cell("m", "speculative", "opt_out", "tools_auto")
-SAFE = Cell("m", "standard", "standard", "tools_auto")
+FAST = Cell("m", "speculative", True, "tools_auto")
+SAME = Cell("m", "speculative", False, "tools_auto")
+SAFE = Cell("m", "standard", False, "tools_auto")
 BROKEN = Finding("9 of 10 answers bad", "measured n=10")
 
 
@@ -114,11 +114,11 @@ def test_a_candidate_can_lead_whether_it_was_in_the_list_or_not(pools):
 
 
 def test_the_reference_is_the_first_standard_pool_else_the_opt_out(pools):
-    assert reference_way(compiled(pools(opt_out=True)), "m") == ("standard", "standard")
-    assert reference_way(compiled(pools(opt_out=True, standard=False)), "m") == ("speculative", "opt_out")
-    assert reference_way(compiled(pools(standard=False)), "m") is None
+    assert reference_pool(compiled(pools(opt_out=True)), "m") == "standard"
+    assert reference_pool(compiled(pools(opt_out=True, standard=False)), "m") == "speculative"
+    assert reference_pool(compiled(pools(standard=False)), "m") is None
     first, second = pools()[1], dataclasses.replace(pools()[1], pool="another")
-    assert reference_way(compiled((first, second)), "m") == ("standard", "standard")
+    assert reference_pool(compiled((first, second)), "m") == "standard"
 
 
 def test_an_advisory_makes_a_cell_suspect_whatever_its_force(pools, advisory):

@@ -5,12 +5,12 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from policies import PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.errors import ConfigError
+from serve.launch import layers
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -181,16 +181,11 @@ class GatewayConfig(_Strict):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a Serve config file (the `args` of its application) or a file that holds the gateway config alone."""
-        try:
-            document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path} can't be read: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is not YAML: {error}") from error
-        if not isinstance(document, dict):
-            raise ConfigError(f"{path} holds no mapping")
-        return cls.parse(args_of(document, path), path)
+        """Read a Serve config file (the `args` of its application) or a file that holds the gateway config alone.
+
+        A file may extend another one; see `serve.launch.layers`.
+        """
+        return cls.parse(args_of(layers.read(path), path), path)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any], source: str | Path = "config") -> Self:

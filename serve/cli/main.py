@@ -3,6 +3,7 @@
 import typer
 
 from serve.cli.advisories import app as advisories
+from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
 from serve.cli.output import Commands
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve)
 app.command("demo")(demo)
+app.command("deploy")(deploy)
 app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)

@@ -1,0 +1,56 @@
+"""`specgate deploy`: a checked Serve config to a cluster that runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from serve.cli.checkup import examine
+from serve.cli.deciding import Decider
+from serve.cli.output import console
+from serve.config import GatewayConfig, args_of
+from serve.errors import ConfigError
+from serve.launch import submit
+
+
+def deploy(
+    config: Annotated[Path, typer.Option("--config", "-c", help="A Serve config; it may extend others.")],
+    address: Annotated[
+        str, typer.Option(envvar="RAY_DASHBOARD_ADDRESS", help="The cluster's dashboard.")
+    ] = "http://127.0.0.1:8265",
+    wait: Annotated[bool, typer.Option(help="Wait until every pool is up.")] = True,
+    timeout_s: Annotated[float, typer.Option(min=1, help="How long to wait; loading a large model takes a while.")] = (
+        3600.0
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the complete document and send nothing.")] = False,
+    accept_hazards: Annotated[bool, typer.Option("--accept-hazards", help="Deploy what doctor advises against.")] = (
+        False
+    ),
+) -> None:
+    """Check a configuration as `doctor` does, send it to the cluster, and wait until it serves.
+
+    Ray replaces only the pools that changed, a replica at a time, and lets each finish its streams first.
+    """
+    document = submit.serve_document(config)
+    hazards = _hazards(GatewayConfig.parse(args_of(document, config), config))
+    if hazards and not accept_hazards:
+        raise ConfigError(
+            "\n".join((f"{config} has hazards that nothing covers:", *hazards))
+            + f"\n`specgate doctor --config {config}` tells the cures; --accept-hazards deploys it all the same."
+        )
+    if dry_run:
+        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=120)
+        return
+    out = console()
+    submit.submit(document, address)
+    out.print(f"{config} is sent to {address}", markup=False)
+    if wait:
+        submit.wait_until_running(address, timeout_s, lambda line: out.print(line, markup=False))
+        out.print("every pool is up")
+
+
+def _hazards(config: GatewayConfig) -> list[str]:
+    findings = examine(Decider(config))["findings"]
+    return [f"  {each['model']}: {each['message']}" for each in findings if each["level"] == "error"]

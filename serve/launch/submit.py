@@ -1,0 +1,110 @@
+"""A Serve config on its way to a running cluster: read, checked, sent, and watched until it runs."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from serve.config import GatewayConfig, args_of
+from serve.errors import ConfigError
+from serve.launch import layers
+from serve.local import cause_of
+
+_CONNECT_TIMEOUT_S = 60.0
+_POLL_S = 1.0
+
+
+def serve_document(path: str | Path) -> dict[str, Any]:
+    """A Serve config file with everything that it extends, checked as far as that can be done without a cluster.
+
+    Raises:
+        ConfigError: Ray Serve would reject it, or would silently ignore a part of it.
+    """
+    document = layers.read(path)
+    if "applications" not in document:
+        raise ConfigError(f"{path} is the gateway's part alone; a Serve config has it as `args` of its application")
+    GatewayConfig.parse(args_of(document, path), path)
+    _check_serve_keys(document, path)
+    return document
+
+
+def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
+    """Ray Serve accepts any key and ignores those that it doesn't know: a typing error would pass unnoticed."""
+    from pydantic import ValidationError
+    from ray.serve.schema import HTTPOptionsSchema, LoggingConfig, ServeApplicationSchema, ServeDeploySchema
+
+    (application,) = document["applications"]
+    parts = (
+        ("", document, ServeDeploySchema),
+        ("http_options.", document.get("http_options") or {}, HTTPOptionsSchema),
+        ("logging_config.", document.get("logging_config") or {}, LoggingConfig),
+        ("applications.0.", application, ServeApplicationSchema),
+    )
+    for place, part, schema in parts:
+        for key in part:
+            if key not in schema.model_fields:
+                raise ConfigError(f"{path}: Ray Serve knows no {place}{key}")
+    try:
+        ServeDeploySchema.model_validate(document)
+    except ValidationError as error:
+        lines = (f"  {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise ConfigError(f"Ray Serve rejects {path}:\n" + "\n".join(lines)) from error
+
+
+def submit(document: Mapping[str, Any], address: str) -> None:
+    """Send the document to the cluster whose dashboard is at `address`; Ray replaces only what has changed.
+
+    Raises:
+        ConfigError: Nothing answers there within a minute, or Ray rejects the document.
+    """
+    client = _client(address)
+    try:
+        client.deploy_applications(dict(document))
+    except RuntimeError as error:  # what Ray's client raises for an answer other than 200
+        raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
+
+
+def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
+    """Report each deployment as it becomes healthy, and return when the application runs.
+
+    Raises:
+        ConfigError: A deployment failed (its own error), or not all are up within `timeout_s` seconds.
+    """
+    client, started, seen = _client(address), time.monotonic(), set[str]()
+    while True:
+        application = client.get_serve_details().get("applications", {}).get("specgate", {})
+        deployments = application.get("deployments", {})
+        for name, each in deployments.items():
+            if each["status"] == "HEALTHY" and name not in seen:
+                seen.add(name)
+                say(f"{name} is up after {time.monotonic() - started:.0f} s")
+        status = application.get("status")
+        if status == "RUNNING":
+            return
+        waiting = {name: each for name, each in deployments.items() if each["status"] != "HEALTHY"}
+        if status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            texts = [f"{name}: {cause_of(each['message'])}" for name, each in waiting.items() if each.get("message")]
+            raise ConfigError("\n".join(texts) or application.get("message") or f"the application is {status}")
+        if time.monotonic() - started > timeout_s:
+            names = ", ".join(waiting) or "the application"
+            raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` tells what each waits for")
+        time.sleep(_POLL_S)
+
+
+def _client(address: str) -> Any:
+    """Ray's own client; the dashboard may still be starting, so refusals are tried again for a minute."""
+    from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
+
+    deadline = time.monotonic() + _CONNECT_TIMEOUT_S
+    while True:
+        try:
+            return ServeSubmissionClient(address)
+        except ConnectionError as error:
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"no Ray dashboard answers at {address}. On the head it is http://127.0.0.1:8265; from elsewhere "
+                    "`ray dashboard cluster.yaml` makes a tunnel."
+                ) from error
+            time.sleep(_POLL_S)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error

@@ -39,7 +39,7 @@ def overlay(base: Any, layer: Any) -> Any:
 
 
 def _named(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) and "name" in each for each in value)
+    return isinstance(value, list) and value != [] and all(isinstance(each, dict) and "name" in each for each in value)
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

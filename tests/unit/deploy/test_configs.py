@@ -1,4 +1,4 @@
-"""Every Serve config that ships: complete, accepted by Ray Serve and by vLLM's own argument parser, passed by doctor."""
+"""Every Serve config that ships: complete, accepted by Ray Serve and by vLLM's argument parser, passed by doctor."""
 
 import dataclasses
 from pathlib import Path

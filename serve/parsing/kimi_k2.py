@@ -72,6 +72,13 @@ class KimiK2(Prose):
             self._begin = self.position
         self._raw.append(raw)
 
+    def stop_in_section(self, raw: str) -> None:
+        """`</think>` in front of a call."""
+        if self._raw or not self.thought:
+            self.noise(raw)
+        if self.thought:
+            self.late_stop(raw)
+
     def close_section(self, raw: str) -> State:
         self._report_noise()
         self.out.boundary()
@@ -240,7 +247,7 @@ class KimiK2(Prose):
         ),
         State.SECTION: Row(
             text=noise,
-            on={"call": open_call, "end_section": close_section, "section": open_section, "end_think": Prose.late_stop},
+            on={"call": open_call, "end_section": close_section, "section": open_section, "end_think": stop_in_section},
             end=end_section_early,
         ),
         State.HEADER: Row(

@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams models pins clean
+.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway models pins clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,9 @@ bench-streams: $(READY) ## streamed beside whole answers of real engines, at dra
 
 bench-guard: $(READY) ## what the guard costs a chunk
 	@$(BIN)/python -m bench.guard
+
+bench-gateway: $(READY) ## specgate beside other gateways, the same load (installs them; 10 minutes, 3 with ARGS=--quick)
+	@$(BIN)/python -m bench.gateway $(ARGS)
 
 models: $(READY) ## train the two tiny stand-in models again (an hour or so; their weights are committed)
 	@$(BIN)/python -m models.vocabulary

@@ -1,0 +1,47 @@
+"""What stands between the load and the upstream: nothing, specgate, or another gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bench import peers
+from bench.peers import Peer
+
+_CONFIG = """
+models:
+  bench:
+    family: qwen3
+    grammar: hermes
+    pools:
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+  bench-rerun:
+    family: qwen3
+    grammar: hermes
+    pools:
+      speculative:
+        kind: remote
+        url: "{upstream}/broken"
+        facts: {{ engine: vllm, engine_version: 0.32.0, method: draft_model, settings: {{ rejection_sample_method: standard }} }}
+        proven: [tools_auto]
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+"""  # noqa: E501
+DIRECT = "direct"
+SPECGATE = "specgate"
+# One gateway replica without a cluster around it: what is compared with the one process of another gateway.
+REPLICA = Peer(
+    SPECGATE,
+    (),
+    ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}"),
+    config=_CONFIG,
+)
+# All of it: Ray's processes, HAProxy, the replica.
+ON_RAY = dataclasses.replace(peers.SPECGATE, name="specgate on Ray Serve", config=_CONFIG)
+TWO_HOPS = Peer(
+    "Ray Serve, two hops",
+    (),
+    ("{bin}/python", "-m", "bench.gateway.two_hops", "--upstream", "{upstream}", "--port", "{port}"),
+)
+QUIET = (REPLICA, *peers.PEERS)
+# A Ray cluster is never idle, so each of these runs alone, after the others.
+CLUSTERS = (ON_RAY, TWO_HOPS)
+NAMES = tuple(side.name for side in (*QUIET, *CLUSTERS))

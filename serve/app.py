@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from ray import serve as ray_serve
+from ray.serve.config import RequestRouterConfig
 
 from serve.config import GatewayConfig, PoolConfig
 from serve.engine.replica import VllmReplica, environment
@@ -16,6 +17,15 @@ from serve.ingress import GatewayReplica
 # Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
+# On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
+# find it full, spread over all others.
+_ROUTERS = {
+    "balanced": RequestRouterConfig(),
+    "sticky": RequestRouterConfig(
+        request_router_class="ray.serve.experimental.consistent_hash_router:ConsistentHashRouter",
+        request_router_kwargs={"num_fallback_replicas": 1_000_000},
+    ),
+}
 
 
 def build(args: GatewayConfig) -> ray_serve.Application:
@@ -38,7 +48,8 @@ def build(args: GatewayConfig) -> ray_serve.Application:
 def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.Deployment:
     scaling: dict[str, Any] = {"num_replicas": settings.replicas}
     if settings.autoscaling is not None:
-        scaling = {"autoscaling_config": settings.autoscaling.model_dump()}
+        policy = {"policy_function": "serve.autoscaling:by_ongoing_requests"}
+        scaling = {"autoscaling_config": {**settings.autoscaling.model_dump(), "policy": policy}}
     if settings.placement_group_bundles is not None:
         scaling |= {
             "placement_group_bundles": list(settings.placement_group_bundles),
@@ -52,6 +63,7 @@ def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.D
         health_check_period_s=settings.health_check_period_s,
         health_check_timeout_s=settings.health_check_timeout_s,
         ray_actor_options=_with_env({"num_cpus": 1, **settings.ray_actor_options}, settings.env),
+        request_router_config=_ROUTERS[settings.routing],
         **scaling,
     )
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from policies import Candidate
+from serve.affinity import session_key
 from serve.body import engine_body
 from serve.config import LimitsConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
@@ -57,7 +58,7 @@ class Attempts:
             exchange.candidate = candidate
             async with AsyncExitStack() as held:
                 try:
-                    answer = await held.enter_async_context(self._attempt(exchange, candidate))
+                    answer = await held.enter_async_context(self._attempt(exchange, candidate, place))
                 except _RETRIED as error:
                     failure = error
                     if isinstance(error, OverloadedError):
@@ -71,14 +72,15 @@ class Attempts:
         raise failure
 
     @asynccontextmanager
-    async def _attempt(self, exchange: Exchange, candidate: Candidate) -> AsyncIterator[Answer]:
+    async def _attempt(self, exchange: Exchange, candidate: Candidate, place: int) -> AsyncIterator[Answer]:
         """Send the request to one replica."""
         assert exchange.decision is not None
         assert exchange.features is not None
         route = self._routes[exchange.decision.model, candidate.pool]
         async with AsyncExitStack() as held:
             with self._telemetry.step("choose_replica", pool=candidate.pool):
-                endpoint = await held.enter_async_context(route.reserve())
+                session = session_key(exchange.headers, exchange.features, place)
+                endpoint = await held.enter_async_context(route.reserve(session))
             headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
             body = engine_body(exchange.body, own_fields=exchange.features.own_fields, opt_out=candidate.opt_out)
             with self._telemetry.step("upstream", pool=candidate.pool):

@@ -22,16 +22,23 @@ class _Strict(BaseModel):
 
 
 class AutoscalingConfig(_Strict):
-    """Replica count follows the number of ongoing requests per replica."""
+    """Replica count follows the number of requests that run or wait, at `target_ongoing_requests` a replica."""
 
     min_replicas: Annotated[int, Field(ge=0)] = 1
+    initial_replicas: Annotated[int, Field(ge=0)] | None = None
     max_replicas: Count = 1
     target_ongoing_requests: Annotated[float, Field(gt=0)] = 16
+    upscale_delay_s: Annotated[float, Field(ge=0)] = 30
+    downscale_delay_s: Annotated[float, Field(ge=0)] = 600
+    look_back_period_s: Seconds = 30
+    metrics_interval_s: Seconds = 10
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"min_replicas {self.min_replicas} is above max_replicas {self.max_replicas}")
+        if self.initial_replicas is not None and not self.min_replicas <= self.initial_replicas <= self.max_replicas:
+            raise ValueError(f"initial_replicas {self.initial_replicas} is not within min_replicas..max_replicas")
         return self
 
 
@@ -49,6 +56,10 @@ class PoolConfig(_Strict):
         facts: What the policy must know and cannot read from `engine_args`, or must know better.
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process.
+        routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica as long
+            as it has room, docs/adr/0019).
+        max_ongoing_requests: Requests that one replica takes at a time.
+        max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
     """
 
     kind: Literal["vllm", "remote", "sim"] = "vllm"
@@ -62,6 +73,7 @@ class PoolConfig(_Strict):
     markers: dict[str, int] = Field(default_factory=dict)
     replicas: Count = 1
     autoscaling: AutoscalingConfig | None = None
+    routing: Literal["balanced", "sticky"] = "balanced"
     max_ongoing_requests: Count = 256
     max_queued_requests: Count = 512
     graceful_shutdown_timeout_s: Seconds = 600

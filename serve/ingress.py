@@ -158,7 +158,9 @@ def routes_of(config: GatewayConfig, handles: dict[tuple[str, str], DeploymentHa
             routes[model, pool] = RemoteRoute(Endpoint(settings.url.rstrip("/"), key), settings.facts)
         else:
             handle = handles[model, pool]
-            routes[model, pool] = ReplicaRoute(f"{model}/{pool}", handle, limits.queue_timeout_s, limits.retry_after_s)
+            routes[model, pool] = ReplicaRoute(
+                f"{model}/{pool}", handle, limits.queue_timeout_s, limits.retry_after_s, settings.routing == "sticky"
+            )
     return routes
 
 

@@ -31,8 +31,12 @@ class Endpoint:
 class Route(Protocol):
     """A pool as the gateway sees it."""
 
-    def reserve(self) -> AbstractAsyncContextManager[Endpoint]:
-        """Hold a slot on one replica for as long as the context lasts."""
+    def reserve(self, session: str = "") -> AbstractAsyncContextManager[Endpoint]:
+        """Hold a slot on one replica for as long as the context lasts.
+
+        Args:
+            session: Requests with the same one go to the same replica where the pool is sticky; from `serve.affinity`.
+        """
         ...
 
     async def facts(self) -> Mapping[str, Any]:
@@ -48,15 +52,19 @@ class ReplicaRoute:
         handle: The pool's deployment.
         queue_timeout_s: Longest wait for a slot.
         retry_after_s: What a refused client is told to wait.
+        sticky: The pool's replicas are on a hash ring, and a session has its place there (docs/adr/0019).
     """
 
-    def __init__(self, label: str, handle: DeploymentHandle, queue_timeout_s: float, retry_after_s: float) -> None:
-        self._label, self._handle = label, handle
+    def __init__(
+        self, label: str, handle: DeploymentHandle, queue_timeout_s: float, retry_after_s: float, sticky: bool = False
+    ) -> None:
+        self._label, self._handle, self._sticky = label, handle, sticky
         self._queue_timeout_s, self._retry_after_s = queue_timeout_s, retry_after_s
 
     @asynccontextmanager
-    async def reserve(self) -> AsyncIterator[Endpoint]:
-        async with self._select() as selection:
+    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
+        handle = self._handle.options(session_id=session) if self._sticky else self._handle
+        async with self._select(handle) as selection:
             metadata = selection.replica_metadata
             host = metadata["http_host"]
             yield Endpoint(
@@ -64,8 +72,8 @@ class ReplicaRoute:
             )
 
     @asynccontextmanager
-    async def _select(self) -> AsyncIterator[ReplicaSelection]:
-        selecting = self._handle.choose_replica()
+    async def _select(self, handle: DeploymentHandle) -> AsyncIterator[ReplicaSelection]:
+        selecting = handle.choose_replica()
         try:
             async with asyncio.timeout(self._queue_timeout_s):
                 selection = await selecting.__aenter__()
@@ -84,7 +92,7 @@ class ReplicaRoute:
             await asyncio.shield(selecting.__aexit__(None, None, None))
 
     async def facts(self) -> Mapping[str, Any]:
-        async with self._select() as selection:
+        async with self._select(self._handle) as selection:
             return dict(selection.replica_metadata["facts"])
 
 
@@ -100,7 +108,7 @@ class RemoteRoute:
         self._endpoint, self._facts = endpoint, facts
 
     @asynccontextmanager
-    async def reserve(self) -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
         yield self._endpoint
 
     async def facts(self) -> Mapping[str, Any]:

@@ -45,6 +45,11 @@ class Listener:
         """What `record_replica_metadata` publishes: where and with which key the replica is reached."""
         return {"http_host": self.host, "http_port": self.port, "http_key": self.key}
 
+    @property
+    def ongoing(self) -> int:
+        """How many requests are being answered."""
+        return len(self._server.server_state.tasks) if self._server is not None else 0
+
     async def start(self, app: AsgiApp) -> None:
         """Begin to serve; returns when requests are accepted.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from serve.autoscaling import ONGOING
 from serve.config import ModelConfig
 from serve.engine.listener import Listener, node_address
 from serve.errors import ConfigError
@@ -49,6 +50,10 @@ class VllmReplica:
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Ray Serve's hook; captured once when the replica is ready and handed to whoever chooses this replica."""
         return {**self._listener.metadata, "facts": self._engine.facts}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve's hook; what `serve.autoscaling` goes by."""
+        return {ONGOING: self._listener.ongoing}
 
     async def check_health(self) -> None:
         """Ray Serve's hook; raising replaces the replica."""

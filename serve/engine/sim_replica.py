@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from serve.autoscaling import ONGOING
 from serve.config import ModelConfig
 from serve.engine.listener import Listener, node_address
 from serve.engine.sim import SimSettings, build_sim_app
@@ -30,6 +31,10 @@ class SimReplica:
         drafts = self._settings.num_speculative_tokens
         facts = {"engine": "sim", "method": "sim" if drafts else None, "num_speculative_tokens": drafts or None}
         return {**self._listener.metadata, "facts": facts}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve's hook; what `serve.autoscaling` goes by."""
+        return {ONGOING: self._listener.ongoing}
 
     async def check_health(self) -> None:
         """Ray Serve's hook; raising replaces the replica."""

@@ -74,7 +74,7 @@ class Full:
         self.asked = 0
 
     @asynccontextmanager
-    async def reserve(self) -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
         self.asked += 1
         raise OverloadedError("full", None, None, 2.0)
         yield  # a generator needs one

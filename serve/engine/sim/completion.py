@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -61,10 +62,10 @@ class Completion:
 
     async def _answer(self, connection: Connection) -> None:
         settings, transport = self._settings, self._fault.transport
-        headers = {}
+        headers = {"x-sim-engine": str(os.getpid())}  # which replica it was, for tests of balance and loss
         if self._fault.fault:
             self._stats.faults[self._fault.fault] += 1
-            headers = {"x-sim-fault": self._fault.fault}
+            headers["x-sim-fault"] = self._fault.fault
         await connection.pause(settings.prefill_ms / 1e3 + (settings.stall_s if transport == "slow_start" else 0))
         if transport == "http_500":
             body = wire.error_body("Internal server error", "InternalServerError", 500)

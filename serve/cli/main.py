@@ -10,6 +10,7 @@ from serve.cli.output import Commands
 from serve.cli.probe import probe
 from serve.cli.replay import replay
 from serve.cli.run import demo, serve
+from serve.cli.up import up
 
 app = typer.Typer(
     cls=Commands,
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve)
 app.command("demo")(demo)
+app.command("up")(up)
 app.command("deploy")(deploy)
 app.command("doctor")(doctor)
 app.command("explain")(explain)

@@ -1,0 +1,190 @@
+"""`specgate up` and `specgate deploy`, without a cluster."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from serve.launch import submit
+
+ROOT = Path(__file__).parents[3]
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """What would have been started, from a folder that holds `deploy` and nothing else."""
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        calls.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def mine(tmp_path: Path, **layer: Any) -> Path:
+    """`cluster.yaml` with addresses and an image of one's own."""
+    own = {
+        "provider": {"head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2", "10.0.0.3", "10.0.0.4"]},
+        "docker": {"image": "registry.internal/specgate:1"},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({"extends": str(ROOT / "cluster.yaml"), **own, **layer}))
+    return path
+
+
+def test_check_shows_nodes_and_memory_and_starts_nothing(specgate: Run, started: list[list[str]]) -> None:
+    code, output = specgate("up", "--check", ROOT / "cluster.yaml")
+    assert code == 0, output
+    assert "kimi-k2.6/speculative" in output
+    assert "131,072" in output
+    assert started == []
+
+
+def test_json_is_one_document(specgate: Run, started: list[list[str]], tmp_path: Path) -> None:
+    code, output = specgate("up", "--check", "--json", mine(tmp_path, provider={"worker_ips": ["10.0.0.2"]}))
+    report = json.loads(output)
+    assert (code, report["ok"]) == (1, False)
+    assert {"GPUs"} <= {each["about"] for each in report["findings"]}
+
+
+def test_placeholders_are_not_started(specgate: Run, started: list[list[str]]) -> None:
+    code, output = specgate("up", ROOT / "cluster.yaml")
+    assert code == 2
+    assert "still has placeholders" in output
+    assert started == []
+
+
+def test_a_variant_is_written_out_for_ray(specgate: Run, started: list[list[str]], tmp_path: Path) -> None:
+    code, output = specgate("up", mine(tmp_path))
+    assert code == 0, output
+    assert started == [["ray", "up", "--yes", "run/mine.yaml"]]
+    written = yaml.safe_load((tmp_path / "run" / "mine.yaml").read_text())
+    assert written["provider"]["head_ip"] == "10.0.0.1"
+    assert "extends" not in written
+
+
+def test_what_can_t_work_is_not_started(specgate: Run, started: list[list[str]], tmp_path: Path) -> None:
+    code, output = specgate("up", mine(tmp_path, docker={"image": "x", "container_name": None}))
+    assert code == 1
+    assert "can't work" in output
+    assert started == []
+
+
+class FakeClient:
+    """Ray's client for a cluster whose application passes through the given states."""
+
+    sent: list[Any]
+
+    def __init__(self, states: list[dict[str, Any]]) -> None:
+        self.sent, self.states = [], states
+
+    def deploy_applications(self, document: dict[str, Any]) -> None:
+        self.sent.append(document)
+
+    def get_serve_details(self) -> dict[str, Any]:
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return {"applications": {"specgate": state}}
+
+
+def deployment(status: str, message: str = "") -> dict[str, Any]:
+    return {"status": status, "message": message}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeClient]:
+    def make(*states: dict[str, Any]) -> FakeClient:
+        client = FakeClient(list(states))
+        monkeypatch.setattr(submit, "_client", lambda _: client)
+        monkeypatch.setattr(submit, "_POLL_S", 0)
+        return client
+
+    return make
+
+
+def test_deploy_sends_the_merged_document_and_waits(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
+    client = cluster(
+        {"status": "DEPLOYING", "deployments": {"a": deployment("UPDATING")}},
+        {"status": "RUNNING", "deployments": {"a": deployment("HEALTHY")}},
+    )
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "overlays" / "qwen-one-node.yaml")
+    assert code == 0, output
+    assert "a is up" in output
+    assert "every pool is up" in output
+    (sent,) = client.sent
+    assert list(sent["applications"][0]["args"]["models"]) == ["qwen3.6-35b", "qwen3-coder-30b"]
+
+
+def test_a_pool_that_fails_is_told_with_its_own_error(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
+    message = "Traceback ...\nserve.errors.ConfigError: the parser 'x' is not known\n"
+    cluster({"status": "DEPLOY_FAILED", "deployments": {"kimi--standard": deployment("UNHEALTHY", message)}})
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
+    assert (code, output.strip().splitlines()[-1]) == (2, "specgate: kimi--standard: the parser 'x' is not known")
+
+
+def test_a_pool_that_does_not_come_up_in_time_is_named(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
+    cluster({"status": "DEPLOYING", "deployments": {"kimi--standard": deployment("UPDATING")}})
+    monkey = ("deploy", "--config", ROOT / "deploy" / "sim.yaml", "--timeout-s", "1")
+    code, output = specgate(*monkey)
+    assert code == 2
+    assert "not up within 1 s: kimi--standard" in output
+
+
+def test_dry_run_prints_a_file_that_needs_no_other(specgate: Run) -> None:
+    code, output = specgate("deploy", "--dry-run", "--config", ROOT / "deploy" / "overlays" / "k25.yaml")
+    document = yaml.safe_load(output)
+    assert code == 0
+    assert "extends" not in document
+    assert list(document["applications"][0]["args"]["models"]) == ["kimi-k2.5"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ({"proxy_locatoin": "HeadOnly"}, "Ray Serve knows no proxy_locatoin"),
+        ({"http_options": {"prot": 8000}}, "Ray Serve knows no http_options.prot"),
+        ({"applications": [{"name": "specgate", "rout_prefix": "/"}]}, "knows no applications.0.rout_prefix"),
+        ({"http_options": {"port": "eighty"}}, "Ray Serve rejects"),
+        ({"applications": [{"name": "specgate", "args": {"modles": {}}}]}, "modles: Extra inputs"),
+    ],
+    ids=str,
+)
+def test_a_typing_error_is_told_before_anything_is_sent(
+    specgate: Run, tmp_path: Path, layer: dict[str, Any], told: str
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"extends": str(ROOT / "deploy" / "sim.yaml"), **layer}))
+    code, output = specgate("deploy", "--config", path)
+    assert code == 2
+    assert told in " ".join(output.split())
+
+
+def test_hazards_are_deployed_only_when_accepted(
+    specgate: Run, cluster: Callable[..., FakeClient], kimi: Callable[..., Path], tmp_path: Path
+) -> None:
+    cluster({"status": "RUNNING"})
+    gateway = yaml.safe_load(kimi().read_text())
+    del gateway["models"]["kimi"]["pools"]["standard"]
+    path = tmp_path / "own.yaml"
+    application = {"name": "specgate", "import_path": "serve.app:build", "args": gateway}
+    path.write_text(yaml.safe_dump({"applications": [application]}))
+    code, output = specgate("deploy", "--config", path)
+    assert code == 2
+    assert "hazards that nothing covers" in output
+    assert "--accept-hazards" in output
+    assert specgate("deploy", "--config", path, "--accept-hazards")[0] == 0
+
+
+def test_the_gateway_s_part_alone_can_t_be_deployed(specgate: Run, kimi: Callable[..., Path]) -> None:
+    code, output = specgate("deploy", "--config", kimi())
+    assert code == 2
+    assert "the gateway's part alone" in output

@@ -1,0 +1,165 @@
+"""A cluster file against its Serve config and its hardware: what ships passes, each mistake is told with its cure."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policies import facts
+from serve.errors import ConfigError
+from serve.launch import layers
+from serve.launch.check import Report, check_file
+from serve.launch.cluster import deployed_config, local_path, nodes, start_commands
+
+ROOT = Path(__file__).parents[3]
+CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
+Check = Callable[..., Report]
+
+
+@pytest.fixture(autouse=True)
+def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # `file_mounts` count from where `ray up` is called
+    monkeypatch.setattr(facts, "installed_engine", lambda: ("0.32.0", False))
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Check `cluster.yaml` with a layer of its own, and optionally one over the Serve config that it deploys."""
+
+    def run(layer: dict[str, Any], served: dict[str, Any] | None = None) -> Report:
+        if served is not None:
+            config = tmp_path / "config.yaml"
+            base = ROOT / "deploy" / "h20-kimi-qwen.yaml"
+            args = {"applications": [{"name": "specgate", "args": served}]}
+            config.write_text(yaml.safe_dump({"extends": str(base), **args}))
+            deploy = f"specgate deploy --config {config} --no-wait"
+            start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+            layer = {"head_start_ray_commands": [start, deploy], **layer}
+        path = tmp_path / "cluster.yaml"
+        path.write_text(yaml.safe_dump({"extends": str(ROOT / "cluster.yaml"), **layer}))
+        return check_file(path)
+
+    return run
+
+
+def errors(report: Report) -> list[str]:
+    return [f"{each.about}: {each.message}" for each in report.findings if each.level == "error"]
+
+
+@pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
+def test_what_ships_works_but_for_its_placeholders(path: Path) -> None:
+    report = check_file(path)
+    assert errors(report) == []
+    assert report.fits
+    assert all(fit.estimate and fit.estimate.fits for fit in report.fits)
+    assert any(each.level == "todo" for each in report.findings)
+
+
+def test_each_kimi_gets_a_node_and_both_qwen_share_one() -> None:
+    placement = check_file(ROOT / "cluster.yaml").placement
+    assert sorted(len(replicas) for name, replicas in placement.items() if name.startswith("worker")) == [1, 1, 5]
+
+
+def test_the_file_itself_is_read() -> None:
+    document = layers.read(ROOT / "cluster.yaml")
+    assert deployed_config(document) == "/etc/specgate/h20-kimi-qwen.yaml"
+    assert local_path(document, "/etc/specgate/overlays/k25.yaml") == Path("deploy/overlays/k25.yaml")
+    assert [node.resources.get("GPU") for node in nodes(document)] == [0, 8, 8, 8]
+    (worker,) = start_commands(document, "worker")
+    assert worker.env["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+    assert worker.options["address"] == "$RAY_HEAD_IP:6379"
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: Ray's launcher needs it"),
+        ({"available_node_types": {"a": {"node_config": {}}}}, "not for machines of your own"),
+        ({"dokcer": {}}, r"'dokcer' was unexpected"),
+        ({"docker": {"container_name": None}}, "Ray's launcher rejects the file.*container"),
+        ({"max_workers": "three"}, r"max_workers.*'three' is not of type 'integer'"),
+        ({"file_mounts": {"/etc/specgate": "nowhere"}}, r"nowhere is not here"),
+        ({"worker_start_ray_commands": ["ray stop"]}, "no `ray start` among them"),
+        (
+            {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379 --num-gpus=8"]},
+            "RAY_SERVE_ENABLE_HA_PROXY=1 RAY_SERVE_THROUGHPUT_OPTIMIZED=1 must stand in front",
+        ),
+        ({"head_start_ray_commands": ["ray start --head"]}, "--autoscaling-config"),
+        ({"head_start_ray_commands": ["ray start"]}, "needs --head"),
+        ({"head_start_ray_commands": ["ray start --head"]}, "nothing would be served"),
+        ({"docker": {"worker_run_options": ["--shm-size=160g"]}}, "`--gpus all`"),
+        ({"docker": {"worker_run_options": ["--gpus all"]}}, "say --shm-size"),
+        ({"docker": {"worker_run_options": ["--gpus all", "--shm-size=64g"]}}, "128 does not fit in --shm-size 64g"),
+        ({"docker": {"run_options": []}}, r"/model_files/Kimi-K2\.6 lies in no --volume"),
+        ({"provider": {"worker_ips": ["192.0.2.11"]}}, "the pools ask for 24, the nodes have 8"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_the_cluster_file_is_told(check: Check, layer: dict[str, Any], told: str) -> None:
+    found = "\n".join(errors(check(layer)))
+    assert re.search(told, found), found
+
+
+SPEC = ["models", "kimi-k2.6", "pools", "speculative"]
+
+
+def at(path: list[str], value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    return dict(value)
+
+
+@pytest.mark.parametrize(
+    ("served", "told"),
+    [
+        (at([*SPEC, "ray_actor_options"], {"num_gpus": 4}), "divides itself among 8 GPUs and the replica asks for 4"),
+        (at([*SPEC, "ray_actor_options", "resources"], {"h20_141gb": 8}), "8 h20_141gb, and no node offers any"),
+        (at([*SPEC, "ray_actor_options"], {"num_gpus": 16}), "no node has more than 8"),
+        (at(["models", "kimi-k2.6", "engine_args", "max-model-len"], 262144), "fewer than max-model-len 262,144"),
+        (at([*SPEC, "autoscaling"], {"max_replicas": 2}), "is taken by other replicas"),
+        (at(["models", "kimi-k2.6", "gramar"], "x"), "Extra inputs are not permitted"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_what_is_served_is_told(check: Check, served: dict[str, Any], told: str) -> None:
+    found = "\n".join(errors(check({}, served)))
+    assert told in found
+
+
+def test_weights_that_do_not_fit_are_told(check: Check) -> None:
+    half = {"num_gpus": 4, "resources": {"h20_96gb": 4}}
+    served = at(SPEC, {"ray_actor_options": half, "engine_args": {"tensor-parallel-size": 4}})
+    assert "GiB of weights and" in "\n".join(errors(check({}, served)))
+
+
+def test_a_model_that_nobody_published_is_a_warning(check: Check) -> None:
+    served = at([*SPEC, "engine_args"], {"model": "/model_files/own-model"})
+    report = check({}, served)
+    assert errors(report) == []
+    assert any("no memory estimate" in each.message for each in report.findings)
+
+
+def test_a_pipeline_over_two_nodes_needs_a_placement_group(check: Check) -> None:
+    wide = {"engine_args": {"pipeline-parallel-size": 2, "distributed-executor-backend": "ray"}}
+    bundles = [{"CPU": 8, "GPU": 8, "h20_96gb": 8}] * 2
+    group = {**wide, "placement_group_bundles": bundles, "placement_group_strategy": "STRICT_SPREAD"}
+    alone = {"standard": None, "speculative": group}
+    assert errors(check({}, at(["models", "kimi-k2.6", "pools"], alone))) == []
+    assert "divides itself among 16 GPUs" in "\n".join(errors(check({}, at([*SPEC], wide))))
+
+
+def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:
+    with pytest.raises(ConfigError, match="is no JSON mapping"):
+        check({"worker_start_ray_commands": ["ray start --address=x --resources='{h20}'"]})
+    with pytest.raises(ConfigError, match="can't be read"):
+        check({"worker_start_ray_commands": ["ray start 'unfinished"]})
+
+
+def test_the_report_is_plain_values() -> None:
+    report = check_file(ROOT / "cluster.yaml").to_dict()
+    assert report["ok"]
+    assert report["memory"][0]["fits"]
+    assert report["nodes"][1]["resources"]["GPU"] == 8

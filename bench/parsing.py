@@ -1,6 +1,8 @@
-"""Benchmark of the parsers: time per token beside vLLM's own parser and beside re-parsing the whole text each step.
+"""Benchmark of the parsers: time per token beside vLLM's own parsers and beside re-parsing the whole text at each step.
 
-The same tokens in the same steps through all of them, in one process, round by round; medians.
+The same tokens in the same steps through all of them, in one process, in turns; medians of CPU time, so that other work
+on the machine counts little. What would take minutes is measured at some steps only, spread over the stream, and marked
+with `~`. Run it with `python -m bench.parsing`.
 """
 
 from __future__ import annotations
@@ -9,258 +11,210 @@ import argparse
 import gc
 import json
 import logging
-import statistics
+import sys
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from serve.parsing import StreamParser, parse
+from bench.parsing_sides import Arguments, Open, machine, machine_arguments, reparse, through_vllm, vllm_arguments
+from bench.parsing_streams import FRAMES, Step, Stream, stream
 
 LENGTHS = (1_000, 10_000, 100_000)
-STEPS = (1, 4)
-ROUNDS = 5
-REPARSED_STEPS = 60  # of a stream that is re-parsed at each step; the rest follows from them
+SIZES = (1, 4)
+ROUNDS = 3
+VLLM = {"kimi_k2": ("kimi_k2", "kimi_k2"), "qwen3_coder": ("qwen3_coder", "qwen3")}  # tool and reasoning parser
+PLACES = 6  # of a stream that is measured in samples
+SAMPLE = 4  # steps at each
+SKIP = 2_500  # steps that are joined to one on the way to the next sample
 GOAL_GROWTH = 12.0
 GOAL_REPARSE = 50.0
-KIMI_IDS = {
-    "<|tool_calls_section_begin|>": 163595, "<|tool_calls_section_end|>": 163596, "<|tool_call_begin|>": 163597,
-    "<|tool_call_argument_begin|>": 163598, "<|tool_call_end|>": 163599, "<think>": 163606, "</think>": 163607,
-}  # fmt: skip
-TOOLS = [
-    {"type": "function", "function": {"name": "write", "parameters": {
-        "type": "object", "properties": {"path": {"type": "string"}, "body": {"type": "string"}}}}},
-]  # fmt: skip
-QWEN_WORDS = (" the", " quick", " brown", "\n", " fox", ",", " def", " x", " =", " 1", "检查", ' "ok"', ".", " <", " b")
-WORDS = tuple(json.dumps(word, ensure_ascii=False)[1:-1] for word in QWEN_WORDS)
-Token = tuple[int, str]
-Steps = list[tuple[str, list[int]]]
-Runner = Callable[[Steps], float]
 
 
-class Vocabulary:
-    """The least that vLLM's parser asks of a tokenizer."""
+@dataclass(frozen=True)
+class Side:
+    """A parser under measurement; longer streams than `whole_up_to` tokens are measured in samples."""
 
-    def get_vocab(self) -> dict[str, int]:
-        """The markers alone."""
-        return dict(KIMI_IDS)
-
-    def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """Text of markers."""
-        names = {number: text for text, number in KIMI_IDS.items()}
-        return "".join(names.get(token, "") for token in ids)
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        """Ids of markers."""
-        return [KIMI_IDS[text]] if text in KIMI_IDS else [0]
+    name: str
+    open: Open
+    arguments: Arguments
+    whole_up_to: int
 
 
-def kimi_tokens(count: int) -> list[Token]:
-    """One call with long arguments, `count` tokens in all."""
-    head = ["<think>", "Hm", "</think>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions", ".write",
-            ":0", "<|tool_call_argument_begin|>", '{"path": "a", "body": "']  # fmt: skip
-    tail = ['"}', "<|tool_call_end|>", "<|tool_calls_section_end|>"]
-    body = [WORDS[place % len(WORDS)] for place in range(count - len(head) - len(tail))]
-    return [(KIMI_IDS.get(text, 17), text) for text in head + body + tail]
+@dataclass(frozen=True)
+class Figure:
+    """Microseconds of CPU time per token, of a whole stream or from samples of it."""
+
+    us: float
+    sampled: bool
 
 
-def qwen_tokens(count: int) -> list[Token]:
-    """The same for XML."""
-    head = ["<tool_call>", "\n", "<function=write>", "\n", "<parameter=body>", "\n"]
-    tail = ["\n", "</parameter>", "\n", "</function>", "\n", "</tool_call>"]
-    body = [QWEN_WORDS[place % len(QWEN_WORDS)] for place in range(count - len(head) - len(tail))]
-    return [(17, text) for text in head + body + tail]
+Row = dict[str, Any]  # grammar, tokens, step, and a Figure by side
 
 
-def cut(tokens: Sequence[Token], size: int) -> Steps:
-    """Tokens as deltas of `size`."""
+def sides(grammar: str) -> list[Side]:
+    """All that are compared. VLLM's parser of XML reads a call's arguments again at each step, as re-parsing does."""
+    longest = max(LENGTHS)
+    plugin = f"specgate_{grammar}"
     return [
-        ("".join(text for _, text in step), [token for token, _ in step])
-        for step in (tokens[place : place + size] for place in range(0, len(tokens), size))
+        Side("ours", machine(grammar), machine_arguments, longest),
+        Side("plug-in", through_vllm(plugin, plugin), vllm_arguments, longest),
+        Side("vLLM", through_vllm(*VLLM[grammar]), vllm_arguments, longest if grammar == "kimi_k2" else 1_000),
+        Side("re-parse", reparse(grammar), "".join, 10_000),
     ]
 
 
-def timed(run: Callable[[], None]) -> float:
-    """Seconds of one run, the collector at rest."""
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
     gc.collect()
     gc.disable()
     try:
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
+        yield
     finally:
         gc.enable()
 
 
-def ours(grammar: str) -> Runner:
-    """Our stream parser."""
-
-    def seconds(steps: Steps) -> float:
-        def run() -> None:
-            parser = StreamParser(grammar, TOOLS)
-            for text, ids in steps:
-                parser.feed(text, ids)
-            parser.finish()
-
-        return timed(run)
-
+def whole(side: Side, given: Stream, steps: Sequence[Step]) -> float:
+    """Seconds for all steps; what came out is checked afterwards."""
+    feed, last, outputs = side.open(), len(steps) - 1, []
+    with _collector_at_rest():
+        start = time.thread_time()
+        for place, (text, ids) in enumerate(steps):
+            outputs.append(feed(text, ids, place == last))
+        seconds = time.thread_time() - start
+    assert json.loads(side.arguments(outputs))["body"] == given.body, f"{side.name} lost something of {given.grammar}"
     return seconds
 
 
-def reparse(grammar: str) -> Runner:
-    """Parse all text so far at each step and keep what is new; sampled, and its growth summed up."""
-
-    def seconds(steps: Steps) -> float:
-        wanted = max(1, len(steps) // REPARSED_STEPS)
-        samples = []
-        for place in range(wanted - 1, len(steps), wanted):
-            text = "".join(piece for piece, _ in steps[: place + 1])
-            samples.append(timed(lambda text=text: _diff(text, grammar)))  # type: ignore[misc]
-        return statistics.fmean(samples) * len(steps)
-
-    return seconds
-
-
-def _diff(text: str, grammar: str) -> None:
-    message = parse(text, grammar, TOOLS)
-    sent = message.tool_calls[0].arguments[:-1] if message.tool_calls else ""
-    assert not message.tool_calls or message.tool_calls[0].arguments.startswith(sent)
+def sampled(side: Side, given: Stream, steps: Sequence[Step]) -> float:
+    """Seconds for all steps, from some at places spread evenly; the text between comes in larger deltas."""
+    feed, taken, done = side.open(), [], 0
+    with _collector_at_rest():
+        for number in range(PLACES):
+            place = (2 * number + 1) * len(steps) // (2 * PLACES)
+            while done < place:
+                joined = steps[done : min(done + SKIP, place)]
+                feed("".join(text for text, _ in joined), [token for _, ids in joined for token in ids], False)
+                done += len(joined)
+            start = time.thread_time()
+            for text, ids in steps[done : done + SAMPLE]:
+                feed(text, ids, False)
+            taken.append((time.thread_time() - start) / SAMPLE)
+            done += SAMPLE
+    return fmean(taken) * len(steps)
 
 
-def vllm_kimi() -> Runner:
-    """VLLM's own parser of the same format, at the level where ours is measured: text and ids in, deltas out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-        from vllm.parser.kimi_k2 import KimiK2Parser
-    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS)
-    vocabulary = Vocabulary()
-
-    def seconds(steps: Steps) -> float:
-        def run() -> None:
-            parser = KimiK2Parser(vocabulary, request.tools)
-            for text, ids in steps[:-1]:
-                parser.parse_delta(text, ids, request, [163606], finished=False)
-            parser.parse_delta(*steps[-1], request, [163606], finished=True)
-
-        return timed(run)
-
-    return seconds
+def measure(lengths: Sequence[int], rounds: int) -> Iterator[Row]:
+    """One row after the other; in each round the sides take turns, each time in another order."""
+    for grammar in FRAMES:
+        compared = sides(grammar)
+        for tokens in lengths:
+            given = stream(grammar, tokens)
+            for size in SIZES:
+                steps = given.steps(size)
+                print(f"{grammar}: {tokens:,} tokens, {size} a step", file=sys.stderr, flush=True)
+                found: dict[str, list[float]] = {side.name: [] for side in compared}
+                for number in range(rounds):
+                    turn = number % len(compared)
+                    for side in compared[turn:] + compared[:turn]:
+                        way: Callable[..., float] = whole if tokens <= side.whole_up_to else sampled
+                        found[side.name].append(way(side, given, steps) / tokens * 1e6)
+                figures = {side.name: Figure(median(found[side.name]), tokens > side.whole_up_to) for side in compared}
+                yield {"grammar": grammar, "tokens": tokens, "step": size, **figures}
 
 
-def plugin_kimi() -> Runner:
-    """Our plug-in inside vLLM's parser classes, so that both sides make the same objects."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-        from vllm.parser import ParserManager
-
-        from serve.engine import vllm_parsers
-    vllm_parsers.register()
-    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS)
-    made = ParserManager.get_parser("specgate_kimi_k2", "specgate_kimi_k2", enable_auto_tools=True)
-    vocabulary = Vocabulary()
-
-    def seconds(steps: Steps) -> float:
-        def run() -> None:
-            parser = made(vocabulary, request.tools)
-            for text, ids in steps[:-1]:
-                parser.parse_delta(text, ids, request, [163606], finished=False)
-            parser.parse_delta(*steps[-1], request, [163606], finished=True)
-
-        return timed(run)
-
-    return seconds
-
-
-def measure(lengths: Sequence[int], rounds: int) -> list[dict[str, Any]]:
-    """Microseconds per token of every way, by length and step."""
-    ways: dict[str, tuple[Callable[[int], list[Token]], Runner]] = {
-        "ours": (kimi_tokens, ours("kimi_k2")),
-        "our plug-in": (kimi_tokens, plugin_kimi()),
-        "vLLM": (kimi_tokens, vllm_kimi()),
-        "re-parse": (kimi_tokens, reparse("kimi_k2")),
-        "ours, XML": (qwen_tokens, ours("qwen3_coder")),
-    }
-    rows = []
-    for length in lengths:
-        for size in STEPS:
-            found: dict[str, list[float]] = {name: [] for name in ways}
-            for number in range(rounds):
-                for name, (tokens, run) in ways.items():
-                    if name != "re-parse" or number == 0:
-                        found[name].append(run(cut(tokens(length), size)) / length * 1e6)
-            rows.append({"tokens": length, "step": size, **{k: statistics.median(v) for k, v in found.items()}})
-    return rows
-
-
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Ratios, and whether the goals are met."""
-    by_key = {(row["tokens"], row["step"]): row for row in rows}
-    longest, shorter = max(row["tokens"] for row in rows), sorted({row["tokens"] for row in rows})[-2]
+    lengths = sorted({row["tokens"] for row in rows})
+    seconds = {
+        (name, row["grammar"], row["step"], row["tokens"]): row[name].us * row["tokens"]
+        for row in rows
+        for name in ("ours", "plug-in")
+    }
     growth = {
-        str(step): by_key[longest, step]["ours"] * longest / (by_key[shorter, step]["ours"] * shorter) for step in STEPS
+        f"{name}, {grammar}, {step} a step": total / seconds[name, grammar, step, lengths[-2]]
+        for (name, grammar, step, tokens), total in seconds.items()
+        if len(lengths) > 1 and tokens == lengths[-1]
     }
-    faster = min(row["vLLM"] / row["our plug-in"] for row in rows)
-    reparse_at = min(row["re-parse"] / row["ours"] for row in rows if row["tokens"] == shorter)
+    vllm = min(row["vLLM"].us / row["plug-in"].us for row in rows)
+    reparsed = min((row["re-parse"].us / row["ours"].us for row in rows if row["tokens"] == 10_000), default=None)
     return {
-        "growth": growth,
-        "least_vllm_over_plugin": faster,
-        "least_vllm_over_ours": min(row["vLLM"] / row["ours"] for row in rows),
-        "least_reparse_over_ours_at_10k": reparse_at,
-        "goals_met": max(growth.values()) <= GOAL_GROWTH and faster > 1 and reparse_at >= GOAL_REPARSE,
+        "time_of_longest_over_next": growth,
+        "least_vllm_over_plugin": vllm,
+        "least_vllm_over_ours": min(row["vLLM"].us / row["ours"].us for row in rows),
+        "least_reparse_over_ours_at_10k": reparsed,
+        "goals_met": max(growth.values(), default=0) <= GOAL_GROWTH and vllm > 1 and (reparsed or 0) >= GOAL_REPARSE,
     }
 
 
-def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """All of it, microseconds per token."""
-    made = Table(title="microseconds per token, medians")
-    for name in (*rows[0], "vLLM / plug-in", "re-parse / ours"):
+def table(rows: Sequence[Row]) -> Table:
+    """All of it."""
+    made = Table(title="CPU microseconds per token, medians; ~ from samples")
+    for name in ("grammar", "tokens", "a step", *_NAMES, "vLLM / plug-in", "re-parse / ours"):
         made.add_column(name, justify="right")
     for row in rows:
-        values = [*row.values(), row["vLLM"] / row["our plug-in"], row["re-parse"] / row["ours"]]
-        made.add_row(*(f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" for value in values))
+        figures = [f"{'~' if row[name].sampled else ''}{row[name].us:,.1f}" for name in _NAMES]
+        ratios = [row["vLLM"].us / row["plug-in"].us, row["re-parse"].us / row["ours"].us]
+        made.add_row(
+            row["grammar"], f"{row['tokens']:,}", str(row["step"]), *figures, *(f"{ratio:,.1f}" for ratio in ratios)
+        )
     return made
 
 
-def plot(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Time per token by length."""
-    from matplotlib.figure import Figure
+_NAMES = ("ours", "plug-in", "vLLM", "re-parse")
 
-    figure = Figure(figsize=(7, 4))
-    axes = figure.subplots()
-    for name in ("re-parse", "vLLM", "our plug-in", "ours", "ours, XML"):
-        mine = [row for row in rows if row["step"] == 1]
-        axes.plot([row["tokens"] for row in mine], [row[name] for row in mine], marker="o", label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens in the stream", ylabel="µs per token")
-    axes.set_title("Parsing a tool call, one token a step")
-    axes.legend()
-    figure.tight_layout()
+
+def plot(path: Path, rows: Sequence[Row]) -> None:
+    """Time per token by length, one token a step; hollow marks are from samples."""
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing(figsize=(10, 4))
+    for axes, grammar in zip(drawing.subplots(1, 2, sharey=True), FRAMES, strict=True):
+        mine = [row for row in rows if row["grammar"] == grammar and row["step"] == 1]
+        for name, colour in zip(reversed(_NAMES), ("C3", "C1", "C0", "C2"), strict=True):
+            axes.plot([row["tokens"] for row in mine], [row[name].us for row in mine], color=colour, label=name)
+            for row in mine:
+                fill = "none" if row[name].sampled else colour
+                axes.plot(row["tokens"], row[name].us, marker="o", color=colour, markerfacecolor=fill)
+        axes.set(xscale="log", yscale="log", xlabel="tokens in the stream", title=f"{grammar}, one token a step")
+        axes.grid(alpha=0.3)
+    drawing.axes[0].set_ylabel("CPU µs per token (hollow: from samples)")
+    drawing.axes[0].legend()
+    drawing.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    drawing.savefig(path, dpi=110)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, and draw."""
+    """Measure, print, save and draw."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--json", type=Path, help="write the figures here")
+    options.add_argument("--json", type=Path, default=Path("bench/results/parsing.json"))
     options.add_argument("--plot", type=Path, default=Path("docs/img/parsing.png"))
     options.add_argument("--rounds", type=int, default=ROUNDS)
     options.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     given = options.parse_args(arguments)
     logging.disable(logging.WARNING)
-    rows = measure(given.lengths, given.rounds)
-    result = {"rows": rows, "summary": summary(rows)}
-    console = Console()
+    rows = list(measure(given.lengths, given.rounds))
+    result = summary(rows)
+    console = Console(width=120)
     console.print(table(rows))
-    console.print_json(json.dumps(result["summary"]))
+    console.print_json(json.dumps(result))
     plot(given.plot, rows)
-    if given.json:
-        given.json.write_text(json.dumps(result, indent=2))
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    flat = [
+        {
+            key: {"us": round(value.us, 3), "sampled": value.sampled} if isinstance(value, Figure) else value
+            for key, value in row.items()
+        }
+        for row in rows
+    ]
+    given.json.write_text(json.dumps({"rows": flat, "summary": result}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

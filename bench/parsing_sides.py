@@ -1,0 +1,113 @@
+"""The sides of the parser benchmark: the same deltas through each, and what each made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench.parsing_streams import PROMPT, TOOLS, VOCABULARY
+from serve.parsing import StreamParser, fold
+
+Feed = Callable[[str, list[int], bool], Any]  # text, token ids, and whether it is the last delta; what came out
+Open = Callable[[], Feed]
+Arguments = Callable[[Sequence[Any]], str]  # the call's arguments in all that came out
+
+
+def machine(grammar: str) -> Open:
+    """Our parser alone."""
+
+    def start() -> Feed:
+        parser = StreamParser(grammar, TOOLS, thinking=True)
+
+        def feed(text: str, ids: list[int], last: bool) -> Any:
+            events = parser.feed(text, ids)
+            return events + parser.finish() if last else events
+
+        return feed
+
+    return start
+
+
+def machine_arguments(outputs: Sequence[Any]) -> str:
+    """Arguments in events."""
+    return fold(event for events in outputs for event in events).tool_calls[0].arguments
+
+
+def through_vllm(tool_parser: str, reasoning_parser: str) -> Open:
+    """A pair of vLLM's parsers by name, as its API server drives them; ours are among them as plug-ins."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, while vLLM is imported
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+        from vllm.parser import ParserManager
+
+        from serve.engine import vllm_parsers
+    vllm_parsers.register()
+    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS)
+    made = ParserManager.get_parser(tool_parser, reasoning_parser, enable_auto_tools=True, tokenizer=VOCABULARY)
+    prompt = VOCABULARY.encode(PROMPT)
+
+    def start() -> Feed:
+        parser = made(VOCABULARY, request.tools)
+        return lambda text, ids, last: parser.parse_delta(text, ids, request, prompt, finished=last)
+
+    return start
+
+
+def vllm_arguments(outputs: Sequence[Any]) -> str:
+    """Arguments in vLLM's deltas."""
+    calls = [call for delta in outputs if delta for call in delta.tool_calls]
+    return "".join(call.function.arguments or "" for call in calls if call.function)
+
+
+_KIMI = re.compile(
+    r"<\|tool_call_begin\|>\s*[\w.]+:\d+\s*<\|tool_call_argument_begin\|>(?P<arguments>.*?)(?:<\|tool_call_end\|>|\Z)",
+    re.DOTALL,
+)
+_QWEN = re.compile(r"<function=[^>]*>(?P<body>.*?)(?P<end></function>|\Z)", re.DOTALL)
+_QWEN_PARAMETER = re.compile(r"<parameter=(?P<key>[^>]*)>\n?(?P<value>.*?)(?P<end>\n?</parameter>|\n?\Z)", re.DOTALL)
+
+
+def _kimi_so_far(text: str) -> str:
+    found = _KIMI.search(text)
+    return found["arguments"] if found else ""
+
+
+def _qwen_so_far(text: str) -> str:
+    found = _QWEN.search(text)
+    if found is None:
+        return ""
+    parameters = [
+        f"{json.dumps(each['key'])}: {_json_string(each['value'], whole=bool(each['end'].strip()))}"
+        for each in _QWEN_PARAMETER.finditer(found["body"])
+    ]
+    return "{" + ", ".join(parameters) + ("}" if found["end"] else "")
+
+
+def _json_string(text: str, whole: bool) -> str:
+    return json.dumps(text, ensure_ascii=False)[: None if whole else -1]
+
+
+def reparse(grammar: str) -> Open:
+    """The plain cure for split markers: all text so far through a regular expression at each step, and what is new.
+
+    It reads good calls only, and takes markers for whole: less than any real parser does.
+    """
+    so_far = {"kimi_k2": _kimi_so_far, "qwen3_coder": _qwen_so_far}[grammar]
+
+    def start() -> Feed:
+        text, sent = "", 0
+
+        def feed(delta: str, ids: list[int], last: bool) -> str:
+            nonlocal text, sent
+            text += delta
+            arguments = so_far(text)
+            new = arguments[sent:]
+            sent = len(arguments)
+            return new
+
+        return feed
+
+    return start

@@ -43,6 +43,11 @@ def declared(tools: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"name": function.name, "parameters": function.parameters or {}} for function in functions]
 
 
+def shows_dropped(request: Any) -> bool:
+    """Whether a request wants the text of calls that can't be read as content, where the gateway's guard finds it."""
+    return bool((getattr(request, "vllm_xargs", None) or {}).get("specgate_violations"))
+
+
 def log_violations(grammar: str, violations: Iterable[Violation]) -> None:
     """Say what was wrong with an output, without its text."""
     for violation in violations:

@@ -31,12 +31,14 @@ class Violation:
         position: Where the fault begins, in characters from the start of the output.
         raw: The text at fault, as the model wrote it.
         index: The call it belongs to, where one was made.
+        dropped: A call was meant, none was made, and its text is nowhere else in the message.
     """
 
     kind: ViolationKind
     position: int
     raw: str
     index: int | None = None
+    dropped: bool = False
 
 
 class Reasoning(NamedTuple):

@@ -46,8 +46,9 @@ class KimiK2(Prose):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self._begin = 0  # where the call, or the noise in front of one, begins
+        self._begin = 0  # where the call, or the section in front of it, begins
         self._raw: list[str] = []
+        self._noisy = False  # text stands between a section's begin and its first call
         self._header: list[str] = []
         self._space: list[str] = []  # behind the arguments so far
         self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
@@ -56,33 +57,46 @@ class KimiK2(Prose):
     # Around calls
 
     def open_section(self, raw: str) -> State:
-        self._report_noise()
+        self._drop_noise("malformed_call")
         self._leave_prose()
-        self._raw, self._begin = [], self.position
+        self._raw, self._begin, self._noisy = [raw], self.position, False
         return State.SECTION
 
     def open_call(self, raw: str) -> State:
         self._leave_prose()
-        self._report_noise()
-        self._raw, self._header, self._begin = [raw], [], self.position
+        if self._noisy:
+            section, *noise = self._raw
+            self.out.violation("stray_text", self._begin + len(section), "".join(noise))
+        self._raw, self._header, self._begin, self._noisy = [raw], [], self.position, False
         return State.HEADER
 
     def noise(self, raw: str) -> None:
-        if not self._raw:
-            self._begin = self.position
+        """Text between a section's begin and its first call."""
         self._raw.append(raw)
+        self._noisy = self._noisy or not raw.isspace()
 
     def stop_in_section(self, raw: str) -> None:
         """`</think>` in front of a call."""
-        if self._raw or not self.thought:
-            self.noise(raw)
+        self._raw.append(raw)
         if self.thought:
             self.late_stop(raw)
+        else:
+            self._noisy = True
 
     def close_section(self, raw: str) -> State:
-        self._report_noise()
+        self._drop_noise("malformed_call", raw)
         self.out.boundary()
         return State.CONTENT
+
+    def end_in_section(self, raw: str) -> State:
+        self._drop_noise("unfinished_call")
+        return State.CONTENT
+
+    def _drop_noise(self, kind: ViolationKind, raw: str = "") -> None:
+        """A section with text and no call in it."""
+        if self._noisy:
+            self._fail(kind, raw)
+        self._noisy = False
 
     def stray(self, raw: str) -> None:
         self.out.violation("stray_marker", self.position, raw)
@@ -108,15 +122,6 @@ class KimiK2(Prose):
             self.out.end_reasoning(keep_space=True)
             self.reasoning_end = self.position
         self.out.boundary()
-
-    def _report_noise(self) -> None:
-        noise = "".join(self._raw)
-        if noise.strip() and self.state is State.SECTION:
-            self.out.violation("stray_text", self._begin, noise)
-        self._raw = []
-
-    def end_section_early(self, raw: str) -> None:
-        self._report_noise()
 
     # The header
 
@@ -153,7 +158,7 @@ class KimiK2(Prose):
         return State.HEADER
 
     def _fail(self, kind: ViolationKind, raw: str = "") -> None:
-        self.out.violation(kind, self._begin, "".join([*self._raw, raw]))
+        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), dropped=True)
         self._raw = []
 
     def _name(self, id: str) -> str | None:
@@ -200,7 +205,7 @@ class KimiK2(Prose):
 
     def end_call_at_section(self, raw: str) -> State:
         self._finish_call(cut=True)
-        return State.SECTION
+        return self.open_section(raw)
 
     def end_output(self, raw: str) -> State:
         self._finish_call(cut=True)
@@ -225,7 +230,7 @@ class KimiK2(Prose):
         arguments = read_object(text or "{}")
         name = None if arguments is None else self.tools.infer(frozenset(arguments))
         if name is None:
-            self.out.violation("unresolved_call", self._begin, raw)
+            self.out.violation("unresolved_call", self._begin, raw, dropped=True)
             return False
         self.out.start_call("".join(self._header).strip(), name)
         if text:
@@ -248,7 +253,7 @@ class KimiK2(Prose):
         State.SECTION: Row(
             text=noise,
             on={"call": open_call, "end_section": close_section, "section": open_section, "end_think": stop_in_section},
-            end=end_section_early,
+            end=end_in_section,
         ),
         State.HEADER: Row(
             text=read_header,

@@ -134,5 +134,7 @@ class Output:
         self.events.append(CallEnd(index, fault is None and "malformed_arguments" not in kinds))
         self.boundary()
 
-    def violation(self, kind: ViolationKind, position: int, raw: str, index: int | None = None) -> None:
-        self.events.append(Fault(Violation(kind, position, raw, index)))
+    def violation(
+        self, kind: ViolationKind, position: int, raw: str, index: int | None = None, *, dropped: bool = False
+    ) -> None:
+        self.events.append(Fault(Violation(kind, position, raw, index, dropped)))

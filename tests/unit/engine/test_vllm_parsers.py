@@ -1,142 +1,30 @@
-"""Our plug-ins inside vLLM's own parser classes, with a tokenizer of one token for each marker or character."""
+"""Our tool parsers inside vLLM's own parser classes."""
 
 from __future__ import annotations
 
 import json
 import logging
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # torch's own deprecations, raised while vLLM is imported
-    pytest.importorskip("vllm")
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-    from vllm.parser import ParserManager
-    from vllm.reasoning import ReasoningParserManager
-    from vllm.tool_parsers import ToolParserManager
-
-    from serve.engine import vllm_parsers
-
 from serve.parsing import GRAMMARS
+from tests.unit.engine.vllm_driving import (
+    KIMI_CALL,
+    OUTPUTS,
+    SPECIAL,
+    THINKING,
+    TOOL,
+    Tokenizer,
+    parser,
+    request,
+    streamed,
+    vllm_parsers,
+    whole,
+)
 from tests.unit.parsing import cases
 
 _LOG = "ray.serve.specgate.parsing"
-_SPECIAL = sorted(
-    {text for grammar in GRAMMARS.values() for text in grammar.lexicon.kinds} - {"</function>", "</parameter>"}
-    | {"<|im_start|>", "<|im_end|>", "<|im_assistant|>", "<|im_middle|>"}
-)
-
-
-class Tokenizer:
-    """Special tokens first, then one id for each character."""
-
-    chat_template = None
-
-    def get_vocab(self) -> dict[str, int]:
-        return {text: number for number, text in enumerate(_SPECIAL)}
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        vocabulary = self.get_vocab()
-        return [vocabulary.get(unit, 1000 + ord(unit[0])) for unit in self.units(text)]
-
-    def decode(self, ids: list[int], **_: Any) -> str:
-        return "".join(_SPECIAL[token] if token < 1000 else chr(token - 1000) for token in ids)
-
-    @staticmethod
-    def units(text: str) -> Iterator[str]:
-        for unit in cases.units(text):
-            yield from [unit] if unit in _SPECIAL else unit
-
-
-TOKENIZER = Tokenizer()
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "strict": True,
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-            "required": ["city"],
-        },
-    },
-}
-KIMI_CALL = (
-    '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Bern", "days": 2}<|tool_call_end|>'
-)
-OUTPUTS = {
-    "kimi_k2": f"Well.</think>Look:<|tool_calls_section_begin|>{KIMI_CALL}<|tool_calls_section_end|> Done.",
-    "qwen3_coder": "Well.</think>Look:<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n"
-    "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call> Done.",
-    "hermes": 'Well.</think>Look:<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}\n'
-    "</tool_call> Done.",
-}
-THINKING = "<|im_start|>assistant<think>"
-NOT_THINKING = "<|im_start|>assistant<think></think>"
-
-
-def request(**fields: Any) -> ChatCompletionRequest:
-    return ChatCompletionRequest(
-        **{"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]} | fields
-    )
-
-
-def parser(grammar: str, asked: ChatCompletionRequest, reasoning: bool = True, **template: Any) -> Any:
-    name = f"specgate_{grammar}"
-    made = ParserManager.get_parser(name, name if reasoning else None, enable_auto_tools=True, tokenizer=TOKENIZER)
-    return made(TOKENIZER, asked.tools, chat_template_kwargs=template)
-
-
-def whole(grammar: str, text: str, asked: ChatCompletionRequest, prompt: str = THINKING, **how: Any) -> tuple[Any, ...]:
-    made = parser(grammar, asked, **how)
-    made.is_reasoning_end(TOKENIZER.encode(prompt))
-    reasoning, content, calls = made.parse(text, asked, enable_auto_tools=True)
-    return reasoning, content or None, [(call.name, call.arguments) for call in calls or []]
-
-
-def streamed(
-    grammar: str,
-    text: str,
-    asked: ChatCompletionRequest,
-    prompt: str = THINKING,
-    size: int = 1,
-    lag: int = 0,
-    **how: Any,
-) -> tuple[Any, ...]:
-    """Fold vLLM's deltas as a client does; `lag` characters come later than their tokens, as with stop strings."""
-    made = parser(grammar, asked, **how)
-    units = list(Tokenizer.units(text))
-    reasoning, content, calls, shown = "", "", {}, 0
-    for place in range(0, len(units), size):
-        last = place + size >= len(units)
-        ready = len("".join(units[: place + size])) - (0 if last else lag)
-        delta = made.parse_delta(
-            text[shown : max(ready, shown)],
-            TOKENIZER.encode("".join(units[place : place + size])),
-            asked,
-            TOKENIZER.encode(prompt),
-            finished=last,
-        )
-        shown = max(ready, shown)
-        if delta is None:
-            continue
-        sent = delta.model_dump(exclude_unset=True)
-        reasoning += sent.get("reasoning") or ""
-        content += sent.get("content") or ""
-        for entry in sent.get("tool_calls") or []:
-            if entry["index"] in calls:
-                assert set(entry) == {"index", "function"}
-                assert set(entry["function"]) == {"arguments"}
-            else:
-                assert entry["id"]
-                assert entry["type"] == "function"
-                assert entry["function"]["name"]
-                calls[entry["index"]] = [entry["function"]["name"], ""]
-            calls[entry["index"]][1] += entry["function"]["arguments"]
-    return reasoning or None, content or None, [tuple(calls[index]) for index in sorted(calls)]
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
@@ -153,42 +41,6 @@ def test_text_that_lags_behind_its_tokens_changes_nothing(grammar: str) -> None:
         assert streamed(grammar, OUTPUTS[grammar], request(), size=3, lag=lag) == whole(
             grammar, OUTPUTS[grammar], request()
         )
-
-
-@pytest.mark.parametrize("grammar", GRAMMARS)
-def test_a_call_ends_reasoning_that_was_not_closed(grammar: str) -> None:
-    text = OUTPUTS[grammar].replace("</think>Look:", "")
-    expected = ("Well.", " Done.", [("get_weather", '{"city": "Bern", "days": 2}')])
-    assert whole(grammar, text, request()) == expected
-    assert streamed(grammar, text, request(), size=7) == expected
-
-
-@pytest.mark.parametrize("grammar", GRAMMARS)
-def test_the_prompt_decides_whether_reasoning_comes_first(grammar: str) -> None:
-    text = "Just an answer."
-    assert whole(grammar, text, request(), NOT_THINKING) == (None, text, [])
-    assert streamed(grammar, text, request(), NOT_THINKING) == (None, text, [])
-    assert whole(grammar, text, request(), THINKING) == (text, None, [])
-    assert streamed(grammar, text, request(), THINKING) == (text, None, [])
-    assert streamed(grammar, text, request(), "<|im_start|>assistant") == (None, text, [])
-    assert streamed(grammar, f"<think>Hm.</think>{text}", request(), "<|im_start|>assistant") == ("Hm.", text, [])
-
-
-@pytest.mark.parametrize("grammar", GRAMMARS)
-def test_thinking_that_the_request_turns_off_makes_all_text_content(grammar: str) -> None:
-    text = "Just an answer."
-    for name in ("thinking", "enable_thinking"):
-        assert whole(grammar, text, request(), THINKING, **{name: False}) == (None, text, [])
-        assert streamed(grammar, text, request(), THINKING, **{name: False}) == (None, text, [])
-
-
-@pytest.mark.parametrize("grammar", GRAMMARS)
-def test_each_further_choice_of_a_whole_answer_knows_the_prompt_too(grammar: str) -> None:
-    asked = request(n=2)
-    first, second = parser(grammar, asked), parser(grammar, asked)
-    first.is_reasoning_end(TOKENIZER.encode(THINKING))
-    assert first.parse("One.</think>1", asked, enable_auto_tools=True)[:2] == ("One.", "1")
-    assert second.parse("Two, cut", asked, enable_auto_tools=True)[:2] == ("Two, cut", None)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
@@ -241,7 +93,7 @@ def test_that_grammar_accepts_calls_with_and_without_their_section() -> None:
     xgrammar = pytest.importorskip("xgrammar")
     asked = request(tool_choice="auto")
     tag = parser("kimi_k2", asked).adjust_request(asked).structured_outputs.structural_tag
-    vocabulary = [*_SPECIAL, *(chr(code) for code in range(32, 127)), "<eos>"]
+    vocabulary = [*SPECIAL, *(chr(code) for code in range(32, 127)), "<eos>"]
     info = xgrammar.TokenizerInfo(vocabulary, stop_token_ids=[len(vocabulary) - 1])
     grammar = xgrammar.GrammarCompiler(info, max_threads=1).compile_structural_tag(tag)
     section = f"<|tool_calls_section_begin|>{KIMI_CALL}<|tool_calls_section_end|>"
@@ -258,6 +110,43 @@ def test_a_cut_call_keeps_what_came_and_is_logged(caplog: pytest.LogCaptureFixtu
         assert streamed("kimi_k2", text, request())[2] == [("get_weather", '{"city": "Bern"')]
     assert [record.name for record in caplog.records if "unfinished_call" in record.message] == [_LOG, _LOG]
     assert "Bern" not in caplog.text
+
+
+DROPPED = {  # what of a good call is replaced by what
+    "no name, and no tool that takes the arguments": ('functions.get_weather:0<|tool_call_argument_begin|>{"city',
+                                                      'nobody<|tool_call_argument_begin|>{"x'),
+    "a header that goes on to the end": ("<|tool_call_argument_begin|>{", "{"),
+    "a section without a call": ("<|tool_call_begin|>", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DROPPED)
+def test_a_dropped_call_is_content_where_the_request_asks_for_it_and_else_only_logged(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = KIMI_CALL.replace(*DROPPED[case])
+    text = OUTPUTS["kimi_k2"].replace(KIMI_CALL, broken)
+    asked = request(vllm_xargs={"specgate_violations": 1})
+    for size in (1, 2, 3, 5, 8, 1000):
+        found = streamed("kimi_k2", text, asked, size=size)
+        assert found == whole("kimi_k2", text, asked)
+        assert found[2] == []
+        assert broken in found[1]
+        assert "<|tool_call" in found[1]
+        assert streamed("kimi_k2", text, request(), size=size) == ("Well.", "Look: Done.", [])
+    with caplog.at_level(logging.WARNING, _LOG):
+        assert whole("kimi_k2", text, request()) == ("Well.", "Look: Done.", [])
+    assert caplog.records
+
+
+@pytest.mark.parametrize("grammar", ["qwen3_coder", "hermes"])
+def test_the_text_of_a_call_that_cannot_be_read_stays_content(grammar: str) -> None:
+    for old, new in (("<tool_call>\n", "<tool_call>\n<"), ("get_weather", 'get weather"'), ("name", "mane")):
+        text = OUTPUTS[grammar].replace(old, new, 1)
+        reasoning, content, calls = whole(grammar, text, request())
+        for size in (1, 3, 1000):
+            assert streamed(grammar, text, request(), size=size) == (reasoning, content, calls)
+        assert calls or "<tool_call>" in content
 
 
 def test_a_string_that_is_never_closed_does_not_swallow_the_markers_behind_it() -> None:
@@ -287,37 +176,6 @@ def test_kimi_ids_are_the_models_and_other_ids_are_unique() -> None:
     assert len(ids) == 9
 
 
-def test_the_engine_core_learns_that_a_first_marker_of_a_call_ends_reasoning() -> None:
-    vocabulary = TOKENIZER.get_vocab()
-    made = ReasoningParserManager.get_reasoning_parser("specgate_kimi_k2")(TOKENIZER)
-    for text, implicit in (("</think>", False), ("<|tool_calls_section_begin|>", True), ("<|tool_call_begin|>", True)):
-        assert made.find_reasoning_end([5000, vocabulary[text], 5000]) == (1, implicit)
-        assert made.is_reasoning_end_streaming([], [vocabulary[text]])
-    assert made.find_reasoning_end([5000]) == (1, False)
-    assert not made.is_reasoning_end_streaming([], [5000])
-
-
-def test_reasoning_tokens_are_counted_up_to_its_end() -> None:
-    made = parser("qwen3_coder", request())
-    made.is_reasoning_end(TOKENIZER.encode(THINKING))
-    assert made.count_reasoning_tokens(TOKENIZER.encode("abc</think>de")) == 3
-    assert made.count_reasoning_tokens(TOKENIZER.encode("<think>abc")) == 3
-    made.is_reasoning_end(TOKENIZER.encode(NOT_THINKING))
-    assert made.count_reasoning_tokens(TOKENIZER.encode("abc")) == 0
-
-
-@pytest.mark.parametrize(
-    "row", cases.params({**row, "asserts": []} for row in cases.rows("qwen3_reasoning_end_tokens"))
-)
-def test_token_rows_say_whether_reasoning_has_ended(row: dict[str, Any]) -> None:
-    made = ReasoningParserManager.get_reasoning_parser("specgate_qwen3_coder")(
-        TOKENIZER, chat_template_kwargs={"enable_thinking": row["enable_thinking"]}
-    )
-    vocabulary = TOKENIZER.get_vocab()
-    ids = [vocabulary.get(token, 5000) for token in row["tokens"]]
-    assert made.is_reasoning_end(ids) is row["expected_reasoning_ended"]
-
-
 @pytest.mark.parametrize("row", cases.params(cases.rows("kimi_k2_e2e", "qwen3_e2e")))
 def test_end_to_end_rows_hold_through_vllm(row: dict[str, Any]) -> None:
     asked = request(tools=row.get("tools") or [TOOL])
@@ -335,5 +193,7 @@ def test_end_to_end_rows_hold_through_vllm(row: dict[str, Any]) -> None:
 def test_registering_twice_keeps_one_of_each() -> None:
     vllm_parsers.register()
     vllm_parsers.register()
+    from vllm.tool_parsers import ToolParserManager
+
     for name, made in vllm_parsers.TOOL_PARSERS.items():
         assert ToolParserManager.get_tool_parser(name) is made

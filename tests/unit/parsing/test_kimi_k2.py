@@ -1,15 +1,35 @@
 """Edge cases of Kimi's format that the conformance rows do not hold."""
 
-from serve.parsing import parse
+import pytest
+
+from serve.parsing import Violation, ViolationKind, parse
 from tests.unit.parsing.test_laws import TOOLS
 
 SECTION = "<|tool_calls_section_begin|>"
 
 
+CALL = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Bern"}<|tool_call_end|>'
+
+
 def test_text_in_front_of_a_call_is_reported_as_it_stands_with_the_end_of_thinking_in_it() -> None:
     noise = "what\n</think>now"
-    message = parse(f"Hm.{SECTION}{noise}", "kimi_k2", TOOLS, thinking=True)
-    assert [(fault.kind, fault.position, fault.raw) for fault in message.violations] == [
-        ("stray_text", len(f"Hm.{SECTION}"), noise)
-    ]
-    assert (message.reasoning, message.content) == ("Hm.", None)
+    message = parse(f"Hm.{SECTION}{noise}{CALL}", "kimi_k2", TOOLS, thinking=True)
+    assert message.violations == (Violation("stray_text", len(f"Hm.{SECTION}"), noise),)
+    assert (message.reasoning, message.content, len(message.tool_calls)) == ("Hm.", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [("<|tool_calls_section_end|>", "malformed_call"), (SECTION, "malformed_call"), ("", "unfinished_call")],
+)
+def test_a_section_with_text_and_no_call_is_a_dropped_call(end: str, kind: ViolationKind) -> None:
+    text = f'{SECTION}functions.get_weather:0{{"city": "Bern"}}{end}'
+    raw = text.removesuffix(SECTION)
+    assert parse(text, "kimi_k2", TOOLS).violations == (Violation(kind, 0, raw, dropped=True),)
+
+
+def test_only_calls_whose_text_is_nowhere_else_count_as_dropped() -> None:
+    lost = f"{SECTION}{CALL.replace('functions.get_weather:0', 'x')}".replace("city", "nothing")
+    assert [fault.dropped for fault in parse(lost, "kimi_k2", TOOLS).violations] == [True]
+    kept = f"functions.get_weather:0<|tool_call_argument_begin|>{{}}{CALL[:-30]}"
+    assert [fault.dropped for fault in parse(kept, "kimi_k2", TOOLS).violations] == [False, False]

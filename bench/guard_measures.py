@@ -125,7 +125,7 @@ def answer(body: Mapping[str, Any], attempts: Sequence[Generation]) -> tuple[lis
     sent: list[Chunk] = []
     for number, generation in enumerate(attempts):
         if number:
-            guard.restart()
+            guard.restart("standard")
         for chunk in chunks_of(generation):
             sent += guard.feed(chunk)
             if guard.state is not State.OPEN:

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from policies import Candidate
 from serve.affinity import session_key
-from serve.body import engine_body
-from serve.config import LimitsConfig
+from serve.body import OPT_OUT, REPORT, engine_body
+from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
 from serve.exchange import Exchange
 from serve.protocol import forwarded_headers
@@ -25,7 +25,7 @@ class Attempts:
     """Sends requests to pools.
 
     Args:
-        limits: How often to try, and what a refused client is told to wait.
+        config: How often to try, what a refused client is told to wait, which pools are engines of ours.
         routes: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
@@ -33,12 +33,13 @@ class Attempts:
 
     def __init__(
         self,
-        limits: LimitsConfig,
+        config: GatewayConfig,
         routes: Mapping[tuple[str, str], Route],
         upstream: Upstream,
         telemetry: Telemetry,
     ) -> None:
-        self._limits, self._routes, self._upstream, self._telemetry = limits, routes, upstream, telemetry
+        self._limits, self._routes, self._upstream, self._telemetry = config.limits, routes, upstream, telemetry
+        self._ours = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
     async def answer(self, exchange: Exchange, candidates: Sequence[Candidate]) -> AsyncIterator[Answer]:
@@ -76,13 +77,18 @@ class Attempts:
         """Send the request to one replica."""
         assert exchange.decision is not None
         assert exchange.features is not None
-        route = self._routes[exchange.decision.model, candidate.pool]
+        key = (exchange.decision.model, candidate.pool)
+        route = self._routes[key]
         async with AsyncExitStack() as held:
             with self._telemetry.step("choose_replica", pool=candidate.pool):
                 session = session_key(exchange.headers, exchange.features, place)
                 endpoint = await held.enter_async_context(route.reserve(session))
             headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
-            body = engine_body(exchange.body, own_fields=exchange.features.own_fields, opt_out=candidate.opt_out)
+            xargs = {
+                **(OPT_OUT if candidate.opt_out else {}),
+                **(REPORT if exchange.guarded and key in self._ours else {}),
+            }
+            body = engine_body(exchange.body, own_fields=exchange.features.own_fields, xargs=xargs)
             with self._telemetry.step("upstream", pool=candidate.pool):
                 inject(headers)
                 yield await held.enter_async_context(self._upstream.post(endpoint, exchange.path, body, headers))

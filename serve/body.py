@@ -1,10 +1,15 @@
 """The request body on its way to an engine: the client's bytes, less the one field that is ours."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from serve.features import strip_own_fields
 
-_OPT_OUT = b'"vllm_xargs":{"enable_speculative":0},'
+OPT_OUT = {"enable_speculative": 0}
+"""Tells the engine's scheduler not to speculate for this request."""
+REPORT = {"specgate_violations": 1}
+"""Tells our parsers inside the engine to send on what they could not read, so that the guard sees it."""
 
 
 class _Xargs(msgspec.Struct):
@@ -15,24 +20,28 @@ _xargs = msgspec.json.Decoder(_Xargs)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def engine_body(body: bytes, *, own_fields: bool, opt_out: bool) -> bytes:
+def engine_body(body: bytes, *, own_fields: bool, xargs: Mapping[str, int]) -> bytes:
     """What the engine gets: every byte as the client sent it, except `enable_speculative`.
 
     Args:
         body: A JSON object; `serve.features.extract` has accepted it.
         own_fields: It holds a field of ours (`RequestFeatures.own_fields`); most don't, and looking again costs.
-        opt_out: Tell the engine's scheduler not to speculate for this request (`vllm_xargs.enable_speculative: 0`).
+        xargs: What the engine is told in `vllm_xargs`; empty for most requests.
     """
     if own_fields:
         body = strip_own_fields(body)
-    return _opted_out(body) if opt_out else body
+    return _told(body, xargs) if xargs else body
 
 
-def _opted_out(body: bytes) -> bytes:
+def with_member(body: bytes, name: str, value: bytes) -> bytes:
+    """A JSON object with one member replaced or added; every other member's value stays as it was sent."""
+    return msgspec.json.encode(_members.decode(body) | {name: msgspec.Raw(value)})
+
+
+def _told(body: bytes, xargs: Mapping[str, int]) -> bytes:
     theirs = _xargs.decode(body).vllm_xargs
     if theirs is None and b'"vllm_xargs"' not in body:
         start = body.index(b"{") + 1
-        return body[:start] + _OPT_OUT + body[start:]
-    # The client uses vllm_xargs itself: rebuild the object, with every member's value still as it was sent.
-    merged = {**(theirs or {}), "enable_speculative": msgspec.Raw(b"0")}
-    return msgspec.json.encode(_members.decode(body) | {"vllm_xargs": msgspec.Raw(msgspec.json.encode(merged))})
+        return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
+    # The client uses vllm_xargs itself: rebuild the object.
+    return with_member(body, "vllm_xargs", msgspec.json.encode({**(theirs or {}), **xargs}))

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from policies import PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.errors import ConfigError
+from serve.guard_config import GuardConfig
 from serve.launch import layers
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
@@ -105,6 +106,7 @@ class ModelConfig(_Strict):
         thinking: Whether the model thinks when the request does not say.
         aliases: Other names under which callers may ask for it.
         engine_args: Engine arguments that all vLLM pools of the model share.
+        guard: How answers with tool calls or JSON are checked and healed.
     """
 
     family: str
@@ -115,6 +117,7 @@ class ModelConfig(_Strict):
     thinking: bool = False
     aliases: tuple[Name, ...] = ()
     engine_args: dict[str, Any] = Field(default_factory=dict)
+    guard: GuardConfig = GuardConfig()
     pools: dict[Name, PoolConfig] = Field(min_length=1)
 
     def engine_args_of(self, pool: str) -> dict[str, Any]:
@@ -224,7 +227,19 @@ class GatewayConfig(_Strict):
         return tuple(self._facts(*each) for each in self.each_pool())
 
     def policy_settings(self) -> PolicySettings:
-        return PolicySettings.from_mapping(self.policy.model_dump(exclude={"advisories"}))
+        """What the operator says, the guard included.
+
+        Raises:
+            ConfigError: The policy relies on a guard that does not heal.
+        """
+        unhealed = sorted(name for name, model in self.models.items() if not model.guard.heals)
+        if self.policy.optimistic and unhealed:
+            raise ConfigError(
+                f"policy.optimistic needs a guard that reruns broken answers: set guard.mode to heal or strict and "
+                f"guard.reruns to at least 1 for {', '.join(unhealed)}, or optimistic to false"
+            )
+        values = self.policy.model_dump(exclude={"advisories"})
+        return PolicySettings.from_mapping({**values, "guard": not unhealed})
 
     @staticmethod
     def _facts(model_name: str, model: ModelConfig, pool_name: str, pool: PoolConfig) -> PoolFacts:

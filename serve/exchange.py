@@ -10,13 +10,12 @@ from opentelemetry.trace import Span
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.errors import BodyTooLargeError, GatewayError
-from serve.protocol import encode_json, error_frame
+from serve.protocol import RawHeaders, encode_json, error_frame
 from serve.telemetry import fail
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-RawHeaders = list[tuple[bytes, bytes]]
 
 
 @dataclass(slots=True)
@@ -24,7 +23,9 @@ class Exchange:
     """One request on its way through: what came in, what was decided, what has been sent.
 
     Attributes:
-        candidate: The way that serves the request at present, or did at last.
+        candidate: The way that serves the request at present, or did at last; of a rerun answer, the first attempt's.
+        guarded: The guard judges the answer, so our parsers report what they can't read.
+        rerun: The pool of the last rerun; empty if there was none.
         streaming: The answer is an SSE stream that has begun.
         status: HTTP status of the answer; 0 while none has begun.
     """
@@ -39,6 +40,8 @@ class Exchange:
     features: RequestFeatures | None = None
     decision: Decision | None = None
     candidate: Candidate | None = None
+    guarded: bool = False
+    rerun: str = ""
     streaming: bool = False
     status: int = 0
 
@@ -85,6 +88,8 @@ class Exchange:
         if self.decision is not None and self.candidate is not None:
             headers["x-specgate-pool"] = self.candidate.pool
             headers["x-specgate-speculative"] = "on" if self.candidate.speculative else "off"
+        if self.rerun:
+            headers["x-specgate-rerun"] = self.rerun
         if self.decision is not None:
             headers["x-specgate-reasons"] = ",".join(reason.advisory for reason in self.decision.reasons)
         return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]

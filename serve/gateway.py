@@ -8,18 +8,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from policies import Decision, Policy, RequestFeatures, decide, explain
+from policies.classes import GROUPS
 from serve.attempts import Attempts
 from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, PolicyConflictError
 from serve.exchange import Exchange, Receive, Scope, Send, read_body, while_connected
 from serve.features import extract
+from serve.guarded import GuardedPath
+from serve.history import repaired
+from serve.integrity import GuardSettings
 from serve.protocol import request_headers
 from serve.relay import relay
 from serve.router import Route
 from serve.telemetry import Telemetry
 from serve.upstream import Upstream
+from serve.verdicts import VerdictSink, ignore
 
 log = logging.getLogger("ray.serve.specgate.gateway")
+
+_CHAT = "/v1/chat/completions"
+_GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))  # answers in which right can be told from broken
 
 
 class Gateway:
@@ -31,6 +39,7 @@ class Gateway:
         routes: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
+        sink: Gets what the guard finds.
     """
 
     def __init__(
@@ -40,9 +49,12 @@ class Gateway:
         routes: Mapping[tuple[str, str], Route],
         upstream: Upstream,
         telemetry: Telemetry,
+        sink: VerdictSink = ignore,
     ) -> None:
         self._config, self._telemetry = config, telemetry
-        self._attempts = Attempts(config.limits, routes, upstream, telemetry)
+        self._attempts = Attempts(config, routes, upstream, telemetry)
+        self._guarded = GuardedPath(self._attempts, telemetry, sink)
+        self._guards = {name: model.guard.settings(model.grammar) for name, model in config.models.items()}
         self.policy = policy
 
     def adopt(self, policy: Policy) -> None:
@@ -94,15 +106,37 @@ class Gateway:
         exchange.span.set_attributes(decision_attributes(exchange.decision))
         if exchange.decision.refused:
             raise PolicyConflictError(refusal(exchange.decision))
+        if exchange.features.tool_history:
+            self._repair_history(exchange, exchange.decision.model)
         limit = None if exchange.features.stream else self._config.limits.request_timeout_s
         try:
-            async with (
-                asyncio.timeout(limit),
-                self._attempts.answer(exchange, exchange.decision.candidates) as answer,
-            ):
-                await relay(exchange, answer, self._telemetry)
+            async with asyncio.timeout(limit):
+                await self._send(exchange, exchange.decision)
         except TimeoutError as error:
             raise DeadlineError(f"No complete answer within {limit:g} s.") from error
+
+    def _repair_history(self, exchange: Exchange, model: str) -> None:
+        """See to it that a malformed call of an earlier turn does not spoil this one."""
+        settings = self._config.models[model]
+        exchange.body, found = repaired(exchange.body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        if not found.clean:
+            log.info("request %s: history: %d malformed calls, %d ids", exchange.request_id, found.arguments, found.ids)
+            self._telemetry.history(model, settings.guard.history, found.arguments, found.ids)
+
+    async def _send(self, exchange: Exchange, decision: Decision) -> None:
+        guard = self._guard_of(exchange, decision)
+        if guard is not None:
+            exchange.guarded = True
+            await self._guarded.answer(exchange, decision, guard)
+            return
+        async with self._attempts.answer(exchange, decision.candidates) as answer:
+            await relay(exchange, answer, self._telemetry)
+
+    def _guard_of(self, exchange: Exchange, decision: Decision) -> GuardSettings | None:
+        """The guard's settings for a request; None if its answer passes untouched."""
+        if exchange.path != _CHAT or _GUARDED.isdisjoint(decision.classes):
+            return None
+        return self._guards[decision.model]
 
     def _record(self, exchange: Exchange) -> None:
         decision, candidate = exchange.decision, exchange.candidate

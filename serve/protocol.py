@@ -7,6 +7,7 @@ from typing import Any
 from serve.errors import GatewayError
 
 Headers = Iterable[tuple[bytes, bytes]]
+RawHeaders = list[tuple[bytes, bytes]]
 
 # RFC 9110 section 7.6.1, and what the client library computes itself.
 _HOP_BY_HOP = frozenset(
@@ -48,7 +49,7 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None) -> dict[str, 
     return kept
 
 
-def answered_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+def answered_headers(headers: Mapping[str, str]) -> RawHeaders:
     """What the client gets of the engine's response headers."""
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1"))

@@ -72,6 +72,7 @@ class Instruments:
     duration: metrics.Histogram
     first_token: metrics.Histogram
     retries: metrics.Counter
+    history: metrics.Counter
 
 
 class Telemetry:
@@ -103,6 +104,7 @@ class Telemetry:
                 explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
             ),
             retries=meter.create_counter("specgate.retries", "1", "Attempts repeated before the first byte"),
+            history=meter.create_counter("specgate.history.malformed", "1", "Calls of earlier turns at fault"),
         )  # fmt: skip
 
     @contextmanager
@@ -130,6 +132,12 @@ class Telemetry:
             pool: Whose stream it is.
         """
         self.instruments.first_token.record(time.monotonic() - arrived, {"pool": pool})
+
+    def history(self, model: str, mode: str, arguments: int, ids: int) -> None:
+        """Count what was wrong with the calls of a conversation's earlier turns; `mode` tells whether it was mended."""
+        for kind, count in (("arguments", arguments), ("id", ids)):
+            if count:
+                self.instruments.history.add(count, {"model": model, "mode": mode, "kind": kind})
 
     def shutdown(self) -> None:
         """Send what is still buffered."""

@@ -8,13 +8,12 @@ from typing import Any
 from serve.integrity.calls import CallCheck, HeldCall, loads
 from serve.integrity.document import DocumentGuard
 from serve.integrity.expectation import Expectation
+from serve.integrity.glance import TEXTS
 from serve.integrity.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.integrity.outcome import Outcome, Severity, Violation
 from serve.integrity.outflow import Delta, Outflow, ReadyCall
 from serve.integrity.rescue import Rescued, rescue
 from serve.integrity.settings import GuardSettings
-
-TEXTS = ("content", "reasoning", "reasoning_content")
 
 
 class ChoiceGuard:
@@ -74,6 +73,20 @@ class ChoiceGuard:
 
     def _stops(self, severity: Severity) -> bool:
         return severity is not Severity.NOTE and severity not in self._tolerates
+
+    def passes(self, name: str, text: str) -> bool:
+        """Whether a delta of this text alone may go out as it is; if so, it has been taken note of."""
+        if self.ended or self.broken or not self._outflow.first or REPLACEMENT in text:
+            return False
+        if name == "content" and self._document is not None:
+            return False
+        scanner = self._scanners.get(name)
+        if scanner is None or not scanner.passes(text):
+            return False
+        if name == "content":
+            self._spoke = self._spoke or not (text == "" or text.isspace())
+        self._outflow.text(name, text)
+        return True
 
     def feed(self, delta: Mapping[str, Any], finish_reason: str | None) -> Iterator[tuple[Delta, str | None]]:
         """Yield (delta, finish reason) pairs that may go out."""

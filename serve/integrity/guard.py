@@ -9,6 +9,7 @@ from typing import Any
 from serve.errors import IntegrityError
 from serve.integrity.choice import ChoiceGuard
 from serve.integrity.expectation import Expectation
+from serve.integrity.glance import lone_text
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation, gravest
 from serve.integrity.outflow import Delta, Outflow
 from serve.integrity.settings import GuardSettings
@@ -58,6 +59,18 @@ class Guard:
         self._envelope: Chunk = {}
         self._usage = Usage()
         self._upstream: list[Violation] = []
+        self._pool = ""
+
+    @property
+    def response_id(self) -> str:
+        """The id of the answer; empty while none is known."""
+        return str(self._envelope.get("id") or "")
+
+    @property
+    def awaits_usage(self) -> bool:
+        """Whether a lost attempt is over but for its usage, so that reading on costs nothing and counts it."""
+        over = self.state in (State.RERUN, State.FAILED) and not self._unfinished() and not self._upstream
+        return over and self._expected.wants_usage and not self._usage.reported
 
     @property
     def outcome(self) -> Outcome:
@@ -72,7 +85,7 @@ class Guard:
         """What the client is told: reruns and why, and what is still wrong. Empty for an answer that was clean."""
         told: dict[str, Any] = {}
         if reruns := (self.verdicts if self.state is State.OPEN else self.verdicts[:-1]):
-            told = {"rerun": len(reruns), "reasons": [str(verdict.outcome) for verdict in reruns]}
+            told = {"rerun": self._pool, "reasons": [str(verdict.outcome) for verdict in reruns]}
             if self._usage.unreported:
                 told["attempts_without_usage"] = self._usage.unreported
         wrong = [each for each in self._violations() if each.severity is not Severity.NOTE]
@@ -82,12 +95,14 @@ class Guard:
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
         """The chunks that may go out now."""
+        if self._passes(chunk):
+            return [chunk]
         observing = self._settings.mode == "observe"
+        self._usage.see(chunk)
         if self.state is not State.OPEN:
             return [chunk] if observing else []
-        if "error" in chunk:
+        if chunk.get("error") is not None:
             self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "the engine sent an error"))
-        self._usage.see(chunk)
         made: list[Chunk] = []
         for choice in self._well_formed(chunk.get("choices") or ()):
             self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
@@ -110,11 +125,25 @@ class Guard:
         self._end_attempt(lost=lost)
         return [] if lost or observing else self._usage_chunk()
 
-    def restart(self) -> None:
-        """The same request runs again on another pool."""
+    def broke(self, detail: str) -> list[Chunk]:
+        """The engine's stream ended by a fault of its own, such as a lost connection: as `finish`.
+
+        Args:
+            detail: What happened, for logs.
+        """
+        if self.state is State.OPEN and self._unfinished():
+            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, detail))
+        return self.finish()
+
+    def restart(self, pool: str) -> None:
+        """The same request runs again.
+
+        Args:
+            pool: Where; the client is told.
+        """
         if self.state is not State.RERUN:
             raise ValueError(f"nothing to rerun: the answer is {self.state}")
-        self.state = State.OPEN
+        self.state, self._pool = State.OPEN, pool
         self._choices, self._upstream = {}, []
         if self._whole:
             self._outflows, self._envelope = {}, {}
@@ -137,18 +166,18 @@ class Guard:
                 made += self._chunks(template, template["choices"][0], choice.flush())
         return made + self._usage_chunk()
 
-    def cancel(self) -> None:
-        """The client has gone: the attempt is over and says nothing about its pool."""
-        if self.state is State.OPEN:
-            self.verdicts.append(Verdict(Outcome.CLEAN, tuple(self._violations()), counts=False))
-            self.state = State.DONE
-
     def error(self) -> IntegrityError:
         """What a client is told when no attempt was right."""
         found = ", ".join(verdict.outcome for verdict in self.verdicts)
         return IntegrityError(f"The model's answer was broken ({found}) and could not be repaired. Please try again.")
 
     # One chunk
+
+    def _passes(self, chunk: Chunk) -> bool:
+        """Whether a chunk may go out as it is for certain; if so, it has been taken note of."""
+        said = lone_text(chunk) if self.state is State.OPEN else None
+        choice = self._choices.get(said[0]) if said is not None else None
+        return choice is not None and said is not None and choice.passes(said[1], said[2])
 
     def _feed_choice(self, chunk: Chunk, choice: Mapping[str, Any]) -> list[Chunk]:
         index = choice.get("index", 0)
@@ -188,7 +217,7 @@ class Guard:
             return frozenset(Severity)
         if len(self.verdicts) < self._settings.reruns or self._settings.mode == "strict":
             return frozenset()
-        return frozenset(Severity) if self._settings.on_failure == "mark" else frozenset({Severity.SOFT})
+        return frozenset(Severity) if self._settings.on_failure == "unclean" else frozenset({Severity.SOFT})
 
     def _chunks(
         self, chunk: Chunk, choice: Mapping[str, Any], pairs: Iterable[tuple[Delta, str | None]]
@@ -236,7 +265,7 @@ class Guard:
         if self._settings.mode == "strict" or lost:
             return False
         hard = any(violation.severity is Severity.HARD for violation in self._violations())
-        return self._settings.on_failure == "mark" or not hard
+        return self._settings.on_failure == "unclean" or not hard
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()

@@ -16,7 +16,7 @@ class GuardSettings:
         schema: What a mismatch with the schema of a tool (or of a JSON answer) that is not `strict` demands:
             `enforce` reruns, `warn` counts. Strict ones always rerun and never leave broken.
         reruns: How often an answer may run again.
-        on_failure: After the last rerun: `error` sends an `integrity_violation`, `mark` the answer marked as unclean.
+        on_failure: After the last rerun: `error` sends an `integrity_violation`, `unclean` the answer as it is, marked.
         rescue: Whether leaked markup is read by our own parser and turned into calls where that is unambiguous.
         grammar: Format of the model's calls, if known; else the markup itself tells.
         hold_json: Hold strict JSON back until all of it is valid: a rerun can then always replace it.
@@ -26,7 +26,7 @@ class GuardSettings:
     mode: Literal["observe", "heal", "strict"] = "heal"
     schema: Literal["warn", "enforce"] = "enforce"
     reruns: int = 1
-    on_failure: Literal["error", "mark"] = "error"
+    on_failure: Literal["error", "unclean"] = "error"
     rescue: bool = True
     grammar: str | None = None
     hold_json: bool = False

@@ -20,6 +20,11 @@ class Usage:
         self._sum: dict[str, Any] | None = None
         self._present: Mapping[str, Any] | None = None
 
+    @property
+    def reported(self) -> bool:
+        """Whether the present attempt's engine has reported."""
+        return self._present is not None
+
     def see(self, chunk: Mapping[str, Any]) -> None:
         """Note the usage of a chunk; later reports of one attempt replace earlier ones."""
         if usage := chunk.get("usage"):

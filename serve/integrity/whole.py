@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.integrity.glance import TEXTS
 from serve.integrity.guard import Guard, State
 from serve.integrity.outcome import Verdict
 from serve.integrity.settings import GuardSettings
-
-_TEXTS = ("content", "reasoning", "reasoning_content")
 
 
 class WholeGuard:
@@ -72,7 +71,7 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     for choice in answer.get("choices") or ():
         message = choice.get("message") or {}
         calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
-        delta = {name: message[name] for name in _TEXTS if message.get(name)}
+        delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
         choices.append({"index": choice.get("index", 0), "delta": delta, "finish_reason": choice.get("finish_reason")})
     return {**answer, "choices": choices}
@@ -85,7 +84,7 @@ def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any],
     reason = choice.get("finish_reason")
     for delta, finished in deltas:
         reason = finished or reason
-        for name in _TEXTS:
+        for name in TEXTS:
             texts[name] = texts.get(name, "") + (delta.get(name) or "")
         for entry in delta.get("tool_calls", ()):
             if "id" in entry:
@@ -93,7 +92,7 @@ def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any],
             else:
                 calls[entry["index"]]["function"]["arguments"] += entry["function"]["arguments"]
     message = {**(choice.get("message") or {})}
-    message |= {name: texts.get(name) or None for name in _TEXTS if name in message}
+    message |= {name: texts.get(name) or None for name in TEXTS if name in message}
     if calls or "tool_calls" in message:
         message["tool_calls"] = calls
     return {**choice, "message": message, "finish_reason": reason}

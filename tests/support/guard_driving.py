@@ -51,7 +51,7 @@ def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str,
     sent: list[dict[str, Any]] = []
     for number, chunks in enumerate(attempts):
         if number:
-            guard.restart()
+            guard.restart("standard")
         for chunk in chunks:
             sent += guard.feed(chunk)
             if guard.state is not State.OPEN:

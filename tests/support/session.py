@@ -27,6 +27,8 @@ START_TIMEOUT_S = 900
 def session_config() -> dict[str, Any]:
     """The laptop config, the same Qwen with ngram, and simulated models whose engines the tests may maltreat."""
     laptop: dict[str, Any] = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
+    for model in laptop["models"].values():
+        model["guard"] = {"mode": "observe"}  # what these tests compare is what the engines said
     small = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 5}
     slow = {"step_ms": 30, "content_tokens": [100, 100]}
     laptop["models"]["sim"] = {

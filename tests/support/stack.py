@@ -14,6 +14,7 @@ from serve.policy import compile_for
 from serve.router import Endpoint, RemoteRoute, Route
 from serve.telemetry import Telemetry
 from serve.upstream import Upstream
+from serve.verdicts import VerdictSink, ignore
 
 
 @dataclass
@@ -42,6 +43,7 @@ async def running(
     apps: Mapping[tuple[str, str], AsgiApp],
     routes: Mapping[tuple[str, str], Route] | None = None,
     telemetry: Telemetry | None = None,
+    sink: VerdictSink = ignore,
 ) -> AsyncIterator[Stack]:
     """A gateway in front of one app per (model, pool); `routes` replaces some of them."""
     parsed = GatewayConfig.parse(config)
@@ -52,7 +54,7 @@ async def running(
         all_routes |= routes or {}
         upstream = Upstream(parsed.limits)
         held.push_async_callback(upstream.close)
-        gateway = Gateway(parsed, compile_for(parsed), all_routes, upstream, telemetry or Telemetry({}))
+        gateway = Gateway(parsed, compile_for(parsed), all_routes, upstream, telemetry or Telemetry({}), sink)
         front = await held.enter_async_context(listening(_ended_by_lifespan(gateway)))
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         held.push_async_callback(client.close)

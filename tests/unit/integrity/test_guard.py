@@ -92,7 +92,7 @@ def test_each_fault_is_found_named_and_healed_by_the_next_pool(fault: str, outco
     assert guard.outcome is Outcome.RERUN
     assert calls_of(message) == calls_of(read(chunks_of(body, clean)))
     assert message["finish"] == ["tool_calls"]
-    assert sent[-1]["specgate"].items() >= {"rerun": 1, "reasons": [outcome]}.items()
+    assert sent[-1]["specgate"].items() >= {"rerun": "standard", "reasons": [outcome]}.items()
 
 
 def test_what_can_not_be_healed_ends_in_an_error_never_in_silence() -> None:
@@ -107,7 +107,7 @@ def test_what_can_not_be_healed_ends_in_an_error_never_in_silence() -> None:
 def test_by_config_the_original_is_sent_marked_as_unclean() -> None:
     body = tools_request(3)
     sent, guard = healed(
-        body, broken("truncated_string"), broken("truncated_string"), settings=GuardSettings(on_failure="mark")
+        body, broken("truncated_string"), broken("truncated_string"), settings=GuardSettings(on_failure="unclean")
     )
     message = read(sent)
     assert message["finish"] == ["tool_calls"]
@@ -248,14 +248,6 @@ def test_several_choices_are_guarded_each_by_itself() -> None:
     assert guard.outcome is Outcome.RERUN
 
 
-def test_a_client_that_left_says_nothing_about_the_pool() -> None:
-    guard = Guard(GuardSettings(), tools_request())
-    guard.feed(chunk({"content": "I"}))
-    guard.cancel()
-    assert guard.verdicts[0].counts is False
-    assert guard.feed(chunk({"content": "gone"})) == []
-
-
 def test_markup_that_the_request_quotes_may_come_back() -> None:
     body = tools_request()
     body["messages"] = [{"role": "user", "content": "write '<tool_call>' and \ufffd into a file"}]
@@ -325,7 +317,7 @@ def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None
 def test_misuse_is_an_error() -> None:
     guard = Guard(GuardSettings(), tools_request())
     with pytest.raises(ValueError, match="rerun"):
-        guard.restart()
+        guard.restart("standard")
     with pytest.raises(ValueError, match="give up"):
         guard.give_up()
 

@@ -24,12 +24,12 @@ def test_a_broken_answer_is_replaced_by_the_next_pools_and_usage_is_the_sum(faul
     guard = WholeGuard(GuardSettings(), body)
     assert guard.check(bad) is None
     assert guard.guard.state is State.RERUN
-    guard.guard.restart()
+    guard.guard.restart("standard")
     final = guard.check(good)
     assert final is not None
     assert final["choices"] == good["choices"]
     assert final["usage"]["total_tokens"] == bad["usage"]["total_tokens"] + good["usage"]["total_tokens"]
-    assert final["specgate"]["rerun"] == 1
+    assert final["specgate"]["rerun"] == "standard"
 
 
 def test_when_no_pool_is_right_the_client_gets_an_error_or_the_marked_original() -> None:
@@ -38,7 +38,7 @@ def test_when_no_pool_is_right_the_client_gets_an_error_or_the_marked_original()
     guard = WholeGuard(GuardSettings(reruns=0), body)
     assert guard.check(bad) is None
     assert guard.give_up()["error"]["code"] == "integrity_violation"
-    guard = WholeGuard(GuardSettings(reruns=0, on_failure="mark"), body)
+    guard = WholeGuard(GuardSettings(reruns=0, on_failure="unclean"), body)
     final = guard.check(bad)
     assert final is not None
     assert final["choices"] == bad["choices"]

@@ -1,0 +1,71 @@
+"""A gateway in front of a simulated speculative pool with faults and a standard one without, and what a client has."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from serve.engine.sim import SimSettings, build_sim_app
+from serve.router import Route
+from serve.verdicts import Judgement
+from support.stack import Stack, running
+
+NO_ADVISORIES = str(Path(__file__).parent / "advisories")
+KNOWN = {"engine": "vllm", "engine_version": "0.32.0"}
+SPECULATES = {**KNOWN, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
+
+
+def config(grammar: str = "qwen3_coder", guard: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """One model whose speculative pool is allowed for everything, so that the guard alone stands before its faults."""
+    pools = {
+        "speculative": {"kind": "sim", "facts": SPECULATES},
+        "standard": {"kind": "sim", "facts": KNOWN},
+    }
+    model = {"family": "sim", "grammar": grammar, "pools": pools, "guard": dict(guard or {})}
+    return {"models": {"m": model}, "policy": {"advisories": NO_ADVISORIES}, **more}
+
+
+@asynccontextmanager
+async def healing(
+    faulty: SimSettings,
+    *,
+    guard: Mapping[str, Any] | None = None,
+    standard: Any = None,
+    routes: Mapping[tuple[str, str], Route] | None = None,
+    **more: Any,
+) -> AsyncIterator[tuple[Stack, list[Judgement]]]:
+    """A stack and the judgements that it makes.
+
+    Args:
+        faulty: The speculative pool.
+        guard: The guard's configuration.
+        standard: Settings or an app of the standard pool; the same engine without its faults if not given.
+        routes: In place of some pools.
+        more: Further configuration.
+    """
+    judged: list[Judgement] = []
+    sound = SimSettings(model=faulty.model, grammar=faulty.grammar, parser=faulty.parser, seed=faulty.seed)
+    other = sound if standard is None else standard
+    apps = {
+        ("m", "speculative"): build_sim_app(faulty),
+        ("m", "standard"): build_sim_app(other) if isinstance(other, SimSettings) else other,
+    }
+    async with running(config(faulty.grammar, guard, **more), apps, routes, sink=judged.append) as stack:
+        yield stack, judged
+
+
+async def post(url: str, body: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/chat/completions", data=json.dumps(body).encode()) as response,
+    ):
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.read()
+
+
+def chunks_in(body: bytes) -> list[Any]:
+    """The objects of an SSE stream; `[DONE]` as it is."""
+    frames = [frame.removeprefix(b"data: ") for frame in body.split(b"\n\n") if frame]
+    return ["[DONE]" if frame == b"[DONE]" else json.loads(frame) for frame in frames]

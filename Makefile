@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway models pins check-images clean
+.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,6 +92,9 @@ pins: $(READY) ## resolve requirements/*.txt again
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra cpu --extra dev pyproject.toml -o requirements/dev.txt
 	@$(UV) compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_35 --no-header --no-annotate --no-emit-index-url --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
 	@sed -i 's/^torch==\(.*\)+cpu/torch==\1/' requirements/*.txt
+
+kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, after a change in deploy/
+	@.ci/write-kuberay
 
 check-images: $(READY) ## what can be proven of the Dockerfiles without a Docker engine
 	@.ci/check-images

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from serve.cli.checkup import examine
 from serve.cli.deciding import Decider
 from serve.cli.output import console
 from serve.config import GatewayConfig, args_of
 from serve.errors import ConfigError
-from serve.launch import submit
+from serve.launch import layers, submit
 
 
 def deploy(
@@ -41,7 +40,7 @@ def deploy(
             + f"\n`specgate doctor --config {config}` tells the cures; --accept-hazards deploys it all the same."
         )
     if dry_run:
-        yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=120)
+        sys.stdout.write(layers.dump(document))
         return
     out = console()
     submit.submit(document, address)

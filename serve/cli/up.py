@@ -62,10 +62,9 @@ def _complete(cluster: Path) -> Path:
     """The file as Ray's launcher needs it: one that extends another is written out, which `ray down` then takes too."""
     if "extends" not in yaml.safe_load(cluster.read_text(encoding="utf-8")):
         return cluster
-    document = layers.read(cluster)
     _RENDERED.mkdir(exist_ok=True)
     target = _RENDERED / f"{cluster.stem}.yaml"
-    target.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120), encoding="utf-8")
+    target.write_text(layers.dump(layers.read(cluster)), encoding="utf-8")
     console().print(f"wrote {target}{os.linesep}`ray down {target}` stops the cluster", markup=False)
     return target
 

@@ -20,6 +20,17 @@ def read(path: str | Path) -> dict[str, Any]:
     return _read(Path(path), ())
 
 
+def dump(document: Mapping[str, Any]) -> str:
+    """The document as YAML in the order of its keys, with every repeated part written out."""
+    text: str = yaml.dump(document, Dumper=_WrittenOut, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+class _WrittenOut(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def overlay(base: Any, layer: Any) -> Any:
     """Lay one document over another.
 

@@ -1,14 +1,11 @@
-"""`specgate demo`: example requests through the OpenAI SDK against a running gateway, each with what must come back."""
+"""The example requests of `specgate demo`, each with what makes its answer right."""
 
 import json
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import openai
-from rich.markup import escape
-from rich.table import Table
 
 WEATHER = {
     "type": "function",
@@ -186,117 +183,3 @@ def cases(model: str) -> Iterator[Case]:
 
 
 WRONG_MODEL = Case("wrong model name", "", "hello", _not_found)
-
-
-async def ask(client: openai.AsyncOpenAI, model: str, case: Case) -> Result:
-    """Send one case and collect its answer, streamed or whole, into one shape."""
-    started = time.monotonic()
-    request = {
-        "model": model,
-        "messages": [{"role": "user", "content": case.said}],
-        "temperature": 0,
-        "max_tokens": 250,
-    }
-    send: Callable[..., Awaitable[Result]] = _streamed if case.stream else _whole
-    try:
-        result = await send(client, {**request, **case.more})
-    except openai.APIStatusError as error:
-        result = Result(headers=error.response.headers, error=error)
-    result.elapsed_ms = (time.monotonic() - started) * 1000
-    return result
-
-
-async def _whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Result:
-    raw = await client.chat.completions.with_raw_response.create(**request)
-    answer = raw.parse()
-    choice = answer.choices[0]
-    calls = [(call.function.name, _arguments(call.function.arguments)) for call in choice.message.tool_calls or []]
-    metrics = (answer.model_extra or {}).get("metrics") or {}
-    return Result(
-        raw.headers, choice.message.content or "", calls, choice.finish_reason, metrics.get("speculative_decoding")
-    )
-
-
-async def _streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Result:
-    async with client.chat.completions.with_streaming_response.create(
-        **request, stream=True, stream_options={"include_usage": True}
-    ) as raw:
-        result, calls = Result(raw.headers), dict[int, list[str]]()
-        async for chunk in await raw.parse():
-            metrics = (chunk.model_extra or {}).get("metrics") or {}
-            result.speculation = metrics.get("speculative_decoding") or result.speculation
-            for choice in chunk.choices:
-                result.content += choice.delta.content or ""
-                result.finish = choice.finish_reason or result.finish
-                for call in choice.delta.tool_calls or []:
-                    name_and_arguments = calls.setdefault(call.index, ["", ""])
-                    if call.function:
-                        name_and_arguments[0] += call.function.name or ""
-                        name_and_arguments[1] += call.function.arguments or ""
-    result.calls = [(name, _arguments(arguments)) for name, arguments in calls.values()]
-    return result
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return f"broken JSON: {text}"
-
-
-@dataclass
-class Report:
-    """What every case of a run came to: (model, case, result, problem or None)."""
-
-    rows: list[tuple[str, Case, Result, str | None]] = field(default_factory=list)
-
-    @property
-    def right(self) -> int:
-        return sum(problem is None for *_, problem in self.rows)
-
-    def table(self) -> Table:
-        table = Table("model", "request", "class", "pool", "speculation", "drafted", "accepted", "ms", "outcome")
-        for model, case, result, problem in self.rows:
-            table.add_row(
-                model, case.name, case.kind, result.pool, result.speculative, str(result.drafted), str(result.accepted),
-                f"{result.elapsed_ms:.0f}", "[green]right" if problem is None else f"[red]{escape(problem)}",
-            )  # fmt: skip
-        return table
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """The rows as plain values."""
-        return [
-            {
-                "model": model, "request": case.name, "class": case.kind, "pool": result.pool,
-                "speculative": result.speculative, "drafted": result.drafted, "accepted": result.accepted,
-                "ms": round(result.elapsed_ms, 1), "problem": problem,
-            }
-            for model, case, result, problem in self.rows
-        ]  # fmt: skip
-
-
-async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> Report:
-    """Send every case to every model of the gateway at `url`."""
-    report = Report()
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        todo = [(model, case) for model in models for case in cases(model)]
-        for model, case in [*todo, ("no-such-model", WRONG_MODEL)]:
-            result = await ask(client, model, case)
-            problem = case.right(result)
-            report.rows.append((model, case, result, problem))
-            say(f"{model}: {case.name}: {problem or 'right'}")
-    return report
-
-
-TRY_NEXT = """Try next, while `make serve` runs:
-
-  curl -s {url}/v1/chat/completions -H 'content-type: application/json' -d '{{
-    "model": "tiny-kimi", "messages": [{{"role": "user", "content": "Tell me about Lisbon"}}],
-    "enable_speculative": false}}' -i
-
-  from openai import OpenAI
-  client = OpenAI(base_url="{url}/v1", api_key="none")
-  print(client.chat.completions.create(
-      model="tiny-qwen", messages=[{{"role": "user", "content": "Tell me about Lisbon"}}],
-      extra_body={{"enable_speculative": True}}).choices[0].message.content)
-"""

@@ -1,6 +1,7 @@
 """What goes over the wire: headers that pass, headers that don't, and the bytes of an SSE stream."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,10 +21,15 @@ _PRIVATE = frozenset(
      "x-request-disconnect-disabled", "x-api-key"}
 )  # fmt: skip
 _PRIVATE_PREFIXES = ("x-specgate-", "x-forwarded-")
+_WITHHELD = _HOP_BY_HOP | _PRIVATE
 _RESPONSE_DROPPED = _HOP_BY_HOP | {"server", "date", "set-cookie", "content-encoding", "x-request-id"}
 
 DONE = b"data: [DONE]\n\n"
-_ERROR_START = b'data: {"error"'
+# At the start of a line: a line end inside JSON is always escaped. Other engines than vLLM end lines with CR LF or
+# leave out the space, as SSE allows.
+_ERROR = re.compile(rb'\ndata: ?\{"error"')
+_DONE = re.compile(rb"\ndata: ?\[DONE\]\r?\n\r?\n")
+_BLANK_LINE = re.compile(rb"\n\r?\n")
 
 
 def request_headers(headers: Headers) -> dict[str, str]:
@@ -38,10 +44,11 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None) -> dict[str, 
         headers: From `request_headers`.
         key: The engine's bearer token.
     """
+    dropped = _WITHHELD
+    if "connection" in headers:
+        dropped |= {name.strip().lower() for name in headers["connection"].split(",")}
     kept = {
-        name: value
-        for name, value in headers.items()
-        if name not in _HOP_BY_HOP and name not in _PRIVATE and not name.startswith(_PRIVATE_PREFIXES)
+        name: value for name, value in headers.items() if name not in dropped and not name.startswith(_PRIVATE_PREFIXES)
     }
     kept["content-type"] = "application/json"  # whatever the client called it, it has been read as JSON
     if key is not None:
@@ -70,8 +77,8 @@ def error_frame(error: GatewayError) -> bytes:
 class StreamEnd:
     """Watches a relayed SSE stream, bytes in and bytes out, for how it ends.
 
-    vLLM closes even a failed stream with `[DONE]`; whatever follows an error frame is withheld. The work is one
-    substring search a read, whatever the frames hold.
+    vLLM closes even a failed stream with `[DONE]`; whatever follows an error frame is withheld. The work is two
+    substring searches a read, whatever the frames hold.
 
     Attributes:
         failed: An error frame went by.
@@ -89,12 +96,12 @@ class StreamEnd:
         if self.failed:
             return self._rest_of_error(data)
         seen = self._tail + data
-        start = seen.find(b"\n\n" + _ERROR_START)
-        if start < 0:
+        error = _ERROR.search(seen) if b'{"error"' in seen else None
+        if error is None:
             self._tail = seen[-32:]
-            self.done = seen.endswith(DONE)
+            self.done = self.done or (b"[DONE]" in seen and _DONE.search(seen) is not None)
             return data
-        cut = max(start + 2 - len(self._tail), 0)
+        cut = max(error.start() + 1 - len(self._tail), 0)
         self.failed, self._tail = True, b""
         return data[:cut] + self._rest_of_error(data[cut:])
 
@@ -102,9 +109,9 @@ class StreamEnd:
         if self._closed:
             return b""
         seen = self._tail + data
-        end = seen.find(b"\n\n")
-        if end < 0:
-            self._tail = seen[-1:]
+        end = _BLANK_LINE.search(seen)
+        if end is None:
+            self._tail = seen[-2:]
             return data
         self._closed = True
-        return data[: end + 2 - len(self._tail)]
+        return data[: end.end() - len(self._tail)]

@@ -3,6 +3,7 @@
 import typer
 
 from serve.cli.advisories import app as advisories
+from serve.cli.conform import conform
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
@@ -29,4 +30,5 @@ app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)
 app.command("probe")(probe)
+app.command("conform")(conform)
 app.add_typer(advisories, name="advisories")

@@ -1,0 +1,90 @@
+"""Every gateway put to the cases of `specgate conform`: `python -m bench.conform`.
+
+Each gateway is started in front of a scripted engine of its own, as `bench/peers.py` says, and put to all cases. Prints
+a line a gateway, saves every verdict to `bench/results/conform.json` and writes the table into `docs/conformance.md`.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+from contextlib import ExitStack
+from typing import Any
+
+from bench.peers import BY_NAME, ROOT, Peer, PeerError, install, launched, version
+from serve.conform import CASES, Case, Report, Verdict, run, select
+from serve.conform.lab import laboratory
+
+RESULTS = ROOT / "bench" / "results" / "conform.json"
+PAGE = ROOT / "docs" / "conformance.md"
+MODEL = "conform"
+_MARK = {Verdict.PASS: "✓", Verdict.FAIL: "**✗**", Verdict.NOT_APPLICABLE: "–"}
+_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+async def measure(peer: Peer, cases: list[Case]) -> Report:
+    """Start a gateway and put it to the cases."""
+    async with laboratory("", peer.key, MODEL) as lab:
+        with ExitStack() as held:
+            # In a thread: the engine lives in this loop and has to answer while the gateway starts.
+            running = await asyncio.to_thread(held.enter_context, launched(peer, lab.engine.url, MODEL))
+            lab.url = running.url
+            return await run(lab, cases)
+
+
+def measured(peer: Peer, cases: list[Case]) -> dict[str, Any]:
+    """The report of a gateway as data, or why there is none; what is missing on this machine is no verdict."""
+    try:
+        install(peer)
+        report = asyncio.run(measure(peer, cases))
+    except PeerError as error:
+        return {"name": peer.name, "error": str(error)}
+    return {"name": peer.name, "version": version(peer), **report.to_dict()}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Cases by gateways, in Markdown."""
+    shown = [result for result in results if "cases" in result]
+    verdicts = [{row["case"]: Verdict(row["verdict"]) for row in result["cases"]} for result in shown]
+    lines = [
+        "| case | rule | " + " | ".join(f"{result['name']} {result['version']}" for result in shown) + " |",
+        "|---|---|" + ":-:|" * len(shown),
+    ]
+    for case in CASES:
+        if case.name in verdicts[0]:
+            cells = [_MARK[column[case.name]] for column in verdicts]
+            lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
+    totals = [f"{result['counts']['pass']} of {len(result['cases'])}" for result in shown]
+    lines.append("| **passed** | | " + " | ".join(totals) + " |")
+    lines += [f"\n{result['name']}: not measured. {result['error']}" for result in results if "error" in result]
+    return "\n".join(lines) + "\n"
+
+
+def save(result: dict[str, Any]) -> None:
+    """Put one gateway's result beside the others', in the file and on the page."""
+    saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    results = {each["name"]: each for each in saved} | {result["name"]: result}
+    ordered = [results[name] for name in BY_NAME if name in results]
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
+    PAGE.write_text(_TABLE.sub(lambda _: table(ordered), PAGE.read_text()))
+
+
+def main() -> None:
+    """Measure, save, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gateways", nargs="*", metavar="GATEWAY", help=f"of: {', '.join(BY_NAME)} (all)")
+    parser.add_argument("--only", default="", help="comma-separated names of cases; nothing is saved then")
+    options = parser.parse_args()
+    cases = select(CASES, [name for name in options.only.split(",") if name])
+    for name in options.gateways or BY_NAME:
+        result = measured(BY_NAME[name], cases)
+        print(name, result.get("counts") or result["error"], flush=True)
+        if options.only:
+            print(json.dumps(result, ensure_ascii=False, indent=1))
+        else:
+            save(result)
+
+
+if __name__ == "__main__":
+    main()

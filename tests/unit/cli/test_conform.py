@@ -1,0 +1,50 @@
+"""`specgate conform` on the command line; the cases themselves are tests/component/test_conform.py's."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from serve.cli import app
+from serve.local import free_port
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["conform", *arguments], catch_exceptions=False)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_an_engine_that_is_its_own_gateway_is_transparent() -> None:
+    """The engine itself, asked as if it were a gateway: what reaches it is what was sent."""
+    port = str(free_port())
+    code, out, _ = invoke(f"http://127.0.0.1:{port}/v1", "--upstream-port", port, "--only", "strict,cookie", "--json")
+    report = json.loads(out)
+    assert [(row["case"], row["verdict"]) for row in report["cases"]] == [("strict", "pass"), ("cookie", "fail")]
+    assert (code, report["green"]) == (1, False)
+
+
+def test_a_green_run_ends_with_0_and_a_table() -> None:
+    port = str(free_port())
+    code, out, _ = invoke(f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "bytes", "--markdown")
+    assert code == 0
+    assert "| bytes | The body reaches the engine byte for byte. | pass | the same bytes |" in out
+
+
+def test_an_unknown_case_is_told_with_the_known_ones() -> None:
+    code, _, told = invoke("http://127.0.0.1:1", "--only", "nope")
+    assert code == 2
+    assert "no such case: nope" in told
+
+
+def test_a_taken_port_is_told(taken: int) -> None:
+    code, _, told = invoke("http://127.0.0.1:1", "--upstream-port", str(taken))
+    assert code == 2
+    assert "choose another port" in " ".join(told.split())

@@ -84,8 +84,8 @@ class Lab:
 
     def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """A client's headers."""
-        own = {"content-type": "application/json"} | ({"authorization": f"Bearer {self.key}"} if self.key else {})
-        return own | dict(more or {})
+        own = {"content-type": "application/json", "accept-encoding": "identity"}
+        return own | ({"authorization": f"Bearer {self.key}"} if self.key else {}) | dict(more or {})
 
     def trial(self, script: Script | None = None) -> Trial:
         """Prepare the engine for one request; its mark belongs into the first message."""

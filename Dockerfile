@@ -49,7 +49,8 @@ RUN specgate doctor --config /etc/specgate/h20-kimi-qwen.yaml
 
 EXPOSE 8000
 # A node is healthy when its Ray answers; whether every pool is up is what `GET /ready` of the gateway says.
-HEALTHCHECK --interval=30s --timeout=20s --start-period=15m --retries=3 CMD ["ray", "health-check"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=5m --retries=3 \
+  CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:52365/api/local_raylet_healthz', timeout=5)"]
 # None: Ray's launcher starts the container as `docker run IMAGE bash`, and the base image's would make it `vllm serve bash`.
 ENTRYPOINT []
 CMD ["bash"]

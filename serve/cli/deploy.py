@@ -32,6 +32,7 @@ def deploy(
 
     Ray replaces only the pools that changed, a replica at a time, and lets each finish its streams first.
     """
+    submit.use_token()
     document = submit.serve_document(config)
     hazards = _hazards(GatewayConfig.parse(args_of(document, config), config))
     if hazards and not accept_hazards:

@@ -7,6 +7,7 @@ from serve.cli.conform import conform
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
+from serve.cli.fetch import fetch
 from serve.cli.output import Commands
 from serve.cli.probe import probe
 from serve.cli.replay import replay
@@ -26,6 +27,7 @@ app.command("serve")(serve)
 app.command("demo")(demo)
 app.command("up")(up)
 app.command("deploy")(deploy)
+app.command("fetch")(fetch)
 app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)

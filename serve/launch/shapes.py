@@ -1,7 +1,7 @@
 """Sizes of a model that decide how much memory it takes: from its folder, or from what is published."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,14 +58,26 @@ def shape_of(model: str) -> Shape | None:
     return _published().get(folder.name.lower())
 
 
+def hub_name(model: str) -> str | None:
+    """The model hub's name for a folder that our table knows, by the folder's last part."""
+    folder = Path(model).name.lower()
+    names = (name for row in _rows() for name in row["hub"])
+    return next((name for name in names if name.rsplit("/", 1)[-1].lower() == folder), None)
+
+
+@cache
+def _rows() -> Sequence[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text(encoding="utf-8"))
+    return rows
+
+
 @cache
 def _published() -> Mapping[str, Shape]:
-    rows = yaml.safe_load((Path(__file__).parent / "models.yaml").read_text(encoding="utf-8"))
-    return {name.lower(): _row(row) for row in rows for name in row["folder"]}
+    return {name.rsplit("/", 1)[-1].lower(): _row(row) for row in _rows() for name in row["hub"]}
 
 
 def _row(row: Mapping[str, Any]) -> Shape:
-    values = {key: value for key, value in row.items() if key not in ("folder", "weights_gb", "recurrent")}
+    values = {key: value for key, value in row.items() if key not in ("hub", "weights_gb", "recurrent")}
     recurrent = Recurrent(**row["recurrent"]) if "recurrent" in row else None
     return Shape(weights_bytes=row["weights_gb"] * 1e9, recurrent=recurrent, **values)
 

@@ -1,5 +1,6 @@
 """A Serve config on its way to a running cluster: read, checked, sent, and watched until it runs."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,16 @@ from serve.local import cause_of
 
 _CONNECT_TIMEOUT_S = 60.0
 _POLL_S = 1.0
+
+
+def use_token() -> None:
+    """Answer a cluster that asks for Ray's token, if there is one here. Ray reads the mode when it is imported.
+
+    A Ray cluster asks for a token once there is a token on its head; Ray's client by itself sends none.
+    """
+    known = any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
+    if known or (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def serve_document(path: str | Path) -> dict[str, Any]:
@@ -94,6 +105,7 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
 def _client(address: str) -> Any:
     """Ray's own client; the dashboard may still be starting, so refusals are tried again for a minute."""
     from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
+    from ray.exceptions import AuthenticationError
 
     deadline = time.monotonic() + _CONNECT_TIMEOUT_S
     while True:
@@ -106,5 +118,5 @@ def _client(address: str) -> Any:
                     "`ray dashboard cluster.yaml` makes a tunnel."
                 ) from error
             time.sleep(_POLL_S)
-        except ValueError as error:
+        except (ValueError, AuthenticationError) as error:
             raise ConfigError(str(error)) from error

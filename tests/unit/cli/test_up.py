@@ -1,6 +1,7 @@
 """`specgate up` and `specgate deploy`, without a cluster."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,14 @@ from serve.launch import submit
 
 ROOT = Path(__file__).parents[3]
 Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray's mode is a variable of the whole process; a test leaves it as it was."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -78,6 +87,19 @@ def test_what_can_t_work_is_not_started(specgate: Run, started: list[list[str]],
     assert code == 1
     assert "can't work" in output
     assert started == []
+
+
+def test_ray_s_token_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    submit.use_token()
+    assert "RAY_AUTH_MODE" not in os.environ
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    submit.use_token()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    submit.use_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
 class FakeClient:
@@ -188,3 +210,14 @@ def test_the_gateway_s_part_alone_can_t_be_deployed(specgate: Run, kimi: Callabl
     code, output = specgate("deploy", "--config", kimi())
     assert code == 2
     assert "the gateway's part alone" in output
+
+
+def test_fetch_tells_what_a_node_lacks(specgate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # the laptop's models are named from there
+    code, output = specgate("fetch", "--config", ROOT / "deploy" / "laptop.yaml", "--json")
+    assert {each["path"]: each["missing"] for each in json.loads(output)}["models/tiny-kimi-eagle3"] == []
+    assert code == 0
+    code, output = specgate("fetch", "--config", ROOT / "deploy" / "h20-kimi-qwen.yaml")
+    assert code == 1
+    assert "/model_files/Kimi-K2.6" in output
+    assert "the folder" in output

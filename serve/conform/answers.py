@@ -53,6 +53,23 @@ def text_frames(texts: Iterable[str], finish: str | None = "stop") -> list[bytes
     return [opening, *(frame(chunk({"content": text})) for text in texts), *ending]
 
 
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+
+def call_answer(arguments: str) -> dict[str, Any]:
+    """A chat completion that is one call of `look_up`."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": arguments}}
+    return whole({"content": None, "tool_calls": [call]}, "tool_calls")
+
+
+def call_frames(arguments: str) -> list[bytes]:
+    """The same as a stream tells it, a few characters a frame; without `[DONE]`."""
+    opening = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
+    parts = [arguments[at : at + 3] for at in range(0, len(arguments), 3)]
+    deltas = [opening, *({"index": 0, "function": {"arguments": part}} for part in parts)]
+    return [*(frame(chunk({"tool_calls": [delta]})) for delta in deltas), frame(chunk({}, "tool_calls"))]
+
+
 def error(message: str, status: int) -> dict[str, Any]:
     """An error body as vLLM sends it."""
     return {"error": {"message": message, "type": "InternalServerError", "param": None, "code": status}}

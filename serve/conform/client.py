@@ -84,6 +84,16 @@ class Reply:
         parts = [(each.get("delta") or each.get("message") or {}).get("content") for each in self.choices()]
         return "".join(part for part in parts if part)
 
+    @property
+    def call(self) -> tuple[str, str]:
+        """Name and arguments of the tool call, whole or put together from its chunks."""
+        name = arguments = ""
+        for choice in self.choices():
+            for call in (choice.get("message") or choice.get("delta") or {}).get("tool_calls") or ():
+                name += (call.get("function") or {}).get("name") or ""
+                arguments += (call.get("function") or {}).get("arguments") or ""
+        return name, arguments
+
     def choices(self) -> list[dict[str, Any]]:
         """Every choice of every chunk, or of the whole answer."""
         whole = self.json()

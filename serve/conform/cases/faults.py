@@ -3,16 +3,17 @@
 import asyncio
 import json
 import time
-from typing import Any
 
 from aiohttp import web
 
 from serve.conform.answers import (
     DONE,
     STREAM_HEADERS,
+    TOOLS,
     answering,
     begin,
-    chunk,
+    call_answer,
+    call_frames,
     error,
     frame,
     streaming,
@@ -26,7 +27,6 @@ from serve.conform.lab import Lab
 
 _TRIES = 3
 _BUDGET = "Site Reliability Engineering (Google), chapter 21: at most three attempts a request"
-_TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 _CUT = '{"city": "Köl'
 
 
@@ -158,29 +158,17 @@ async def engine_error_frame(lab: Lab) -> Result:
 def _not_taken_for_good(reply: Reply) -> Result:
     if reply.failed:
         return judged(True, reply.told())
-    finishes = [str(choice["finish_reason"]) for choice in reply.choices() if choice.get("finish_reason")]
-    arguments = ""
-    for choice in reply.choices():
-        for call in (choice.get("message") or choice.get("delta") or {}).get("tool_calls") or ():
-            arguments += (call.get("function") or {}).get("arguments") or ""
-    return judged(False, f"HTTP 200, finish_reason {', '.join(finishes)}, arguments {arguments!r}, no sign of an error")
+    finishes = ", ".join(str(each["finish_reason"]) for each in reply.choices() if each.get("finish_reason"))
+    return judged(False, f"HTTP 200, finish_reason {finishes}, arguments {reply.call[1]!r}, no sign of an error")
 
 
 async def cut_call_whole(lab: Lab) -> Result:
-    call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": _CUT}}
-    script = answering(whole({"content": None, "tool_calls": [call]}, "tool_calls"))
-    return _not_taken_for_good((await lab.ask(script, tools=_TOOLS))[0])
+    return _not_taken_for_good((await lab.ask(answering(call_answer(_CUT)), tools=TOOLS))[0])
 
 
 async def cut_call_stream(lab: Lab) -> Result:
-    opening: dict[str, Any] = {"index": 0, "id": "call_1", "type": "function"}
-    deltas = [
-        {**opening, "function": {"name": "look_up", "arguments": ""}},
-        {"index": 0, "function": {"arguments": _CUT}},
-    ]
-    pieces = [frame(chunk({"tool_calls": [delta]})) for delta in deltas]
-    script = streaming([*pieces, frame(chunk({}, "tool_calls")), DONE])
-    return _not_taken_for_good((await lab.ask(script, stream=True, tools=_TOOLS))[0])
+    script = streaming([*call_frames(_CUT), DONE])
+    return _not_taken_for_good((await lab.ask(script, stream=True, tools=TOOLS))[0])
 
 
 async def restart(lab: Lab) -> Result:

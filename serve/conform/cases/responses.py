@@ -6,14 +6,24 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.conform.answers import DONE, answering, begin, chunk, frame, streaming, text_frames, whole
+from serve.conform.answers import (
+    DONE,
+    TOOLS,
+    answering,
+    begin,
+    call_answer,
+    call_frames,
+    chunk,
+    frame,
+    streaming,
+    text_frames,
+    whole,
+)
 from serve.conform.case import Case, Result, judged
-from serve.conform.client import Reply
 from serve.conform.engine import Arrival
 from serve.conform.lab import Lab
 
-_CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"city": "Köln", "n": 2}'}}
-_TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+_ARGUMENTS = '{"city": "Köln", "n": 2}'
 
 
 def _missing(got: Any, wanted: dict[str, Any]) -> Result:
@@ -117,29 +127,12 @@ async def choices(lab: Lab) -> Result:
     return judged(got == {0: "aA", 1: "bB"}, f"{got}; {reply.told()}")
 
 
-def _call_of(reply: Reply) -> tuple[str, str]:
-    name = arguments = ""
-    for choice in reply.choices():
-        for call in (choice.get("message") or choice.get("delta") or {}).get("tool_calls") or ():
-            name += (call.get("function") or {}).get("name") or ""
-            arguments += (call.get("function") or {}).get("arguments") or ""
-    return name, arguments
-
-
 async def calls(lab: Lab) -> Result:
-    text = str(_CALL["function"]["arguments"])  # type: ignore[index]
-    opening = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
-    parts = [{"index": 0, "function": {"arguments": text[at : at + 3]}} for at in range(0, len(text), 3)]
-    pieces = [frame(chunk({"tool_calls": [part]})) for part in (opening, *parts)]
-    streamed, _ = await lab.ask(streaming([*pieces, frame(chunk({}, "tool_calls")), DONE]), stream=True, tools=_TOOLS)
-    answered, _ = await lab.ask(answering(whole({"content": None, "tool_calls": [_CALL]}, "tool_calls")), tools=_TOOLS)
-    wrong = [
-        kind for kind, reply in (("streamed", streamed), ("whole", answered)) if _call_of(reply) != ("look_up", text)
-    ]
-    seen = (
-        "whole and streamed" if not wrong else f"not as sent: {', '.join(wrong)}; {streamed.told()}, {answered.told()}"
-    )
-    return judged(not wrong, seen)
+    streamed, _ = await lab.ask(streaming([*call_frames(_ARGUMENTS), DONE]), stream=True, tools=TOOLS)
+    answered, _ = await lab.ask(answering(call_answer(_ARGUMENTS)), tools=TOOLS)
+    replies = {"streamed": streamed, "whole": answered}
+    wrong = [f"{kind}: {reply.told()}" for kind, reply in replies.items() if reply.call != ("look_up", _ARGUMENTS)]
+    return judged(not wrong, f"not as sent: {'; '.join(wrong)}" if wrong else "whole and streamed")
 
 
 async def flush(lab: Lab) -> Result:

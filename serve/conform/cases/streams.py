@@ -1,14 +1,18 @@
 """The bytes of a stream on a network that cuts them anywhere, and engines with other habits than vLLM's."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 
-from serve.conform.answers import DONE, streaming, text_frames
+from serve.conform.answers import DONE, TOOLS, call_frames, streaming, text_frames
 from serve.conform.case import Case, Result, judged
 from serve.conform.lab import Lab
 
 _TEXTS = ("你好，", "世界", " 🧑‍🚀", " naïve", " нет")
 _TOLD = "".join(_TEXTS)
+
+
+_ARGUMENTS = json.dumps({"city": "北京", "note": 'a \\ "b" \n <b>'}, ensure_ascii=False)
 
 
 async def _arrives(lab: Lab, pieces: Sequence[bytes], pause_s: float = 0.0) -> Result:
@@ -42,6 +46,25 @@ async def no_space(lab: Lab) -> Result:
     return await _arrives(lab, [piece.replace(b"data: ", b"data:", 1) for piece in (*text_frames(_TEXTS), DONE)])
 
 
+async def call(lab: Lab) -> Result:
+    """What a gateway does that looks into tool calls, and has to put the frames together first."""
+    frames = [*call_frames(_ARGUMENTS), DONE]
+    whole = b"".join(frames)
+    ways = {
+        "cut every 5 bytes": [whole[at : at + 5] for at in range(0, len(whole), 5)],
+        "in one segment": [whole],
+        "with comments": [b": ping\n\n" + each for each in frames],
+        "with CR LF": [each.replace(b"\n", b"\r\n") for each in frames],
+        "without the space": [each.replace(b"data: ", b"data:", 1) for each in frames],
+    }
+    wrong = []
+    for way, pieces in ways.items():
+        reply, _ = await lab.ask(streaming(pieces, 0.001), stream=True, tools=TOOLS)
+        if reply.call != ("look_up", _ARGUMENTS) or reply.failed:
+            wrong.append(f"{way}: {reply.told()}")
+    return judged(not wrong, "; ".join(wrong) or "whole in every way")
+
+
 async def isolation(lab: Lab) -> Result:
     async def one(number: int) -> bool:
         texts = [f"<{number}.{place}>" for place in range(40)]
@@ -65,6 +88,7 @@ CASES = (
         line_ends,
     ),
     Case("no-space", "`data:` without a space is a stream too.", "WHATWG HTML, section 9.2.6; TGI", no_space),
+    Case("call-stream", "A tool call in a stream arrives whole in each of these ways.", "As above", call),
     Case(
         "isolation",
         "Streams at once get each its own text, in order.",

@@ -45,14 +45,17 @@ def prepare_environment() -> None:
 
 
 @contextmanager
-def cluster(config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False) -> Iterator[str]:
+def cluster(
+    config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False, host: str = "127.0.0.1"
+) -> Iterator[str]:
     """Run the gateway and its pools; yields the base URL once every pool is up, stops everything at the end.
 
     Args:
         config: What to serve.
-        port: Port on 127.0.0.1.
+        port: Port of the gateway.
         say: Told what is happening, a line at a time.
         log_to_driver: Print the replicas' own logs too.
+        host: Address that the gateway listens on; engines stay on 127.0.0.1.
 
     Raises:
         ConfigError: A deployment could not start; the message is its own error.
@@ -74,7 +77,7 @@ def cluster(config: GatewayConfig, port: int, say: Progress, log_to_driver: bool
         _node_ip_address="127.0.0.1",
     )
     try:
-        ray_serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port), proxy_location="HeadOnly")
+        ray_serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
         ray_serve.run_many(
             [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
             wait_for_applications_running=False,

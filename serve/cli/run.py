@@ -16,18 +16,19 @@ from serve.local import Progress, cluster, prepare_environment
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
 Config = Annotated[Path, typer.Option(help="A Serve config, or a file with the gateway's part alone.")]
-Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port on 127.0.0.1.")]
+Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
+Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the replicas' own logs too.")]
 
 
-def serve(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False) -> None:
+def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", verbose: Verbose = False) -> None:
     """Start Ray, the gateway and every pool here, and keep them running until Ctrl-C."""
     parsed = GatewayConfig.load(config)
     prepare_environment()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with cluster(parsed, port, _clocked(), verbose) as url:
+    with cluster(parsed, port, _clocked(), verbose, host) as url:
         console().print(f"specgate listens on {url}; models: {', '.join(parsed.models)}. Ctrl-C stops it.")
         stop.wait()
 

@@ -83,7 +83,10 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
     """
     client, started, seen = _client(address), time.monotonic(), set[str]()
     while True:
-        application = client.get_serve_details().get("applications", {}).get("specgate", {})
+        try:
+            application = client.get_serve_details().get("applications", {}).get("specgate", {})
+        except RuntimeError as error:
+            raise ConfigError(f"the cluster at {address} no longer tells how it is doing: {error}") from error
         deployments = application.get("deployments", {})
         for name, each in deployments.items():
             if each["status"] == "HEALTHY" and name not in seen:
@@ -118,5 +121,5 @@ def _client(address: str) -> Any:
                     "`ray dashboard cluster.yaml` makes a tunnel."
                 ) from error
             time.sleep(_POLL_S)
-        except (ValueError, AuthenticationError) as error:
+        except (ValueError, RuntimeError, AuthenticationError) as error:
             raise ConfigError(str(error)) from error

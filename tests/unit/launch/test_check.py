@@ -13,6 +13,7 @@ from serve.errors import ConfigError
 from serve.launch import layers
 from serve.launch.check import Report, check_file
 from serve.launch.cluster import deployed_config, local_path, nodes, start_commands
+from serve.launch.cluster_rules import shared_memory_gib
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
@@ -56,6 +57,16 @@ def test_what_ships_works_but_for_its_placeholders(path: Path) -> None:
     assert report.fits
     assert all(fit.estimate and fit.estimate.fits for fit in report.fits)
     assert any(each.level == "todo" for each in report.findings)
+
+
+@pytest.mark.parametrize("overlay", ["k25", "k2-thinking-nvfp4", "qwen-one-node"])
+def test_the_other_models_fit_the_same_nodes(check: Check, overlay: str) -> None:
+    start = layers.read("cluster.yaml")["head_start_ray_commands"][1]
+    deploy = f"specgate deploy --config /etc/specgate/overlays/{overlay}.yaml"
+    report = check({"head_start_ray_commands": [start, deploy]})
+    assert errors(report) == []
+    assert report.fits
+    assert all(fit.estimate and fit.estimate.fits for fit in report.fits)
 
 
 def test_each_kimi_gets_a_node_and_both_qwen_share_one() -> None:
@@ -163,3 +174,17 @@ def test_the_report_is_plain_values() -> None:
     assert report["ok"]
     assert report["memory"][0]["fits"]
     assert report["nodes"][1]["resources"]["GPU"] == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "gib"),
+    [
+        (("--shm-size=160g",), 160),
+        (("--shm-size", "512m"), 0.5),
+        (("--shm-size='1024b'",), 2**-20),
+        (("--ipc=host", "--shm-size=1g"), None),
+        (("--gpus", "all"), None),
+    ],
+)
+def test_shared_memory_is_read_as_docker_reads_it(words: tuple[str, ...], gib: float | None) -> None:
+    assert shared_memory_gib(words) == gib

@@ -19,7 +19,10 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that are complete now, each with the blank line that ends it."""
-        text = self._rest + data
+        text = self._rest + data if self._rest else data
+        if 0 <= text.find(_END) == len(text) - len(_END) and b"\r" not in text:  # one frame, as nearly always
+            self._rest = b""
+            return [text]
         if b"\r" in text:
             text, held = (text[:-1], text[-1:]) if text.endswith(b"\r") else (text, b"")
             text = text.replace(b"\r\n", b"\n") + held  # JSON text holds no bare line ends

@@ -130,5 +130,6 @@ class GuardedPath:
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:
-    """Where a broken answer runs again: what was tried least, then what does not speculate, then as decided."""
-    return sorted(candidates, key=lambda candidate: (tried.count(candidate), candidate.speculative))
+    """Where a broken answer runs again: what was tried least; without speculation; on another pool; as decided."""
+    pools = {candidate.pool for candidate in tried}
+    return sorted(candidates, key=lambda each: (tried.count(each), each.speculative, each.pool in pools))

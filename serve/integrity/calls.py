@@ -33,16 +33,20 @@ class HeldCall:
         self.id = self.id or entry.get("id") or ""
         self.name += function.get("name") or ""
         if arguments := function.get("arguments"):
-            self.pieces.append(arguments)
-            self.prefix.feed(arguments)
+            self.more(arguments)
+
+    def more(self, arguments: str) -> None:
+        """Add to the arguments."""
+        self.pieces.append(arguments)
+        self.prefix.feed(arguments)
 
     @staticmethod
     def accepts(entry: Any) -> bool:
         """Whether a delta's entry has the shape that `add` reads."""
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("index"), int | None):
+        if not isinstance(entry, dict) or not isinstance(entry.get("index"), int | None):
             return False
         function = entry.get("function")
-        if not isinstance(function, Mapping | None):
+        if not isinstance(function, dict | None):
             return False
         texts = (entry.get("id"), *((function.get("name"), function.get("arguments")) if function else ()))
         return all(isinstance(text, str | None) for text in texts)

@@ -8,7 +8,7 @@ from typing import Any
 from serve.integrity.calls import CallCheck, HeldCall, loads
 from serve.integrity.document import DocumentGuard
 from serve.integrity.expectation import Expectation
-from serve.integrity.glance import TEXTS
+from serve.integrity.glance import TEXTS, more_arguments
 from serve.integrity.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.integrity.outcome import Outcome, Severity, Violation
 from serve.integrity.outflow import Delta, Outflow, ReadyCall
@@ -74,18 +74,13 @@ class ChoiceGuard:
     def _stops(self, severity: Severity) -> bool:
         return severity is not Severity.NOTE and severity not in self._tolerates
 
-    def passes(self, name: str, text: str) -> bool:
-        """Whether a delta of this text alone may go out as it is; if so, it has been taken note of."""
-        if self.ended or self.broken or not self._outflow.first or REPLACEMENT in text:
+    def goes_on(self, entry: Any) -> bool:
+        """Whether a call's entry is nothing but more of the open call's arguments; if so, it has been taken in."""
+        more = more_arguments(entry)
+        if more is None or self._open is None or more[0] != self._open.index:
             return False
-        if name == "content" and self._document is not None:
-            return False
-        scanner = self._scanners.get(name)
-        if scanner is None or not scanner.passes(text):
-            return False
-        if name == "content":
-            self._spoke = self._spoke or not (text == "" or text.isspace())
-        self._outflow.text(name, text)
+        self._open.more(more[1])
+        self._note_early(self._open)
         return True
 
     def feed(self, delta: Mapping[str, Any], finish_reason: str | None) -> Iterator[tuple[Delta, str | None]]:
@@ -93,7 +88,7 @@ class ChoiceGuard:
         said: Delta = {}
         for name, value in delta.items():
             if name in TEXTS and isinstance(value, str):
-                if (passed := self._text(name, value)) or (value == "" and self._outflow.first):
+                if (passed := self.text(name, value)) or (value == "" and self._outflow.first):
                     said[name] = passed
             elif name != "tool_calls" and self._outflow.first:
                 said[name] = value
@@ -124,7 +119,8 @@ class ChoiceGuard:
 
     # Text
 
-    def _text(self, name: str, text: str) -> str:
+    def text(self, name: str, text: str) -> str:
+        """The part of a text that may go out."""
         if name == "content":
             self._spoke = self._spoke or not (text == "" or text.isspace())
         scanner = self._scanners.get(name) or self._scanners.setdefault(name, MarkupScanner(self._expected.quotes))
@@ -171,6 +167,9 @@ class ChoiceGuard:
             self._found(Outcome.INVALID_JSON, "a call goes on after the next has begun", call=index, once=True)
             return
         call.add(entry)
+        self._note_early(call)
+
+    def _note_early(self, call: HeldCall) -> None:
         if violation := self._check.early(call, self._index):
             self._once(violation)
 

@@ -1,4 +1,4 @@
-"""Most chunks say nothing but one piece of text: those are told at a glance, so that they cost next to nothing."""
+"""Most chunks hold one piece of a text or of a call's arguments: they are told at a glance and cost little."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ TEXTS = ("content", "reasoning", "reasoning_content")
 _SILENT: tuple[Any, ...] = (None, "", [])
 
 
-def lone_text(chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
-    """(choice, field, text) of a chunk that says one text and nothing else; None of any other.
+def lone_piece(chunk: Mapping[str, Any]) -> tuple[int, str, Any] | None:
+    """(choice, field, value) of a chunk that says one text, or one entry of a call, and nothing else.
 
     Args:
         chunk: Of any shape: a foreign engine may send anything.
@@ -23,6 +23,20 @@ def lone_text(chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
         return None
     index, delta = choice.get("index", 0), choice.get("delta")
     said = [item for item in delta.items() if item[1] not in _SILENT] if type(delta) is dict else []
-    if len(said) != 1 or said[0][0] not in TEXTS or type(said[0][1]) is not str or type(index) is not int:
+    if len(said) != 1 or type(index) is not int:
         return None
-    return index, *said[0]
+    name, value = said[0]
+    if name == "tool_calls":
+        return (index, name, value[0]) if type(value) is list and len(value) == 1 else None
+    return (index, name, value) if name in TEXTS and type(value) is str else None
+
+
+def more_arguments(entry: Any) -> tuple[int, str] | None:
+    """(call, text) of a call's entry that only carries on with its arguments."""
+    if type(entry) is not dict or entry.get("id"):
+        return None
+    index, function = entry.get("index"), entry.get("function")
+    if type(index) is not int or type(function) is not dict or function.get("name"):
+        return None
+    text = function.get("arguments")
+    return (index, text) if type(text) is str else None

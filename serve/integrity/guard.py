@@ -9,7 +9,7 @@ from typing import Any
 from serve.errors import IntegrityError
 from serve.integrity.choice import ChoiceGuard
 from serve.integrity.expectation import Expectation
-from serve.integrity.glance import lone_text
+from serve.integrity.glance import lone_piece
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation, gravest
 from serve.integrity.outflow import Delta, Outflow
 from serve.integrity.settings import GuardSettings
@@ -95,18 +95,13 @@ class Guard:
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
         """The chunks that may go out now."""
-        if self._passes(chunk):
-            return [chunk]
         observing = self._settings.mode == "observe"
-        self._usage.see(chunk)
         if self.state is not State.OPEN:
+            self._usage.see(chunk)
             return [chunk] if observing else []
-        if chunk.get("error") is not None:
-            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "the engine sent an error"))
-        made: list[Chunk] = []
-        for choice in self._well_formed(chunk.get("choices") or ()):
-            self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
-            made += self._feed_choice(chunk, choice)
+        made = self._at_a_glance(chunk)
+        if made is None:
+            made = self._read(chunk)
         if observing:
             return [chunk]
         if self._hopeless():
@@ -173,11 +168,32 @@ class Guard:
 
     # One chunk
 
-    def _passes(self, chunk: Chunk) -> bool:
-        """Whether a chunk may go out as it is for certain; if so, it has been taken note of."""
-        said = lone_text(chunk) if self.state is State.OPEN else None
-        choice = self._choices.get(said[0]) if said is not None else None
-        return choice is not None and said is not None and choice.passes(said[1], said[2])
+    def _at_a_glance(self, chunk: Chunk) -> list[Chunk] | None:
+        """What may go out of a chunk that holds one piece of a text or of a call; None of any other chunk."""
+        piece = lone_piece(chunk)
+        choice = self._choices.get(piece[0]) if piece is not None else None
+        if piece is None or choice is None or choice.ended or choice.broken:
+            return None
+        index, name, value = piece
+        if name == "tool_calls":
+            return [] if choice.goes_on(value) else None
+        if not self._outflows[index].first:
+            return None
+        passed = choice.text(name, value)
+        if passed == value:
+            return [chunk]
+        return self._chunks(chunk, chunk["choices"][0], [({name: passed}, None)]) if passed else []
+
+    def _read(self, chunk: Chunk) -> list[Chunk]:
+        """What may go out of any chunk."""
+        if chunk.get("error") is not None:
+            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "the engine sent an error"))
+        self._usage.see(chunk)
+        made: list[Chunk] = []
+        for choice in self._well_formed(chunk.get("choices") or ()):
+            self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
+            made += self._feed_choice(chunk, choice)
+        return made
 
     def _feed_choice(self, chunk: Chunk, choice: Mapping[str, Any]) -> list[Chunk]:
         index = choice.get("index", 0)
@@ -236,7 +252,7 @@ class Guard:
     # The end of an attempt
 
     def _hopeless(self) -> bool:
-        return bool(self._upstream) or any(choice.broken for choice in self._choices.values())
+        return bool(self._upstream) or any(choice.violations and choice.broken for choice in self._choices.values())
 
     def _unfinished(self) -> bool:
         """Whether a choice has not come to its end in this attempt or an earlier one."""
@@ -275,8 +291,8 @@ class Guard:
 
 
 def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, Mapping) or not isinstance(choice.get("index", 0), int):
+    if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
         return False
     delta, reason = choice.get("delta"), choice.get("finish_reason")
-    calls = delta.get("tool_calls") if isinstance(delta, Mapping) else None
-    return isinstance(delta, Mapping | None) and isinstance(reason, str | None) and isinstance(calls, list | None)
+    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+    return isinstance(delta, dict | None) and isinstance(reason, str | None) and isinstance(calls, list | None)

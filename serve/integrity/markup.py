@@ -79,7 +79,8 @@ class MarkupScanner:
         if self.opening:
             self._leak.append(text)
             return ""
-        if self.passes(text):
+        if not self._held and "<" not in text and "◁" not in text:
+            self._before = text[-1:] or self._before
             return text
         text = self._held + text
         match = find_markup(text, self._quoted, self._before)
@@ -91,13 +92,6 @@ class MarkupScanner:
         passed, self._held = text[: len(text) - held], text[len(text) - held :]
         self._before = passed[-1:] or self._before
         return passed
-
-    def passes(self, text: str) -> bool:
-        """Whether a text passes at a glance; if so, it has been taken note of."""
-        if self.opening or self._held or "<" in text or "◁" in text:
-            return False
-        self._before = text[-1:] or self._before
-        return True
 
     @property
     def leak(self) -> str:

@@ -3,10 +3,15 @@
 import time
 from collections.abc import Callable, Sequence
 
+import aiohttp
+
 from serve.conform.case import Case, Result, Verdict
 from serve.conform.lab import Lab
 from serve.conform.report import Report, Row
 from serve.errors import ConfigError
+
+_TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
+_SHAPE = (LookupError, TypeError, ValueError, AttributeError)  # of reading JSON that is not what it should be
 
 
 def select(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:
@@ -49,5 +54,9 @@ async def _result(lab: Lab, case: Case) -> Result:
         )
     try:
         return await case.check(lab)
+    except _TRANSPORT as error:
+        return Result(Verdict.FAIL, f"the connection to the gateway failed: {type(error).__name__} {error}".strip())
+    except _SHAPE as error:
+        return Result(Verdict.FAIL, f"what arrived has not the shape of OpenAI's API: {type(error).__name__} {error}")
     finally:
         lab.engine.forget()

@@ -59,10 +59,12 @@ async def prefill_stream(lab: Lab) -> Result:
 async def mid_stream(lab: Lab) -> Result:
     trial = lab.trial(_without_end)
     try:
-        async with lab.open(lab.body(trial, stream=True)) as response:
+        async with asyncio.timeout(lab.pace.prefill_s), lab.open(lab.body(trial, stream=True)) as response:
             await response.content.readany()
             response.close()
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except TimeoutError:
+        pass  # nothing of the stream came yet; the client leaves all the same
+    except aiohttp.ClientError as error:
         return judged(False, f"no stream: {type(error).__name__}")
     return await _freed(lab, trial, time.monotonic())
 

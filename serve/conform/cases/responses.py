@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -137,35 +138,28 @@ async def calls(lab: Lab) -> Result:
 
 async def flush(lab: Lab) -> Result:
     """The engine goes on only when the client has its first words; a gateway that gathers would wait for ever."""
-    heard = asyncio.Event()
+    heard, waited = asyncio.Event(), asyncio.Event()
 
     async def script(request: web.Request, _: Arrival) -> web.StreamResponse:
         response = await begin(request)
         for piece in text_frames(["first"], finish=None):
             await response.write(piece)
-        released = await _within(heard, 5.0)
-        for piece in text_frames(["" if released else " late"]):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(heard.wait(), 5.0)
+            waited.set()
+        for piece in (*text_frames([" last"]), DONE):
             await response.write(piece)
-        await response.write(DONE)
         await response.write_eof()
         return response
 
-    trial = lab.trial(script)
-    text = ""
-    async with lab.open(lab.body(trial, stream=True)) as response:
+    text = b""
+    async with lab.open(lab.body(lab.trial(script), stream=True)) as response:
         async for part in response.content.iter_any():
-            text += part.decode("utf-8", "replace")
-            if "first" in text:
+            text += part
+            if b"first" in text:
                 heard.set()
-    return judged("late" not in text and "first" in text, "held back for 5 s" if "late" in text else "at once")
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
+    good = waited.is_set() and b"last" in text
+    return judged(good, "at once" if good else "the first words came only with the rest")
 
 
 async def large(lab: Lab) -> Result:

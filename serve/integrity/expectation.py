@@ -63,8 +63,11 @@ class Expectation:
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
         choice = request.get("tool_choice")
-        self.raw_tools: list[Any] = list(_sequence(request.get("tools")))
-        functions = [_mapping(_mapping(tool).get("function")) for tool in self.raw_tools]
+        allowed = _mapping(_mapping(choice).get("allowed_tools"))
+        names = [_function(tool).get("name") for tool in _sequence(allowed.get("tools"))]
+        tools = _sequence(request.get("tools"))
+        self.raw_tools: list[Any] = [tool for tool in tools if not names or _function(tool).get("name") in names]
+        functions = map(_function, self.raw_tools)
         self.tools: dict[str, Schema] = {
             function["name"]: Schema(function.get("parameters"), strict=function.get("strict") is True)
             for function in functions
@@ -72,7 +75,7 @@ class Expectation:
         }
         named = _mapping(_mapping(choice).get("function")).get("name")
         self.forced: str | None = named if isinstance(named, str) else None
-        self.calls_required = choice == "required" or self.forced is not None
+        self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
         self.document = _document(_mapping(request.get("response_format")))
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
 
@@ -100,6 +103,10 @@ def _document(form: Mapping[str, Any]) -> Schema | None:
         described = _mapping(form.get("json_schema"))
         return Schema(described.get("schema"), strict=described.get("strict") is True)
     return None
+
+
+def _function(tool: Any) -> Mapping[str, Any]:
+    return _mapping(_mapping(tool).get("function"))
 
 
 # A malformed request is the engine's to refuse; here it only must do no harm.

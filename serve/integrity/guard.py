@@ -267,10 +267,11 @@ class Guard:
     def _end_attempt(self, *, lost: bool) -> None:
         violations = self._violations()
         worst = gravest(violations)
-        cut = any(choice.cut for choice in self._choices.values())
+        # Neither a cut by length nor a rerun that only differs from what went out is a fault of the pool.
+        blameless = any(choice.cut or choice.contradicts for choice in self._choices.values())
         outcome = worst.outcome if worst else Outcome.CLEAN
         attempt = len(self.verdicts)
-        self.verdicts.append(Verdict(outcome, violations, counts=not cut))
+        self.verdicts.append(Verdict(outcome, violations, counts=not blameless))
         if not lost:
             self.state = State.DONE
         else:

@@ -24,6 +24,27 @@ TOOLS = [
 ]
 
 
+CLEAN = SimSettings(num_speculative_tokens=3)
+ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+
+def broken(fault: str, **options: Any) -> SimSettings:
+    return SimSettings(num_speculative_tokens=3, faults={fault: 1.0}, **options)
+
+
+def chunk(delta: dict[str, Any], reason: str | None = None, index: int = 0) -> dict[str, Any]:
+    return {**ENVELOPE, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}]}
+
+
+def call(index: int, name: str, arguments: str, identity: str | None = None) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"index": index, "id": identity or f"id{index}", "type": "function", "function": function}
+
+
+def calls(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {"tool_calls": list(entries)}
+
+
 def tools_request(seed: int = 0, **extra: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "天气"}], "tools": TOOLS, "seed": seed, **extra}
 

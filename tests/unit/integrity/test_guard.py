@@ -4,31 +4,23 @@ import json
 from typing import Any
 
 import pytest
-from support.guard_driving import TOOLS, calls_of, chunks_of, healed, json_request, read, through, tools_request
+from support.guard_driving import (
+    CLEAN,
+    TOOLS,
+    broken,
+    call,
+    calls,
+    calls_of,
+    chunk,
+    chunks_of,
+    healed,
+    read,
+    through,
+    tools_request,
+)
 
 from serve.engine.sim import SimSettings
 from serve.integrity import Guard, GuardSettings, Outcome, Severity, State
-
-CLEAN = SimSettings(num_speculative_tokens=3)
-ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-
-
-def broken(fault: str, **options: Any) -> SimSettings:
-    return SimSettings(num_speculative_tokens=3, faults={fault: 1.0}, **options)
-
-
-def chunk(delta: dict[str, Any], reason: str | None = None, index: int = 0) -> dict[str, Any]:
-    return {**ENVELOPE, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}]}
-
-
-def call(index: int, name: str, arguments: str, identity: str | None = None) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"index": index, "id": identity or f"id{index}", "type": "function", "function": function}
-
-
-def calls(*entries: dict[str, Any]) -> dict[str, Any]:
-    return {"tool_calls": list(entries)}
-
 
 GOOD = '{"city": "Bern", "days": 2}'
 
@@ -221,6 +213,30 @@ def test_a_stream_that_dies_is_rerun_and_counted(ending: list[dict[str, Any]]) -
     assert guard.outcome is Outcome.RERUN
 
 
+@pytest.mark.parametrize(("ended", "state"), [(False, State.RERUN), (True, State.DONE)])
+def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: State) -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    for given in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
+        guard.feed(given)
+    guard.broke("the connection broke")
+    assert guard.state is state
+
+
+def test_a_lost_attempt_is_read_on_for_its_usage_once_it_has_ended_and_not_before() -> None:
+    body = tools_request(stream_options={"include_usage": True})
+    early, late = Guard(GuardSettings(), body), Guard(GuardSettings(), body)
+    early.feed(chunk(calls(call(0, "get_weather", "{{"))))
+    assert (early.state, early.awaits_usage) == (State.RERUN, False)
+    late.feed(chunk(calls(call(0, "rm", GOOD))))
+    late.feed(chunk({}, "tool_calls"))
+    assert (late.state, late.awaits_usage) == (State.RERUN, True)
+    late.feed({**chunk({}), "choices": [], "usage": {"completion_tokens": 7}})
+    assert not late.awaits_usage
+    late.restart("standard")
+    sent = [*late.feed(chunk({"content": "no"})), *late.feed(chunk({}, "stop")), *late.finish()]
+    assert sent[-1]["usage"] == {"completion_tokens": 7}
+
+
 def test_usage_of_both_attempts_is_added_where_both_were_reported() -> None:
     body = tools_request(3, stream_options={"include_usage": True})
     first = chunks_of(body, broken("swallowed_call"))
@@ -265,76 +281,9 @@ def test_half_a_character_in_escapes_is_found(escape: str) -> None:
     assert guard.verdicts[0].outcome is Outcome.TRUNCATED
 
 
-@pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize(
-    ("fault", "outcome"),
-    [
-        ("truncated_string", Outcome.TRUNCATED),
-        ("truncated_character", Outcome.TRUNCATED),
-        ("double_brace", Outcome.INVALID_JSON),
-        ("marker_leak", Outcome.MARKER_LEAK),
-    ],
-)
-def test_json_answers_are_continued_by_the_rerun_where_they_broke(fault: str, outcome: Outcome, strict: bool) -> None:
-    body = json_request(5, strict)
-    sent, guard = healed(body, broken(fault), CLEAN)
-    assert guard.verdicts[0].outcome is outcome
-    assert read(sent)["content"] == read(chunks_of(body, CLEAN))["content"]
-
-
-def test_a_json_answer_streams_but_for_its_last_character() -> None:
-    body = json_request()
-    *chunks, finish, _ = chunks_of(body, SimSettings())
-    guard = Guard(GuardSettings(), body)
-    early = [each for given in chunks for each in guard.feed(given)]
-    text = read(early)["content"]
-    assert len(early) >= len(chunks) - 1
-    whole = read([*early, *guard.feed(finish)])["content"]
-    assert whole.startswith(text)
-    assert whole[len(text) :] == "}"
-
-
-def test_a_rerun_whose_document_differs_can_not_contradict_what_went_out() -> None:
-    body = json_request(5)
-    other = SimSettings(seed=9)
-    sent, guard = healed(body, broken("truncated_string"), other)
-    message = read(sent)
-    assert message["error"]["code"] == "integrity_violation"
-    assert guard.verdicts[1].outcome is Outcome.FAILED
-    held, guard = healed(body, broken("truncated_string"), other, settings=GuardSettings(hold_json=True))
-    assert read(held)["content"] == read(chunks_of(body, other))["content"]
-    assert guard.outcome is Outcome.RERUN
-
-
-def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None:
-    body = json_request()
-    guard = Guard(GuardSettings(reruns=0), body)
-    sent = through(guard, [chunk({"content": '{"city": "Bern"}'}), chunk({}, "stop")])
-    assert read(sent)["content"] == '{"city": "Bern"'
-    assert read(sent)["error"]
-
-
 def test_misuse_is_an_error() -> None:
     guard = Guard(GuardSettings(), tools_request())
     with pytest.raises(ValueError, match="rerun"):
         guard.restart("standard")
     with pytest.raises(ValueError, match="give up"):
         guard.give_up()
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": ["string", 123]},
-        {"properties": {"city": {"pattern": "("}}},
-        {"$ref": "https://example.com/schema.json"},
-        {"properties": {"city": {"$ref": "#/$defs/nowhere"}}},
-        None,
-        3,
-    ],
-)
-def test_a_schema_that_can_not_be_applied_accepts_everything(schema: Any) -> None:
-    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
-    guard = Guard(GuardSettings(), {**tools_request(), "tools": tools})
-    through(guard, [chunk(calls(call(0, "get_weather", GOOD))), chunk({}, "tool_calls")])
-    assert guard.outcome is Outcome.CLEAN

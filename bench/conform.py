@@ -51,9 +51,8 @@ def table(results: list[dict[str, Any]]) -> str:
         "|---|---|" + ":-:|" * len(shown),
     ]
     for case in CASES:
-        if case.name in verdicts[0]:
-            cells = [_MARK[column[case.name]] for column in verdicts]
-            lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
+        cells = [_MARK[column[case.name]] if case.name in column else "" for column in verdicts]
+        lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
     totals = [f"{result['counts']['pass']} of {len(result['cases'])}" for result in shown]
     lines.append("| **passed** | | " + " | ".join(totals) + " |")
     lines += [f"\n{result['name']}: not measured. {result['error']}" for result in results if "error" in result]

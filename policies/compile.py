@@ -65,7 +65,8 @@ def _model(
         for each in overrides
         if each.action == "pin" and each.pool and each.speaks_of(name)
     )
-    return ModelPolicy(tuple(options), pins)
+    canaries = {each.pool: each.canary_share for each in own if each.canary_share}
+    return ModelPolicy(tuple(options), pins, canaries)
 
 
 def _place(facts: PoolFacts, own: list[PoolFacts]) -> int:
@@ -118,6 +119,14 @@ def _check_names(pools: tuple[PoolFacts, ...], advisories: tuple[Advisory, ...],
         raise PolicyError("two pools of one model have the same name")
     for facts in pools:
         masks_of_all(facts.proven)
+    for model in {each.model for each in pools}:
+        shares = [each.canary_share for each in pools if each.model == model]
+        if None not in shares:
+            raise PolicyError(
+                f"every pool of model {model!r} has a canary_share: one must serve the other conversations"
+            )
+        if sum(filter(None, shares)) >= 1:
+            raise PolicyError(f"the canary_share of model {model!r} add up to 1 or more")
     for each in settings.overrides:
         if each.advisory is not None and each.advisory not in ids:
             raise PolicyError(f"override 'waive': no advisory {each.advisory!r}; see `specgate advisories list`")

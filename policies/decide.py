@@ -3,9 +3,8 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lcm
-from zlib import crc32
 
+from policies import turns
 from policies.classes import CHECKED, class_of, covers, names_of
 from policies.features import RequestFeatures
 from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
@@ -13,9 +12,7 @@ from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
 _BARRING = frozenset({"forbid"})
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
-Ranks = tuple[tuple[int, int], ...]
-Ranked = list[tuple[tuple[int, int], "Candidate"]]
-_MOST_TURNS = 60
+Ranked = turns.Ranked["Candidate"]
 _REMEMBERED = 8192  # decisions; callers choose the classes, so the number of different ones is theirs to blow up
 
 
@@ -23,7 +20,7 @@ _REMEMBERED = 8192  # decisions; callers choose the classes, so the number of di
 class Reason:
     """Why: an advisory's id, or one of ours.
 
-    Ours are `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`, `quarantine`,
+    Ours are `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`, `canary`, `quarantine`,
     `quarantine-probe` and `reference-sample`.
 
     Attributes:
@@ -92,13 +89,11 @@ def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: 
     key = (features.model, mask, wish)
     known = policy.memory.get(key)
     if known is None:
-        known = _turns(*_decide(policy, features.model, mask, wish))
+        known = _decide(policy, features.model, mask, wish)
         if len(policy.memory) >= _REMEMBERED:
             policy.memory.clear()
         policy.memory[key] = known
-    if len(known) == 1:
-        return known[0]
-    return known[crc32(features.conversation_key.encode("utf-8", "replace")) % len(known)]
+    return known.of(features.conversation_key)
 
 
 def led_by(decision: Decision, candidate: Candidate, reason: Reason) -> Decision:
@@ -111,8 +106,8 @@ def _sorted(reasons: set[Reason]) -> tuple[Reason, ...]:
     return tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
 
 
-def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[Decision, Ranks]:
-    """The decision and the rank of each candidate; twins have the same."""
+def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> turns.Turns[Decision]:
+    """The decision for each group of conversations."""
     model = policy.models.get(name, ModelPolicy((), ()))
     reasons: set[Reason] = set()
     pinned = _pinned(model, mask, reasons)
@@ -129,9 +124,20 @@ def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> tuple[De
     if wish and not any(option.way == "speculative" for option in model.options):
         reasons.add(_NOWHERE)
     ranked = _unquarantined(policy, name, class_of(mask), ranked, reasons)
-    ranked.sort(key=lambda each: each[0])
-    ranks, candidates = tuple(rank for rank, _ in ranked), [candidate for _, candidate in ranked]
-    return _decision(name, names_of(mask), _sorted(reasons), candidates), ranks
+
+    def made(candidates: list[Candidate]) -> Decision:
+        share = model.canaries.get(candidates[0].pool) if candidates else None
+        told = reasons if share is None else {*reasons, _canary(candidates[0].pool, share)}
+        return _decision(name, names_of(mask), _sorted(told), candidates)
+
+    return turns.divide(ranked, model.canaries, lambda each: each.pool, made)
+
+
+def _canary(pool: str, share: float) -> Reason:
+    summary = (
+        f"{pool} is a canary: first for {share:.3g} of the conversations, and for the rest if nothing else is left"
+    )
+    return Reason("canary", "inform", summary, "operator")
 
 
 def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranked, reasons: set[Reason]) -> Ranked:
@@ -218,24 +224,6 @@ def _rank(candidate: Candidate) -> int:
     if candidate.speculative:
         return 1 if candidate.optimistic else 0
     return 2 if candidate.opt_out else 3
-
-
-def _turns(decision: Decision, ranks: Ranks) -> tuple[Decision, ...]:
-    """The decision with each group of twins turned round, one version for each share of the conversations.
-
-    A conversation always gets the same one, so that its prefix stays cached on one of the twins.
-    """
-    groups = [
-        [candidate for other, candidate in zip(ranks, decision.candidates, strict=True) if other == rank]
-        for rank in dict.fromkeys(ranks)
-    ]
-    turns = min(lcm(*map(len, groups)), _MOST_TURNS) if groups else 1
-    return tuple(_turned(decision, groups, turn) for turn in range(turns))
-
-
-def _turned(decision: Decision, groups: list[list[Candidate]], turn: int) -> Decision:
-    candidates = [each for group in groups for each in (*group[turn % len(group) :], *group[: turn % len(group)])]
-    return _decision(decision.model, decision.classes, decision.reasons, candidates)
 
 
 _OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")

@@ -32,6 +32,8 @@ class PoolFacts:
         settings: Further settings by vLLM's names with underscores.
         opt_out: Speculation can be switched off for one request inside the engine.
         proven: Request classes that the operator has proven right on this pool.
+        canary_share: Share of the conversations that it gets first, before the others of its model; it is last for the
+            rest. None is no canary.
     """
 
     model: str
@@ -54,6 +56,7 @@ class PoolFacts:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     opt_out: bool = False
     proven: frozenset[str] = frozenset()
+    canary_share: float | None = None
 
     @property
     def speculative(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from policies.advisory import Advisory
 from policies.facts import PoolFacts
 from policies.settings import PolicySettings
+from policies.turns import Turns
 
 if TYPE_CHECKING:
     from policies.decide import Decision
@@ -93,10 +94,11 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelPolicy:
-    """A model's options in order of preference, and its pins."""
+    """A model's options in order of preference, its pins, and its canaries: pool -> share of the conversations."""
 
     options: tuple[Option, ...]
     pins: tuple[Pin, ...]
+    canaries: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +122,7 @@ class Policy:
     successor: "Policy | None" = None
     until_s: float = 0.0
     quarantined: Mapping[Cell, Finding] = field(default_factory=dict)
-    memory: "dict[tuple[str, int, bool | None], tuple[Decision, ...]]" = field(default_factory=dict, repr=False)
+    memory: "dict[tuple[str, int, bool | None], Turns[Decision]]" = field(default_factory=dict, repr=False)
 
     @property
     def optimistic(self) -> bool:

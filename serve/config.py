@@ -54,6 +54,7 @@ class PoolConfig(_Strict):
         sim: Settings of a `sim` pool.
         opt_out: Whether speculation can be switched off for one request inside the engine (installs our scheduler).
         proven: Request classes that the operator has proven right on this pool; the policy allows them.
+        canary_share: Share of the conversations that this pool gets first; for all others it comes last.
         facts: What the policy must know and cannot read from `engine_args`, or must know better.
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process.
@@ -70,6 +71,7 @@ class PoolConfig(_Strict):
     sim: dict[str, Any] = Field(default_factory=dict)
     opt_out: bool = False
     proven: tuple[str, ...] = ()
+    canary_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     facts: dict[str, Any] = Field(default_factory=dict)
     markers: dict[str, int] = Field(default_factory=dict)
     replicas: Count = 1
@@ -247,6 +249,7 @@ class GatewayConfig(_Strict):
             "kind": pool.kind,
             "opt_out": pool.opt_out,
             "proven": frozenset(pool.proven),
+            "canary_share": pool.canary_share,
             "hybrid": model.hybrid,
             **({"quantization": model.quantization} if model.quantization else {}),
             **pool.facts,

@@ -11,7 +11,13 @@ from serve.config import GatewayConfig
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
-_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool", "kind", "proven"}
+_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {
+    "model",
+    "pool",
+    "kind",
+    "proven",
+    "canary_share",
+}
 
 
 def compile_for(

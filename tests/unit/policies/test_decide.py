@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from policies import Override, PolicySettings, RequestFeatures, compile_policy, decide
+from policies import Override, PolicyError, PolicySettings, RequestFeatures, compile_policy, decide
 from policies.advisory import Evidence
 
 PLAIN = RequestFeatures("m")
@@ -217,3 +217,56 @@ class TestConversations:
         policy = compile_policy(facts, (), PolicySettings(), DAY)
         chosen = {decide(policy, dataclasses.replace(PLAIN, conversation_key=str(k)), None).pool for k in range(40)}
         assert chosen == {"speculative"}
+
+
+class TestCanary:
+    """A pool with a share: first for that share of the conversations, last for the others."""
+
+    @pytest.fixture
+    def policy(self, pools):
+        first, standard = pools()
+        canary = dataclasses.replace(first, pool="canary", drafter="new", canary_share=0.1)
+        return compile_policy((canary, first, standard), (), PolicySettings(), DAY)
+
+    @staticmethod
+    def asked(policy, count=4000):
+        return [decide(policy, dataclasses.replace(PLAIN, conversation_key=f"c{k}"), None) for k in range(count)]
+
+    def test_it_gets_its_share_and_no_more(self, policy):
+        pools_ = [each.pool for each in self.asked(policy)]
+        assert set(pools_) == {"canary", "speculative"}
+        assert 0.07 < pools_.count("canary") / len(pools_) < 0.13
+
+    def test_a_conversation_stays_where_it_began(self, policy):
+        assert [each.pool for each in self.asked(policy, 200)] == [each.pool for each in self.asked(policy, 200)]
+
+    def test_it_is_the_last_resort_of_every_other_conversation(self, policy):
+        orders = {tuple(each.pool for each in decision.candidates) for decision in self.asked(policy)}
+        assert orders == {("canary", "speculative", "standard"), ("speculative", "standard", "canary")}
+
+    def test_its_decisions_say_so(self, policy):
+        for decision in self.asked(policy, 400):
+            assert ("canary" in {each.advisory for each in decision.reasons}) == (decision.pool == "canary")
+
+    def test_a_request_that_belongs_to_no_conversation_never_meets_it(self, policy):
+        assert decide(policy, dataclasses.replace(PLAIN, conversation_key=""), None).pool == "speculative"
+
+    def test_an_advisory_keeps_it_from_what_it_forbids(self, pools, advisory):
+        first, standard = pools()
+        canary = dataclasses.replace(first, pool="canary", drafter="new", canary_share=0.5)
+        policy = compile_policy((canary, first, standard), (advisory(),), PolicySettings(), DAY)
+        chosen = {decide(policy, dataclasses.replace(TOOLS, conversation_key=str(k)), None).pool for k in range(60)}
+        assert chosen == {"standard"}
+
+    def test_the_opt_out_s_guarantee_holds_for_it(self, policy):
+        for key in map(str, range(60)):
+            decision = decide(policy, dataclasses.replace(PLAIN, conversation_key=key), False)
+            assert (decision.pool, decision.speculative) == ("standard", False)
+
+    def test_shares_leave_something_for_the_others(self, pools):
+        first, standard = pools()
+        with pytest.raises(PolicyError, match="every pool"):
+            compile_policy((dataclasses.replace(first, canary_share=0.1),), (), PolicySettings(), DAY)
+        greedy = [dataclasses.replace(first, pool=name, canary_share=0.5) for name in ("a", "b")]
+        with pytest.raises(PolicyError, match="add up to 1"):
+            compile_policy((*greedy, standard), (), PolicySettings(), DAY)

@@ -24,12 +24,13 @@ pools = st.lists(
         engine_version=st.sampled_from([None, "0.19.1", "0.32.0"]),
         hybrid=st.sampled_from([None, True, False]),
         opt_out=st.booleans(),
+        canary_share=st.sampled_from([None, None, 0.3]),
         proven=st.frozensets(st.sampled_from(["tools", "json", "tools_auto+thinking"]), max_size=2),
     ),
     min_size=1,
     max_size=3,
     unique_by=lambda facts: facts.pool,
-).map(tuple)
+).map(lambda facts: (dataclasses.replace(facts[0], canary_share=None), *facts[1:]))
 
 expressions = st.lists(
     st.sampled_from((*KINDS, *MODIFIERS, *IMPLIED, *GROUPS)), min_size=1, max_size=3, unique=True

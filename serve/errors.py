@@ -9,6 +9,7 @@
       EngineError                   502  engine_error           yes
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
+      SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
     ConfigError                  raised at start-up only, never sent to a client
 
@@ -104,6 +105,11 @@ class PoolUnavailableError(GatewayError):
     status = 503
     type = "upstream_error"
     default_code = "pool_unavailable"
+
+
+class SharedStateError(GatewayError):
+    status = 503
+    default_code = "shared_state_lost"
 
 
 class DeadlineError(GatewayError):

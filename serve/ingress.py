@@ -10,6 +10,8 @@ from typing import Any
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from ray import serve as ray_serve
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route as HttpRoute
 
@@ -18,11 +20,16 @@ from serve.config import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.exchange import read_body
 from serve.gateway import Gateway
-from serve.policy import compile_for
+from serve.policy import LivePolicy, compile_for
 from serve.protocol import request_headers
+from serve.quarantine import QuarantineView
+from serve.quarantine_actor import connect
+from serve.quarantine_api import routes as quarantine_routes
 from serve.router import Endpoint, RemoteRoute, ReplicaRoute, Route
 from serve.telemetry import Telemetry
+from serve.telemetry_verdicts import VerdictTelemetry
 from serve.upstream import Upstream
+from serve.verdicts import Judgement
 
 log = logging.getLogger("ray.serve.specgate.ingress")
 
@@ -46,7 +53,11 @@ class GatewayReplica:
         self._routes = routes_of(self._config, {(model, pool): handle for model, pool, handle in pools})
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
-        self._gateway = Gateway(self._config, self._compile(), self._routes, self._upstream, self._telemetry)
+        policy = self._compile()
+        self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
+        live = self._quarantine or LivePolicy(policy)
+        self._tell = VerdictTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
+        self._gateway = Gateway(self._config, live, self._routes, self._upstream, self._telemetry, self._judged)
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook."""
@@ -63,6 +74,8 @@ class GatewayReplica:
         app.add_api_route("/health", self.health, methods=["GET"])
         app.add_api_route("/ready", self.ready, methods=["GET"])
         app.add_api_route("/metrics", self.metrics, methods=["GET"])
+        if self._quarantine is not None:
+            app.include_router(quarantine_routes(self._quarantine))
         app.add_exception_handler(GatewayError, _error_response)
         app.add_exception_handler(404, _not_found)
         app.add_exception_handler(405, _not_found)
@@ -124,13 +137,21 @@ class GatewayReplica:
 
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(self._watch_facts())
+        watching = [asyncio.create_task(self._watch_facts())]
+        if self._quarantine is not None:
+            watching.append(asyncio.create_task(self._quarantine.run()))
         try:
             yield
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             self._telemetry.shutdown()
             await self._upstream.close()
+
+    def _judged(self, judgement: Judgement) -> None:
+        self._tell(judgement)
+        if self._quarantine is not None:
+            self._quarantine(judgement)
 
     def _compile(self) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": self._policy_config}), self._learned)
@@ -162,6 +183,15 @@ def routes_of(config: GatewayConfig, handles: dict[tuple[str, str], DeploymentHa
                 f"{model}/{pool}", handle, limits.queue_timeout_s, limits.retry_after_s, settings.routing == "sticky"
             )
     return routes
+
+
+def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantineView:
+    try:
+        application = ray_serve.get_replica_context().app_name
+    except RayServeException:
+        application = None  # outside Ray, as in tests: this replica is the only one
+    guards = {name: model.guard for name, model in config.models.items()}
+    return QuarantineView(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
 
 
 def _model_object(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From the configuration and what the engines say of themselves to a compiled policy."""
+"""From the configuration and what the engines say of themselves to a compiled policy, and the one in force."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import policies
-from policies import Policy, PolicyError, PoolFacts, compile_policy, load_advisories
+from policies import Decision, Policy, PolicyError, PoolFacts, RequestFeatures, compile_policy, decide, load_advisories
 from serve.config import GatewayConfig
 from serve.errors import ConfigError
 
@@ -18,6 +18,25 @@ _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - 
     "proven",
     "canary_share",
 }
+
+
+class LivePolicy:
+    """The policy that a gateway decides by at present.
+
+    Attributes:
+        policy: Replaced as a whole; requests under way keep the decision they have.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def adopt(self, policy: Policy) -> None:
+        """Decide by another policy from now on."""
+        self.policy = policy
+
+    def decide(self, features: RequestFeatures) -> Decision:
+        """The decision for a request."""
+        return decide(self.policy, features, features.wish)
 
 
 def compile_for(

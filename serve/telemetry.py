@@ -78,6 +78,9 @@ class Instruments:
 class Telemetry:
     """The tracer and the instruments of one gateway replica.
 
+    Attributes:
+        meter: For instruments of others.
+
     Args:
         spans: Where spans go, in place of what the environment names (tests).
     """
@@ -92,7 +95,7 @@ class Telemetry:
         self._tracer = (self._provider or trace.get_tracer_provider()).get_tracer("specgate")
         readers = (PrometheusMetricReader(), _metric_reader(exporter_name("METRICS", environ)))
         self._meters = MeterProvider(metric_readers=[reader for reader in readers if reader], resource=resource)
-        meter = self._meters.get_meter("specgate")
+        meter = self.meter = self._meters.get_meter("specgate")
         self.instruments = Instruments(
             requests=meter.create_counter("specgate.requests", "1", "Requests by model, pool, speculation and outcome"),
             duration=meter.create_histogram(

@@ -10,6 +10,7 @@ from serve.cli.explain import explain
 from serve.cli.fetch import fetch
 from serve.cli.output import Commands
 from serve.cli.probe import probe
+from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
 from serve.cli.run import demo, serve
 from serve.cli.up import up
@@ -34,3 +35,4 @@ app.command("replay")(replay)
 app.command("probe")(probe)
 app.command("conform")(conform)
 app.add_typer(advisories, name="advisories")
+app.add_typer(quarantine, name="quarantine")

@@ -3,21 +3,24 @@
 from serve.integrity.guard import Guard, State
 from serve.integrity.history import Repair, repair_history
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation
-from serve.integrity.quarantine import Change, Key, Quarantine, QuarantineSettings
+from serve.integrity.quarantine import Action, Quarantine, QuarantineSettings, Tally, Terms
+from serve.integrity.record import Change
 from serve.integrity.settings import GuardSettings
 from serve.integrity.whole import WholeGuard, check_answer
 
 __all__ = [
+    "Action",
     "Change",
     "Guard",
     "GuardSettings",
-    "Key",
     "Outcome",
     "Quarantine",
     "QuarantineSettings",
     "Repair",
     "Severity",
     "State",
+    "Tally",
+    "Terms",
     "Verdict",
     "Violation",
     "WholeGuard",

@@ -4,25 +4,40 @@ import json
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from serve.integrity import Outcome, Verdict
+from policies import Cell, Finding
+from serve.integrity import Outcome
 from serve.integrity.bounds import SUSPECTED, UNSUSPECTED, lower_bound, upper_bound
-from serve.integrity.quarantine import Change, Key, Quarantine, QuarantineSettings
+from serve.integrity.quarantine import Quarantine, QuarantineSettings, Tally, Terms
+from serve.integrity.record import Change
 
-FAST = Key("m", "fast", "tools_auto")
-SAFE = Key("m", "safe", "tools_auto")
-BAD, GOOD = Verdict(Outcome.INVALID_JSON), Verdict(Outcome.CLEAN)
-
-
-def judge(suspected: bool = False, **options: float) -> Quarantine:
-    return Quarantine(QuarantineSettings(**options), {"m": "safe"}, lambda key: suspected)  # type: ignore[arg-type]
+FAST = Cell("m", "fast", True, "tools_auto")
+SAFE = Cell("m", "safe", False, "tools_auto")
+BAD, GOOD = Outcome.INVALID_JSON, Outcome.CLEAN
 
 
-def run(quarantine: Quarantine, rng: Random, bad_rates: dict[Key, float], rounds: int) -> tuple[int, Change] | None:
+def judge(**options: float) -> Quarantine:
+    return Quarantine(Terms(QuarantineSettings(**options), {"m": "safe"}))  # type: ignore[arg-type]
+
+
+def one(cell: Cell, outcome: str, suspected: bool = False) -> list[Tally]:
+    return [Tally(cell, outcome, 1, suspected)]
+
+
+def is_out(quarantine: Quarantine, cell: Cell = FAST) -> bool:
+    return cell in quarantine.quarantined()
+
+
+def run(
+    quarantine: Quarantine, rng: Random, bad_rates: dict[Cell, float], rounds: int, suspected: bool = False
+) -> tuple[int, Change] | None:
     """Count answers of every pool in turn; the round of the first change and the change."""
     for number in range(rounds):
-        for key, rate in bad_rates.items():
-            if change := quarantine.record(key, BAD if rng.random() < rate else GOOD, now_s=number):
+        for cell, rate in bad_rates.items():
+            outcome = BAD if rng.random() < rate else GOOD
+            for change in quarantine.absorb(one(cell, outcome, suspected), now_s=number):
                 return number, change
     return None
 
@@ -69,7 +84,7 @@ def test_a_worse_pool_is_quarantined_within_the_stated_number_of_answers(rate: f
     for seed in range(10):
         found = run(judge(), Random(seed), {FAST: rate, SAFE: 0.0}, within)
         assert found is not None
-        assert found[1].key == FAST
+        assert found[1].cell == FAST
         assert found[1].status == "quarantined"
         assert "at least" in found[1].why
 
@@ -81,7 +96,7 @@ def test_without_any_answer_of_the_reference_nobody_is_judged() -> None:
 def test_a_suspected_pool_is_caught_no_later() -> None:
     for seed in range(10):
         plain = run(judge(), Random(seed), {FAST: 0.4, SAFE: 0.0}, 400)
-        suspected = run(judge(suspected=True), Random(seed), {FAST: 0.4, SAFE: 0.0}, 400)
+        suspected = run(judge(), Random(seed), {FAST: 0.4, SAFE: 0.0}, 400, suspected=True)
         assert plain is not None
         assert suspected is not None
         assert suspected[0] <= plain[0]
@@ -95,13 +110,11 @@ def test_a_fault_that_comes_late_is_not_hidden_by_a_long_clean_record() -> None:
     assert found is not None
 
 
-def test_a_quarantined_pool_is_probed_and_returns_by_the_same_test() -> None:
+def test_a_quarantined_pool_that_is_still_bad_stays_out() -> None:
     quarantine, rng = judge(), Random(0)
     run(quarantine, rng, {FAST: 0.5, SAFE: 0.0}, 500)
-    assert quarantine.status(FAST) == "quarantined"
-    probes = sum(quarantine.allows(FAST, rng.random()) for _ in range(10_000))
-    assert 100 < probes < 300
-    assert run(quarantine, rng, {FAST: 0.5}, 500) is None, "it is still bad"
+    assert is_out(quarantine)
+    assert run(quarantine, rng, {FAST: 0.5}, 500) is None
 
 
 def test_a_cured_pool_returns_within_the_stated_number_of_probes() -> None:
@@ -110,7 +123,7 @@ def test_a_cured_pool_returns_within_the_stated_number_of_probes() -> None:
     found = run(quarantine, rng, {FAST: 0.0}, 150)
     assert found is not None
     assert found[1].status == "open"
-    assert quarantine.allows(FAST, 1.0)
+    assert not is_out(quarantine)
 
 
 def test_a_pool_that_is_still_worse_rarely_returns() -> None:
@@ -131,63 +144,77 @@ def judge_with_state(quarantine: Quarantine) -> Quarantine:
 def test_state_survives_a_restart_as_plain_values() -> None:
     quarantine = judge()
     run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500)
+    run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 10)
     other = judge_with_state(quarantine)
     assert other.as_dict() == quarantine.as_dict()
-    assert other.status(FAST) == "quarantined"
+    assert is_out(other)
     with pytest.raises(ValueError, match="version"):
         other.restore({"version": 99, "entries": []})
 
 
-def test_answers_that_do_not_count_are_not_counted() -> None:
-    quarantine = judge()
-    assert quarantine.record(FAST, Verdict(Outcome.TRUNCATED, counts=False), 0) is None
-    assert quarantine.view() == []
-
-
-def test_classes_and_models_are_judged_apart() -> None:
+def test_classes_models_and_ways_are_judged_apart() -> None:
     quarantine = judge()
     run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500)
-    assert quarantine.status(FAST._replace(request_class="json_schema")) == "open"
-    assert quarantine.status(FAST._replace(model="other")) == "open"
+    assert set(quarantine.quarantined()) == {FAST}
 
 
-def test_an_operators_quarantine_is_lifted_by_an_operator_only() -> None:
+def test_the_order_within_a_batch_says_nothing() -> None:
+    quarantine = judge()
+    quarantine.absorb([Tally(SAFE, GOOD, 2000, False)], 0)
+    batch = [Tally(FAST, BAD, 5, False), Tally(FAST, GOOD, 1500, False)]
+    assert quarantine.absorb(batch, 0) == [], "five bad answers in a row would be an alarm"
+
+
+@pytest.mark.parametrize(("action", "status", "held"), [("quarantine", "quarantined", True), ("pin", "open", True)])
+def test_what_an_operator_quarantines_or_pins_only_an_operator_changes(action, status, held) -> None:  # type: ignore[no-untyped-def]
     quarantine, rng = judge(), Random(0)
-    quarantine.set_status(FAST, "quarantined", "new drafter", 1.0)
-    assert run(quarantine, rng, {FAST: 0.0, SAFE: 0.0}, 3000) is None
-    assert quarantine.status(FAST) == "quarantined"
-    change = quarantine.set_status(FAST, "open", "proven", 2.0)
-    assert (change.by, quarantine.status(FAST)) == ("operator", "open")
+    change = quarantine.order(FAST, action, "new drafter", 1.0)
+    assert (change.status, change.held, change.by) == (status, held, "operator")
+    assert run(quarantine, rng, {FAST: 0.5, SAFE: 0.0}, 500) is None
+    assert run(quarantine, rng, {FAST: 0.0, SAFE: 0.0}, 500) is None
+    assert is_out(quarantine) == (status == "quarantined")
+    change = quarantine.order(FAST, "lift", "proven", 2.0)
+    assert (change.status, change.held) == ("open", False)
+    assert run(quarantine, rng, {FAST: 0.5, SAFE: 0.0}, 500) is not None, "it is judged again"
 
 
-def test_replicas_share_through_a_judge_and_go_on_alone_without_it() -> None:
-    shared, replicas, rng = judge(), [judge(), judge()], Random(0)
-    changes: list[Change] = []
-    for _ in range(10):
-        for replica in replicas:
-            run(replica, rng, {FAST: 0.5, SAFE: 0.0}, 10)
-            changes += shared.absorb(replica.take_pending(), now_s=0)
-        for replica in replicas:
-            replica.restore(shared.as_dict())
-    assert [change.key for change in changes] == [FAST]
-    assert all(replica.status(FAST) == "quarantined" for replica in replicas)
-    assert run(judge(), rng, {FAST: 0.5, SAFE: 0.0}, 200) is not None, "a replica alone finds it too"
-
-
-def test_what_was_not_yet_sent_is_kept_when_the_shared_state_arrives() -> None:
-    shared, replica = judge(), judge()
-    replica.record(FAST, BAD, 0)
-    shared.absorb(replica.take_pending(), 0)
-    replica.record(FAST, GOOD, 0)
-    replica.restore(shared.as_dict())
-    assert replica.view()[0]["answers"] == 2
-    assert replica.take_pending() == [["m", "fast", "tools_auto", "clean", 1]]
+def test_a_finding_tells_the_figures_or_the_operators_reason() -> None:
+    quarantine = judge()
+    run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500)
+    finding = quarantine.quarantined()[FAST]
+    assert finding.basis.startswith("measured n=")
+    assert "answers bad" in finding.why
+    quarantine.order(FAST, "quarantine", "incident 17", 3.0)
+    assert quarantine.quarantined() == {FAST: Finding("incident 17", "operator")}
 
 
 def test_operators_see_rates_bounds_and_outcomes() -> None:
     quarantine = judge()
-    quarantine.record(FAST, BAD, 0)
-    (shown,) = quarantine.view()
-    assert shown["outcomes"] == {"invalid_json": 1}
-    assert shown["bad_rate_at_least"] <= 1.0 <= shown["bad_rate_at_most"]
-    assert shown["evidence"] == "measured"
+    quarantine.absorb([*one(FAST, BAD, suspected=True), *one(SAFE, GOOD)], 0)
+    fast, safe = quarantine.view()
+    assert fast["outcomes"] == {"invalid_json": 1}
+    assert fast["bad_rate_at_least"] <= 1.0 <= fast["bad_rate_at_most"]
+    assert (fast["clean_rate"], fast["suspected"], fast["reference"]) == (0.0, True, False)
+    assert (safe["clean_rate"], safe["suspected"], safe["reference"]) == (1.0, False, True)
+
+
+def test_terms_can_change_while_it_works() -> None:
+    quarantine = judge()
+    quarantine.terms = Terms(QuarantineSettings(), {})
+    assert run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500) is None
+    quarantine.terms = Terms(QuarantineSettings(), {"m": "safe"})
+    assert run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500) is not None
+
+
+batches = st.lists(st.tuples(st.sampled_from([FAST, SAFE]), st.sampled_from(list(Outcome)), st.integers(1, 30)))
+
+
+@given(batches, st.integers(5, 50))
+def test_no_answer_is_lost_whatever_the_windows(batch: list[tuple[Cell, str, int]], window: int) -> None:
+    quarantine = judge(window=window)
+    changes = quarantine.absorb([Tally(*each, False) for each in batch], 0)
+    for cell in {cell for cell, _, _ in batch} - {change.cell for change in changes}:
+        (entry,) = (each for each in quarantine.as_dict()["entries"] if tuple(each["cell"]) == cell)
+        told = sum(entry["outcomes"].values()) + sum(entry["before"] or ())
+        assert told == sum(count for other, _, count in batch if other == cell)
+    assert judge_with_state(quarantine).as_dict() == quarantine.as_dict()

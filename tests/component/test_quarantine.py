@@ -1,0 +1,267 @@
+"""Quarantine among gateway replicas: views that share a judge, lose it, and give it back what it knew."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from policies import Cell, Policy, RequestFeatures
+from serve.config import GatewayConfig
+from serve.errors import SharedStateError
+from serve.guard_config import GuardConfig
+from serve.integrity import Outcome, Terms, Verdict
+from serve.policy import compile_for
+from serve.quarantine import QuarantineView
+from serve.quarantine_actor import LocalJudge, Order, QuarantineActor, Report, State
+from serve.quarantine_config import QuarantineConfig
+from serve.verdicts import Judgement
+
+TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
+FAST = Cell("m", "speculative", True, "tools_auto")
+SAFE = Cell("m", "standard", False, "tools_auto")
+
+
+def compiled() -> Policy:
+    facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "draft_model"}
+    speculative = {"kind": "remote", "url": "http://a", "facts": facts}
+    standard = {"kind": "remote", "url": "http://b", "facts": {"engine": "vllm", "engine_version": "0.32.0"}}
+    pools = {"speculative": speculative, "standard": standard}
+    model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
+    advisories = str(Path(__file__).parents[1] / "support" / "advisories")
+    return compile_for(GatewayConfig.parse({"models": {"m": model}, "policy": {"advisories": advisories}}))
+
+
+POLICY = compiled()
+
+
+@dataclass
+class Flaky:
+    """A judge that can be killed, with its answer to the last report, and started anew without its memory."""
+
+    actor: QuarantineActor = field(default_factory=QuarantineActor)
+    dead: bool = False
+    dies_after_the_next: bool = False
+
+    async def sync(self, report: Report, terms: Terms) -> State | None:
+        self._live()
+        state = self.actor.sync(report, terms)
+        if self.dies_after_the_next:
+            self.dead = True
+            self._live()
+        return state
+
+    async def order(self, order: Order, terms: Terms) -> State | None:
+        self._live()
+        return self.actor.order(order, terms)
+
+    async def seed(self, state: State) -> None:
+        self._live()
+        self.actor.seed(state)
+
+    def _live(self) -> None:
+        if self.dead:
+            raise SharedStateError("gone")
+
+    def restart(self) -> None:
+        self.actor, self.dead, self.dies_after_the_next = QuarantineActor(), False, False
+
+
+def view(judge: Flaky | LocalJudge, mode: str = "heal", **settings: float) -> QuarantineView:
+    guards = {"m": GuardConfig(mode=mode)}  # type: ignore[arg-type]
+    return QuarantineView(QuarantineConfig(**settings), guards, POLICY, judge)  # type: ignore[arg-type]
+
+
+def tell(replica: QuarantineView, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
+    verdict = Verdict(outcome, (), counts)
+    for _ in range(times):
+        replica(Judgement(*_names(cell), verdict, 0, outcome, "r", ""))
+
+
+def _names(cell: Cell) -> tuple[str, str, str, bool]:
+    return cell.model, cell.pool, cell.request_class, cell.speculative
+
+
+def breaks(replica: QuarantineView) -> None:
+    """The speculative pool is broken, the standard one is not."""
+    tell(replica, FAST, Outcome.INVALID_JSON, 30)
+    tell(replica, FAST, Outcome.CLEAN, 30)
+    tell(replica, SAFE, Outcome.CLEAN, 60)
+
+
+def pool_of(replica: QuarantineView) -> str | None:
+    return replica.decide(TOOLS).pool
+
+
+async def test_what_one_replica_saw_all_replicas_act_on() -> None:
+    judge = Flaky()
+    first, second = view(judge), view(judge)
+    breaks(first)
+    assert pool_of(first) == pool_of(second) == "speculative"
+    await first.sync()
+    await second.sync()
+    assert pool_of(first) == pool_of(second) == "standard"
+    assert second.decide(TOOLS).reasons[0].advisory == "quarantine"
+
+
+async def test_what_no_replica_is_sure_of_they_are_sure_of_together() -> None:
+    judge = Flaky()
+    replicas = [view(judge) for _ in range(6)]
+    for replica in replicas:
+        tell(replica, FAST, Outcome.TRUNCATED, 5)
+        tell(replica, FAST, Outcome.CLEAN, 5)
+        tell(replica, SAFE, Outcome.CLEAN, 10)
+        await replica.sync()
+    assert pool_of(replicas[0]) == "speculative"
+    for replica in replicas:
+        await replica.sync()
+    assert {pool_of(replica) for replica in replicas} == {"standard"}
+
+
+async def test_without_the_judge_a_replica_judges_by_its_own_counts(caplog: pytest.LogCaptureFixture) -> None:
+    judge = Flaky(dead=True)
+    alone, other = view(judge), view(judge)
+    breaks(alone)
+    for _ in range(3):
+        await alone.sync()
+        await other.sync()
+    assert (pool_of(alone), pool_of(other)) == ("standard", "speculative")
+    assert sum("judges by its own counts" in record.message for record in caplog.records) == 2, "once for each replica"
+
+
+async def test_what_was_counted_meanwhile_reaches_the_judge_when_it_is_back() -> None:
+    judge = Flaky(dead=True)
+    first, second = view(judge), view(judge)
+    for _ in range(5):
+        tell(first, FAST, Outcome.INVALID_JSON, 6)
+        tell(first, FAST, Outcome.CLEAN, 6)
+        tell(first, SAFE, Outcome.CLEAN, 12)
+        await first.sync()
+    judge.dead = False
+    await first.sync()
+    await second.sync()
+    assert pool_of(first) == pool_of(second) == "standard"
+
+
+async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
+    judge = Flaky()
+    first, second = view(judge), view(judge)
+    breaks(first)
+    await first.sync()
+    await second.sync()
+    tell(second, SAFE, Outcome.CLEAN, 7)
+    judge.restart()
+    await first.sync()
+    await second.sync()
+    await first.sync()
+    assert pool_of(first) == pool_of(second) == "standard"
+    assert {cell["pool"]: cell["answers"] for cell in first.cells()} == {"speculative": 0, "standard": 67}
+
+
+async def test_a_report_whose_receipt_was_lost_is_counted_once() -> None:
+    judge = Flaky()
+    replica = view(judge)
+    await replica.sync()
+    tell(replica, SAFE, Outcome.CLEAN, 10)
+    judge.dies_after_the_next = True
+    await replica.sync()
+    tell(replica, SAFE, Outcome.CLEAN, 5)
+    judge.dead = judge.dies_after_the_next = False
+    await replica.sync()
+    assert [cell["answers"] for cell in replica.cells()] == [15]
+
+
+async def test_the_state_in_a_file_outlives_everything(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "q.json"
+    before = view(LocalJudge(QuarantineActor(str(file))))
+    breaks(before)
+    await before.sync()
+    after = view(LocalJudge(QuarantineActor(str(file))))
+    await after.sync()
+    assert pool_of(after) == "standard"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"version": 1, "entries": []}', '{"version": 2}'])
+def test_a_file_that_cannot_be_used_is_set_aside(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "q.json"
+    file.write_text(content)
+    QuarantineActor(str(file))
+    assert not file.exists()
+    assert (tmp_path / "q.unreadable").read_text() == content
+    assert "can't be used" in caplog.text
+
+
+async def test_a_share_of_the_requests_probes_what_is_out_and_brings_it_back() -> None:
+    replica = view(Flaky(), probe_share=0.05)
+    breaks(replica)
+    await replica.sync()
+    decisions = [replica.decide(TOOLS) for _ in range(200)]
+    probes = [each for each in decisions if each.pool == "speculative"]
+    assert len(probes) == 10
+    assert [each.pool for each in probes[0].candidates] == ["speculative", "standard"]
+    assert {"quarantine", "quarantine-probe"} <= {reason.advisory for reason in probes[0].reasons}
+    tell(replica, FAST, Outcome.CLEAN, 150)
+    await replica.sync()
+    assert pool_of(replica) == "speculative"
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+async def test_without_reruns_to_protect_it_nothing_is_probed(mode: str) -> None:
+    replica = view(Flaky(), mode, probe_share=0.5)
+    breaks(replica)
+    await replica.sync()
+    assert {replica.decide(TOOLS).pool for _ in range(20)} == {"standard"}
+
+
+async def test_what_an_operator_took_out_is_not_probed_and_only_an_operator_brings_it_back() -> None:
+    judge = Flaky()
+    first, second = view(judge, probe_share=0.5), view(judge, probe_share=0.5)
+    await first.order(Order(FAST, "quarantine", "incident 17"))
+    await second.sync()
+    tell(second, FAST, Outcome.CLEAN, 500)
+    tell(second, SAFE, Outcome.CLEAN, 500)
+    await second.sync()
+    assert {second.decide(TOOLS).pool for _ in range(20)} == {"standard"}
+    await second.order(Order(FAST, "lift", "fixed"))
+    await first.sync()
+    assert pool_of(first) == "speculative"
+
+
+async def test_an_order_without_the_judge_is_refused() -> None:
+    with pytest.raises(SharedStateError):
+        await view(Flaky(dead=True)).order(Order(FAST, "quarantine", "x"))
+
+
+async def test_a_share_of_the_requests_measures_the_reference() -> None:
+    replica = view(Flaky(), reference_share=0.02)
+    decisions = [replica.decide(TOOLS) for _ in range(500)]
+    samples = [each for each in decisions if each.pool == "standard"]
+    assert len(samples) == 10
+    assert [each.pool for each in samples[0].candidates] == ["standard", "speculative"]
+    assert samples[0].evidence == "none"
+
+
+@pytest.mark.parametrize(
+    "features",
+    [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", wish=True)],
+    ids=["free text", "speculation asked for"],
+)
+async def test_such_requests_are_no_samples(features: RequestFeatures) -> None:
+    replica = view(Flaky(), reference_share=0.5)
+    assert {replica.decide(features).pool for _ in range(20)} == {"speculative"}
+
+
+async def test_what_does_not_count_is_not_counted() -> None:
+    replica = view(Flaky())
+    tell(replica, FAST, Outcome.TRUNCATED, counts=False)
+    await replica.sync()
+    assert replica.cells() == []
+
+
+async def test_another_policy_keeps_the_quarantine() -> None:
+    replica = view(Flaky())
+    breaks(replica)
+    await replica.sync()
+    replica.adopt(compiled())
+    assert pool_of(replica) == "standard"

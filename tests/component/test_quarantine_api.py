@@ -1,0 +1,147 @@
+"""Operators' side of quarantine, over HTTP and on the command line, against a gateway replica without Ray."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.engines import answering
+from support.stack import listening
+from typer.testing import CliRunner
+
+from serve.cli import app
+from serve.ingress import GatewayReplica
+
+ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+TOOLS = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "x"}],
+    "tools": [{"type": "function", "function": FUNCTION}],
+}
+CELL = {"model": "m", "pool": "speculative", "request_class": "tools_auto"}
+TAKE_OUT = {**CELL, "action": "quarantine", "reason": "incident 17"}
+
+
+@asynccontextmanager
+async def gateway(**quarantine: Any) -> AsyncIterator[str]:
+    async with listening(answering()) as engine:
+        facts = {"engine": "vllm", "engine_version": "0.32.0"}
+        speculates = {**facts, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
+        pools = {
+            "speculative": {"kind": "remote", "url": engine.url, "facts": speculates},
+            "standard": {"kind": "remote", "url": engine.url, "facts": facts},
+        }
+        config = {
+            "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}},
+            "policy": {"advisories": str(ADVISORIES)},
+            "quarantine": quarantine,
+        }
+        async with listening(GatewayReplica(config, []).__serve_build_asgi_app__()) as front:
+            yield front.url
+
+
+async def ask(url: str, body: Any = None) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request("GET" if body is None else "POST", f"{url}/v1/quarantine", json=body) as response,
+    ):
+        return response.status, await response.json()
+
+
+async def explained(url: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/route/explain", json=TOOLS) as response:
+        told: dict[str, Any] = await response.json()
+        return told
+
+
+async def specgate(*arguments: str) -> tuple[int, str]:
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["quarantine", *arguments])
+    return result.exit_code, result.output
+
+
+async def test_nothing_is_out_at_the_start() -> None:
+    async with gateway() as url:
+        assert await ask(url) == (200, {"object": "list", "data": []})
+
+
+async def test_what_an_operator_takes_out_is_out_at_once_and_says_why() -> None:
+    async with gateway() as url:
+        status, told = await ask(url, TAKE_OUT)
+        after = await explained(url)
+    assert status == 200
+    (cell,) = told["data"]
+    assert (cell["status"], cell["held"], cell["by"], cell["why"]) == ("quarantined", True, "operator", "incident 17")
+    assert cell["speculative"] is True, "what the pool does first"
+    assert (after["pool"], [each["advisory"] for each in after["reasons"]]) == ("standard", ["quarantine"])
+    assert "incident 17" in after["reasons"][0]["summary"]
+
+
+async def test_what_is_lifted_is_back() -> None:
+    async with gateway() as url:
+        await ask(url, TAKE_OUT)
+        await ask(url, {**TAKE_OUT, "action": "lift", "reason": "fixed"})
+        assert (await explained(url))["pool"] == "speculative"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"action": "ban"}, "action"),
+        ({"reason": ""}, "reason"),
+        ({"colour": "red"}, "colour"),
+        ({"model": "n"}, "there are m"),
+        ({"pool": "fast"}, "it has speculative, standard"),
+        ({"request_class": "tools"}, "no class of answers that are judged"),
+        ({"request_class": "plain"}, "no class of answers that are judged"),
+        ({"request_class": "nope"}, "unknown request class"),
+        ({"speculative": False}, "never answers without speculation"),
+    ],
+)
+async def test_an_order_that_makes_no_sense_is_refused_with_what_would(change: Any, message: str) -> None:
+    async with gateway() as url:
+        status, told = await ask(url, {**TAKE_OUT, **change})
+        assert (await ask(url))[1]["data"] == []
+    assert status == 400
+    assert message in told["error"]["message"]
+
+
+async def test_a_body_that_is_no_json_is_refused() -> None:
+    async with (
+        gateway() as url,
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/v1/quarantine", data=b"{") as response,
+    ):
+        assert response.status == 400
+
+
+async def test_where_quarantine_is_off_there_are_no_routes() -> None:
+    async with gateway(enabled=False) as url:
+        assert (await ask(url))[0] == 404
+        assert (await explained(url))["pool"] == "speculative"
+
+
+async def test_the_command_line_lists_orders_and_prints_json() -> None:
+    async with gateway() as url:
+        assert "nothing counted yet" in (await specgate("list", "--url", url))[1]
+        order = ["m", "speculative", "tools_auto", "--url", url, "--reason"]
+        code, out = await specgate("set", *order, "incident 17")
+        assert (code, "out by operator" in out, "incident 17" in out) == (0, True, True)
+        code, out = await specgate("pin", *order, "a test", "--json")
+        assert (code, json.loads(out)[0]["status"], json.loads(out)[0]["held"]) == (0, "open", True)
+        assert "pinned" in (await specgate("list", "--url", url))[1]
+        assert (await specgate("lift", *order, "done"))[0] == 0
+
+
+async def test_the_command_line_tells_what_is_wrong() -> None:
+    async with gateway() as url:
+        code, out = await specgate("set", "m", "fast", "tools_auto", "--reason", "x", "--url", url)
+        assert (code, "it has speculative, standard" in " ".join(out.split())) == (2, True)
+        code, out = await specgate("list", "--url", f"{url}/nowhere")
+        assert (code, "is not served here" in " ".join(out.split())) == (2, True)
+    code, out = await specgate("list", "--url", "http://127.0.0.1:1")
+    assert (code, "--url names its address" in " ".join(out.split())) == (2, True)

@@ -12,6 +12,7 @@ from policies.facts import facts_from_engine_args
 from serve.errors import ConfigError
 from serve.guard_config import GuardConfig
 from serve.launch import layers
+from serve.quarantine_config import QuarantineConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -182,6 +183,7 @@ class GatewayConfig(_Strict):
     models: dict[Name, ModelConfig] = Field(min_length=1)
     limits: LimitsConfig = LimitsConfig()
     policy: PolicyConfig = PolicyConfig()
+    quarantine: QuarantineConfig = QuarantineConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     ray_actor_options: dict[str, Any] = Field(default_factory=dict)

@@ -17,6 +17,7 @@ from serve.features import extract
 from serve.guarded import GuardedPath
 from serve.history import repaired
 from serve.integrity import GuardSettings
+from serve.policy import LivePolicy
 from serve.protocol import request_headers
 from serve.relay import relay
 from serve.router import Route
@@ -35,7 +36,7 @@ class Gateway:
 
     Args:
         config: The gateway's configuration.
-        policy: What is safe; replaced as a whole by `adopt`.
+        live: What is safe at present.
         routes: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
@@ -45,21 +46,25 @@ class Gateway:
     def __init__(
         self,
         config: GatewayConfig,
-        policy: Policy,
+        live: LivePolicy,
         routes: Mapping[tuple[str, str], Route],
         upstream: Upstream,
         telemetry: Telemetry,
         sink: VerdictSink = ignore,
     ) -> None:
-        self._config, self._telemetry = config, telemetry
+        self._config, self._live, self._telemetry = config, live, telemetry
         self._attempts = Attempts(config, routes, upstream, telemetry)
         self._guarded = GuardedPath(self._attempts, telemetry, sink)
         self._guards = {name: model.guard.settings(model.grammar) for name, model in config.models.items()}
-        self.policy = policy
+
+    @property
+    def policy(self) -> Policy:
+        """By which it decides at present."""
+        return self._live.policy
 
     def adopt(self, policy: Policy) -> None:
         """Decide by another policy from now on; requests under way keep the decision they have."""
-        self.policy = policy
+        self._live.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one POST to `/v1/chat/completions` or `/v1/completions`."""
@@ -83,26 +88,31 @@ class Gateway:
 
     def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
         """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""
-        features, decision = self._decide(body, headers)
+        features = self._features(body, headers)
+        decision = decide(self.policy, features, features.wish)
         return explain(self.policy, features, decision), decision.evidence
 
-    def _decide(self, body: bytes, headers: Mapping[str, str]) -> tuple[RequestFeatures, Decision]:
+    def _features(self, body: bytes, headers: Mapping[str, str]) -> RequestFeatures:
         with self._telemetry.step("features"):
             features = extract(body, headers, self._thinking_default)
             model = self._config.resolve(features.model)
             if model is None:
                 raise ModelNotFoundError.unknown(features.model, self._config.models)
+            return features.of_model(model)
+
+    def _decide(self, features: RequestFeatures) -> Decision:
         with self._telemetry.step("decide") as span:
-            decision = decide(self.policy, features.of_model(model), features.wish)
+            decision = self._live.decide(features)
             span.set_attributes(decision_attributes(decision))
-        return features, decision
+        return decision
 
     def _thinking_default(self, model: str) -> bool:
         name = self._config.resolve(model)
         return name is not None and self._config.models[name].thinking
 
     async def _answer(self, exchange: Exchange) -> None:
-        exchange.features, exchange.decision = self._decide(exchange.body, exchange.headers)
+        exchange.features = self._features(exchange.body, exchange.headers)
+        exchange.decision = self._decide(exchange.features)
         exchange.span.set_attributes(decision_attributes(exchange.decision))
         if exchange.decision.refused:
             raise PolicyConflictError(refusal(exchange.decision))

@@ -10,7 +10,7 @@ import openai
 from serve.config import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.gateway import Gateway
-from serve.policy import compile_for
+from serve.policy import LivePolicy, compile_for
 from serve.router import Endpoint, RemoteRoute, Route
 from serve.telemetry import Telemetry
 from serve.upstream import Upstream
@@ -54,7 +54,9 @@ async def running(
         all_routes |= routes or {}
         upstream = Upstream(parsed.limits)
         held.push_async_callback(upstream.close)
-        gateway = Gateway(parsed, compile_for(parsed), all_routes, upstream, telemetry or Telemetry({}), sink)
+        gateway = Gateway(
+            parsed, LivePolicy(compile_for(parsed)), all_routes, upstream, telemetry or Telemetry({}), sink
+        )
         front = await held.enter_async_context(listening(_ended_by_lifespan(gateway)))
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         held.push_async_callback(client.close)

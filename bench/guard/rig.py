@@ -1,6 +1,7 @@
 """Simulated engines in one process, gateway replicas in others, reached over loopback HTTP."""
 
 import asyncio
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,15 +110,17 @@ def _process(apps: Callable[..., Apps], *arguments: Any) -> Iterator[Urls]:
 
 
 def _serve(parent: Connection, apps: Callable[..., Apps], arguments: tuple[Any, ...]) -> None:
-    asyncio.run(_listen(parent, apps(*arguments)))
+    asyncio.run(_listen(parent, apps, arguments))
 
 
-async def _listen(parent: Connection, apps: Apps) -> None:
+async def _listen(parent: Connection, apps: Callable[..., Apps], arguments: tuple[Any, ...]) -> None:
     urls = {}
-    for name, app in apps.items():
+    for name, app in apps(*arguments).items():
         listener = Listener("127.0.0.1")
         await listener.start(app)
         urls[name] = f"http://127.0.0.1:{listener.port}"
+    for name in ("uvicorn.error", "ray.serve"):  # answers that break are what is tried here, thousands of them
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     parent.send(urls)
     await asyncio.Event().wait()
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.conform import CASES, Report, Verdict, run, select
@@ -55,10 +55,6 @@ def conform(
 
 
 def _tell(row: Row) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(width=20)
-    table.add_column(width=4)
-    table.add_column()
-    style = _STYLE[row.result.verdict]
-    table.add_row(row.case.name, f"[{style}]{row.result.verdict}[/]", row.result.seen.replace("[", "\\["))
-    console().print(table)
+    verdict = row.result.verdict
+    line = Text.assemble(f"{row.case.name:21}", (f"{verdict:5}", _STYLE[verdict]), row.result.seen)
+    console().print(line, soft_wrap=True)

@@ -38,6 +38,15 @@ def test_a_green_run_ends_with_0_and_a_table() -> None:
     assert "| bytes | The body reaches the engine byte for byte. | pass | the same bytes |" in out
 
 
+def test_without_a_format_each_case_is_one_line() -> None:
+    port = str(free_port())
+    code, out, _ = invoke(f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "malformed-body,strict")
+    lines = out.splitlines()
+    assert code == 1
+    assert [line.split()[:2] for line in lines[:-1]] == [["strict", "pass"], ["malformed-body", "fail"]]
+    assert lines[-1] == "1 pass, 1 fail, 0 n/a"
+
+
 def test_an_unknown_case_is_told_with_the_known_ones() -> None:
     code, _, told = invoke("http://127.0.0.1:1", "--only", "nope")
     assert code == 2

@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,9 @@ test: $(READY) ## every test, the real engines included
 
 test-fast: $(READY) ## without Ray and without engines
 	@$(BIN)/python -m pytest tests/unit tests/component
+
+check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSION=0.33.0
+	@$(BIN)/python tests/support/other_vllm.py $(VERSION)
 
 lint: $(READY) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

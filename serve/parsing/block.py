@@ -22,25 +22,27 @@ class Block(Prose):
         self.begin = 0
         self.raw: list[str] = []
         self._origin = State.CONTENT
+        self._unclosed = False  # text came behind a call, its block still open
+        self._spoiled = False  # inside a block that is reported already
 
     def open_block(self, raw: str) -> State:
         """`<tool_call>` in prose."""
         self._origin = State.REASONING if self.state is State.REASONING else State.CONTENT
+        self._unclosed = self._spoiled = False
         self.begin, self.raw = self.position, [raw]
         return State.OPENED
 
-    def reopen_block(self, raw: str) -> State:
-        """`<tool_call>` behind another that led nowhere."""
-        self.release()
+    def reopen_block(self, raw: str) -> None:
+        """`<tool_call>` right behind another: one too many."""
+        self.out.violation("stray_marker", self.begin, "".join(self.raw))
         self.begin, self.raw = self.position, [raw]
-        return State.OPENED
 
     def not_a_call(self, raw: str) -> State | None:
         """Text, or a marker that cannot follow, behind an opening tag: prose, unless it stood like a call."""
         raw = self.keep_space(raw)
         if not raw:
             return None
-        meant = raw[0] == "<" or "\n" in "".join(self.raw)
+        meant = raw[0] in "<{[" or "\n" in "".join(self.raw)
         origin = self.release("malformed_call" if meant else None)
         if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
@@ -55,11 +57,12 @@ class Block(Prose):
         return rest
 
     def empty_block(self, raw: str) -> State:
-        """`</tool_call>` right behind the opening tag: nothing, in content; in reasoning, a word."""
+        """`</tool_call>` right behind the opening tag: a call that never came, in content; in reasoning, a word."""
         if self._origin is State.REASONING:
             self.release()
             self._write(raw)
             return State.REASONING
+        self.out.violation("malformed_call", self.begin, "".join([*self.raw, raw]), dropped=True)
         self.out.boundary()
         return State.CONTENT
 
@@ -72,6 +75,7 @@ class Block(Prose):
         text, self.raw = "".join(self.raw), []
         if fault:
             self.out.violation(fault, self.begin, text)
+            self._spoiled = True
         self._write(text)
         return self._origin
 
@@ -85,11 +89,30 @@ class Block(Prose):
     def write_behind(self, raw: str) -> State | None:
         """Text behind a call, its block still open."""
         self.out.content(raw)
-        return None if raw.isspace() else State.CONTENT
+        if raw.isspace():
+            return None
+        self._unclosed = True
+        return State.CONTENT
 
     def close_block(self, raw: str) -> State:
         self.out.boundary()
         return State.CONTENT
+
+    def surplus_tag(self, raw: str) -> None:
+        """A tag right behind a call, once too often."""
+        self.out.violation("stray_marker", self.position, raw)
+
+    def stray_tag(self, raw: str) -> None:
+        """A tag in content that belongs to no call. It is taken out where a block was open, else it stays as a word."""
+        closes = self.lexicon.kind(raw) == "end_block"
+        if not self._spoiled:
+            self.out.violation("stray_marker", self.position, raw)
+        if closes and self._unclosed:
+            self.out.boundary()
+        else:
+            self.out.content(raw)
+        if closes:
+            self._unclosed = self._spoiled = False
 
     def _write(self, text: str) -> None:
         if self._origin is State.REASONING:

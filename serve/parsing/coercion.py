@@ -17,7 +17,7 @@ _ALIASES = {
     "uint": "integer", "uint8": "integer", "uint16": "integer", "uint32": "integer", "uint64": "integer",
     "long": "integer", "short": "integer", "unsigned": "integer",
     "float": "number", "float32": "number", "float64": "number", "double": "number",
-    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "arr": "array",
+    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "arr": "array", "sequence": "array",
 }  # fmt: skip
 _PYTHON_TYPES = {
     type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array",
@@ -55,6 +55,8 @@ def _stated(schema: Schema | None, root: Schema | None, depth: int) -> frozenset
         found |= {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
     if not found and "const" in schema:
         found.add(_PYTHON_TYPES.get(type(schema["const"]), "string"))
+    if schema.get("nullable") is True:  # OpenAPI's way to say it
+        found |= {"null"} if found else {"string", "null"}
     for union in ("anyOf", "oneOf", "allOf"):
         for member in schema.get(union) or ():
             found |= _stated(member, root, depth - 1)

@@ -16,12 +16,14 @@ class Envelope:
     Attributes:
         name: The name, once read.
         opened: An arguments object has begun.
+        keys: All keys of the object, in order.
         in_string: The text so far ends inside a string.
     """
 
     def __init__(self) -> None:
         self.name = ""
         self.opened = False
+        self.keys: list[str] = []
         self._depth = 0
         self._key = ""
         self._in_value = False
@@ -107,6 +109,7 @@ class Envelope:
             return
         if not self._in_value:
             self._key = raw
+            self.keys.append(raw)
         elif self._key == "name" and not self.name:
             try:
                 self.name = json.loads(f'"{raw}"', strict=False)

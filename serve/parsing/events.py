@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ViolationKind = Literal[
-    "stray_marker",  # markup where none belongs; taken out of the text
+    "stray_marker",  # markup where none belongs; taken out of the text, but for a tag that prose may well quote
     "stray_text",  # text in markup that belongs to no call: before the first of a section, beside name and arguments
     "malformed_call",  # markup that opened a call and went no further; no call was made of it
     "unresolved_call",  # a call whose name is neither given nor to be inferred; no call was made of it
     "unfinished_call",  # the output ended, or the next call began, in the middle of this one
     "malformed_arguments",  # the arguments are not a JSON object
-    "ambiguous_value",  # a parameter had no closing tag, and its value holds markup
+    "ambiguous_value",  # the value of a parameter holds a closing tag, as a word or doubled by fault
     "drifted_marker",  # a misspelt closing tag was taken for the right one
     "unknown_tool",  # the name was not declared
-    "unknown_argument",  # the tool's schema does not know this argument
+    "unknown_argument",  # the tool's schema does not know this argument, or no schema could
     "duplicate_argument",
     "missing_argument",  # the schema requires an argument that is not there
 ]

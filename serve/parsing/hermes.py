@@ -117,7 +117,7 @@ class Hermes(Block):
         if not self._started:
             self._start()
             self.out.arguments(self._late_arguments(whole or {}))
-        if whole is not None and not whole.keys() <= _KEYS:
+        if whole is not None and not (len(envelope.keys) == len(whole) <= 2 and whole.keys() <= _KEYS):
             self.out.violation("stray_text", self.begin, raw, self.out.calls - 1)
         self.out.end_call(self.begin, raw, fault)
         self.raw = []
@@ -133,7 +133,11 @@ class Hermes(Block):
 
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Block.open_block}, prose=True),
-        State.CONTENT: Row(text=Prose.write, on={**CONTENT_MARKS, "block": Block.open_block}, prose=True),
+        State.CONTENT: Row(
+            text=Prose.write,
+            on={**CONTENT_MARKS, "block": Block.open_block, "end_block": Block.stray_tag},
+            prose=True,
+        ),
         State.OPENED: Row(
             text=begin_object,
             on={"end_block": Block.empty_block, "block": Block.reopen_block},

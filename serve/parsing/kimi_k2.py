@@ -57,7 +57,8 @@ class KimiK2(Prose):
     # Around calls
 
     def open_section(self, raw: str) -> State:
-        self._drop_noise("malformed_call")
+        if self.state is State.SECTION:
+            self._fail("malformed_call" if self._noisy else "stray_marker")
         self._leave_prose()
         self._raw, self._begin, self._noisy = [raw], self.position, False
         return State.SECTION
@@ -84,19 +85,16 @@ class KimiK2(Prose):
             self._noisy = True
 
     def close_section(self, raw: str) -> State:
-        self._drop_noise("malformed_call", raw)
         self.out.boundary()
         return State.CONTENT
 
-    def end_in_section(self, raw: str) -> State:
-        self._drop_noise("unfinished_call")
-        return State.CONTENT
+    def close_empty_section(self, raw: str) -> State:
+        self._fail("malformed_call", raw)
+        return self.close_section(raw)
 
-    def _drop_noise(self, kind: ViolationKind, raw: str = "") -> None:
-        """A section with text and no call in it."""
-        if self._noisy:
-            self._fail(kind, raw)
-        self._noisy = False
+    def end_in_section(self, raw: str) -> State:
+        self._fail("unfinished_call")
+        return State.CONTENT
 
     def stray(self, raw: str) -> None:
         self.out.violation("stray_marker", self.position, raw)
@@ -158,8 +156,8 @@ class KimiK2(Prose):
         return State.HEADER
 
     def _fail(self, kind: ViolationKind, raw: str = "") -> None:
-        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), dropped=True)
-        self._raw = []
+        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), dropped=kind != "stray_marker")
+        self._raw, self._noisy = [], False
 
     def _name(self, id: str) -> str | None:
         """The name in an id, `functions.` before and `:N` behind it or not; None where there is none."""
@@ -232,7 +230,8 @@ class KimiK2(Prose):
         if name is None:
             self.out.violation("unresolved_call", self._begin, raw, dropped=True)
             return False
-        self.out.start_call("".join(self._header).strip(), name)
+        given = "".join(self._header).strip()
+        self.out.start_call(given or f"functions.{name}:{self.out.calls}", name)
         if text:
             self.out.arguments(text)
         return True
@@ -252,7 +251,12 @@ class KimiK2(Prose):
         ),
         State.SECTION: Row(
             text=noise,
-            on={"call": open_call, "end_section": close_section, "section": open_section, "end_think": stop_in_section},
+            on={
+                "call": open_call,
+                "end_section": close_empty_section,
+                "section": open_section,
+                "end_think": stop_in_section,
+            },
             end=end_in_section,
         ),
         State.HEADER: Row(

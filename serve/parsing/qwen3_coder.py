@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -13,17 +12,14 @@ from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.xml_closing import END, Closings
 from serve.parsing.xml_value import Value
 
 _NAME = re.compile(r"[^\s<>{}=\"']+")
-_END = ""  # the end of the output, as the kind of what follows a tag
-# What must follow a closing tag for it to close: the same letters may stand in a value.
-_FOLLOWERS = {
-    "end_parameter": {"parameter", "end_function", "end_block", _END},
-    "drifted": {"parameter", "end_function"},
-    "end_function": {"end_block", "block", "function", _END},
-    "end_block": {"block", _END},
-}
+
+
+def _key(raw: str) -> str:
+    return raw[len("<parameter=") : -1].strip()
 
 
 class Qwen3Coder(Block):
@@ -49,8 +45,7 @@ class Qwen3Coder(Block):
         self._name = ""
         self._given: set[str] = set()
         self._value = Value(None, {})
-        self._quoted: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
-        self._odd = False  # a closing tag stands in the value
+        self._closings = Closings()
         self._candidate = ""
         self._held: list[str] = []
         self._held_at = 0
@@ -70,7 +65,7 @@ class Qwen3Coder(Block):
     def function(self, raw: str) -> State:
         """`<function=name>` in a block."""
         name = raw[len("<function=") : -1].strip()
-        if not _NAME.fullmatch(name):
+        if not (_NAME.fullmatch(name) or name in self.tools):
             self.enter_call()
             origin = self.release("malformed_call")
             self._write(raw)
@@ -96,8 +91,7 @@ class Qwen3Coder(Block):
         return origin
 
     def first_parameter(self, raw: str) -> State:
-        key = raw[len("<parameter=") : -1].strip()
-        if not _NAME.fullmatch(key):
+        if not self._plausible(_key(raw)):
             self.enter_call()
             origin = self.release("malformed_call")
             self._write(raw)
@@ -123,17 +117,21 @@ class Qwen3Coder(Block):
     # Parameters
 
     def parameter(self, raw: str) -> State:
-        key = raw[len("<parameter=") : -1].strip()
+        key = _key(raw)
         if key in self._given:
             self._fault("duplicate_argument", self.position, raw)
+        if self.tools.properties(self._name) is None and not self._plausible(key):
+            self._fault("unknown_argument", self.position, raw)
         opening = ", " if self._given else "{"
         self._given.add(key)
         self.raw.append(raw)
         self._value = Value(self.tools.parameter(self._name, key), self.tools.schema(self._name))
-        self._quoted.clear()
-        self._odd = False
+        self._closings = Closings(self._wrapped)
         self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         return State.VALUE
+
+    def _plausible(self, key: str) -> bool:
+        return _NAME.fullmatch(key) is not None or self.tools.parameter(self._name, key) is not None
 
     def value(self, raw: str) -> None:
         self.raw.append(raw)
@@ -143,17 +141,15 @@ class Qwen3Coder(Block):
 
     def parameter_in_value(self, raw: str) -> State | None:
         """The next parameter, its predecessor's closing tag missing; or letters of the value."""
-        key = raw[len("<parameter=") : -1].strip()
-        known = self.tools.properties(self._name)
-        if key in self._given or not _NAME.fullmatch(key) or (known is not None and key not in known):
-            self._quoted["parameter"] += 1
-            self.value(raw)
+        key, known = _key(raw), self.tools.properties(self._name)
+        if key in self._given or not self._plausible(key) or (known is not None and key not in known):
+            self.tag_in_value(raw)
             return None
-        self._end_value(implied=True)
+        self._end_value()
         return self.parameter(raw)
 
     def tag_in_value(self, raw: str) -> None:
-        self._quoted[self.lexicon.kind(raw)] += 1
+        self._closings.opened(self.lexicon.kind(raw))
         self.value(raw)
 
     def maybe_close(self, raw: str) -> State:
@@ -169,7 +165,7 @@ class Qwen3Coder(Block):
         if not rest:
             return None
         kind = self.lexicon.kind(rest)
-        if not self._closes(kind or "text"):
+        if not self._closings.closes(self._candidate, kind or "text"):
             self._keep()
             return self.dispatch(rest, State.VALUE)
         space = "".join(self._held[1:])
@@ -179,24 +175,10 @@ class Qwen3Coder(Block):
         return self.dispatch(rest, state)
 
     def cut_maybe(self, raw: str) -> State:
-        if self._closes(_END):
+        if self._closings.closes(self._candidate, END):
             return self._close()
         self._keep()
         return State.VALUE
-
-    def _closes(self, follower: str) -> bool:
-        tag, quoted = self._candidate, self._quoted
-        if tag == "end_function" and not self._wrapped and not quoted["function"]:
-            return True
-        if follower not in _FOLLOWERS[tag]:
-            return False
-        if tag == "end_function":
-            return not quoted["function"]
-        if tag == "end_block":
-            return not quoted["block"] and not quoted["function"]
-        if follower == "end_function" and not quoted["function"]:
-            return True
-        return not quoted["parameter"]
 
     def _close(self) -> State:
         """The tag held back is real."""
@@ -204,23 +186,19 @@ class Qwen3Coder(Block):
         implied = self._candidate in ("end_function", "end_block")
         if self._candidate == "drifted":
             self._fault("drifted_marker", self._held_at, self._held[0])
-        self._end_value(implied)
+        self._end_value()
         if not implied:
             return State.PARAMETERS
         return self._end(State.AFTER if self._candidate == "end_function" else State.CONTENT)
 
     def _keep(self) -> None:
         """The tag held back is text of the value."""
-        opening = {"end_parameter": "parameter", "end_function": "function", "end_block": "block"}.get(self._candidate)
-        if opening and self._quoted[opening]:
-            self._quoted[opening] -= 1
-        elif opening:
-            self._odd = True
+        self._closings.kept(self._candidate)
         self.value("".join(self._held))
 
-    def _end_value(self, implied: bool) -> None:
+    def _end_value(self) -> None:
         self.out.arguments(self._value.finish())
-        if implied and self._odd:
+        if self._closings.odd:
             self._fault("ambiguous_value", self.begin, "".join(self.raw))
 
     # The end of a call
@@ -254,10 +232,13 @@ class Qwen3Coder(Block):
     def _fault(self, kind: ViolationKind, position: int, raw: str) -> None:
         self.out.violation(kind, position, raw, self.out.calls - 1)
 
+    _tags: ClassVar = ("parameter", "end_parameter", "drifted", "end_function", "end_block")
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, **_open}, prose=True),
-        State.CONTENT: Row(text=Prose.write, on={**CONTENT_MARKS, **_open}, prose=True),
+        State.CONTENT: Row(
+            text=Prose.write, on={**CONTENT_MARKS, **dict.fromkeys(_tags, Block.stray_tag), **_open}, prose=True
+        ),
         State.OPENED: Row(
             text=Block.not_a_call,
             on={"function": function, "end_block": Block.empty_block, "block": Block.reopen_block},
@@ -289,8 +270,13 @@ class Qwen3Coder(Block):
         ),
         State.AFTER: Row(
             text=Block.write_behind,
-            on={"function": next_function, "block": Block.open_block, "end_block": Block.close_block,
-                "end_think": Prose.late_stop},
+            on={
+                **dict.fromkeys(_tags, Block.surplus_tag),
+                "function": next_function,
+                "block": Block.open_block,
+                "end_block": Block.close_block,
+                "end_think": Prose.late_stop,
+            },
         ),
     }  # fmt: skip
     reasoning_only: ClassVar[Mapping[State, Row]] = {

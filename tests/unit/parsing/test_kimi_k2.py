@@ -18,14 +18,25 @@ def test_text_in_front_of_a_call_is_reported_as_it_stands_with_the_end_of_thinki
     assert (message.reasoning, message.content, len(message.tool_calls)) == ("Hm.", None, 1)
 
 
-@pytest.mark.parametrize(
-    ("end", "kind"),
-    [("<|tool_calls_section_end|>", "malformed_call"), (SECTION, "malformed_call"), ("", "unfinished_call")],
-)
-def test_a_section_with_text_and_no_call_is_a_dropped_call(end: str, kind: ViolationKind) -> None:
-    text = f'{SECTION}functions.get_weather:0{{"city": "Bern"}}{end}'
-    raw = text.removesuffix(SECTION)
-    assert parse(text, "kimi_k2", TOOLS).violations == (Violation(kind, 0, raw, dropped=True),)
+@pytest.mark.parametrize("noise", ["", "\n", 'functions.get_weather:0{"city": "Bern"}'])
+@pytest.mark.parametrize(("end", "kind"), [("<|tool_calls_section_end|>", "malformed_call"), ("", "unfinished_call")])
+def test_a_section_without_a_call_is_a_dropped_call(noise: str, end: str, kind: ViolationKind) -> None:
+    text = f"{SECTION}{noise}{end}"
+    assert parse(text, "kimi_k2", TOOLS).violations == (Violation(kind, 0, text, dropped=True),)
+
+
+def test_a_doubled_section_begin_costs_no_call() -> None:
+    message = parse(f"{SECTION}\n{SECTION}{CALL}", "kimi_k2", TOOLS)
+    assert message.violations == (Violation("stray_marker", 0, f"{SECTION}\n"),)
+    assert len(message.tool_calls) == 1
+
+
+def test_a_call_without_any_id_gets_one_of_the_models_form() -> None:
+    text = f"{SECTION}{CALL}{CALL.replace('functions.get_weather:0', '')}"
+    assert [call.id for call in parse(text, "kimi_k2", TOOLS).tool_calls] == [
+        "functions.get_weather:0",
+        "functions.get_weather:1",
+    ]
 
 
 def test_only_calls_whose_text_is_nowhere_else_count_as_dropped() -> None:

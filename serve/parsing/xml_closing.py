@@ -1,0 +1,59 @@
+"""Which closing tag in the value of an XML parameter closes it: the same letters may stand in the value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+END = ""  # the end of the output, as the kind of what follows a tag
+# What must follow a closing tag for it to close.
+_FOLLOWERS: Mapping[str, frozenset[str]] = {
+    "end_parameter": frozenset({"parameter", "end_function", "end_block", END}),
+    "drifted": frozenset({"parameter", "end_function"}),
+    "end_function": frozenset({"end_block", "block", "function", END}),
+    "end_block": frozenset({"block", END}),
+}
+_OPENINGS = {"end_parameter": "parameter", "end_function": "function", "end_block": "block"}
+
+
+class Closings:
+    """The tags inside one value.
+
+    Args:
+        wrapped: The call stands in a `<tool_call>` block.
+
+    Attributes:
+        odd: A closing tag stands in the value that no opening tag in it explains.
+    """
+
+    def __init__(self, wrapped: bool = True) -> None:
+        self.odd = False
+        self._wrapped = wrapped
+        self._quoted: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
+
+    def opened(self, kind: str) -> None:
+        """An opening tag is text of the value."""
+        self._quoted[kind] += 1
+
+    def closes(self, tag: str, follower: str) -> bool:
+        """Whether a closing tag is real, by the kind of what follows it ("text" for text)."""
+        quoted = self._quoted
+        if tag == "end_function" and not self._wrapped and not quoted["function"]:
+            return True
+        if follower not in _FOLLOWERS[tag]:
+            return False
+        if tag == "end_function":
+            return not quoted["function"]
+        if tag == "end_block":
+            return not quoted["block"] and not quoted["function"]
+        if follower == "end_function" and not quoted["function"]:
+            return True
+        return not quoted["parameter"]
+
+    def kept(self, tag: str) -> None:
+        """A closing tag is text of the value."""
+        opening = _OPENINGS.get(tag, "")
+        if opening and self._quoted[opening]:
+            self._quoted[opening] -= 1
+        elif opening:
+            self.odd = True

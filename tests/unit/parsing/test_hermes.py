@@ -1,0 +1,37 @@
+"""Edge cases of JSON in `<tool_call>` that the conformance rows do not hold."""
+
+import pytest
+
+from serve.parsing import parse
+from tests.unit.parsing.test_laws import TOOLS
+
+GOOD = '{"name": "get_weather", "arguments": {"city": "Bern"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "get_weather", "name": "x", "arguments": {"city": "Bern"}}',
+        '{"name": "get_weather", "arguments": {"city": "Bern"}, "arguments": {"city": "Rome"}}',
+        '{"name": "get_weather", "arguments": {"city": "Bern"}, "parameters": {"city": "Rome"}}',
+    ],
+)
+def test_what_the_first_of_two_equal_keys_hides_is_reported(text: str) -> None:
+    message = parse(f"<tool_call>{text}</tool_call>", "hermes", TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", '{"city": "Bern"}')]
+    assert [(fault.kind, fault.raw) for fault in message.violations] == [("stray_text", f"<tool_call>{text}")]
+
+
+@pytest.mark.parametrize("inner", [f"[{GOOD}]", f"\n```json\n{GOOD}\n```\n", "<function=get_weather>", "\nhello"])
+def test_a_block_without_an_object_is_a_malformed_call_and_stays_content(inner: str) -> None:
+    text = f"<tool_call>{inner}</tool_call>"
+    message = parse(text, "hermes", TOOLS)
+    assert (message.content, message.tool_calls) == (text, ())
+    assert [fault.kind for fault in message.violations] == ["malformed_call"]
+
+
+def test_a_bracket_too_many_does_not_cost_the_call() -> None:
+    message = parse(f"<tool_call>\n{GOOD}}}\n</tool_call>", "hermes", TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", '{"city": "Bern"}')]
+    assert message.content == "}\n"
+    assert [fault.kind for fault in message.violations] == ["stray_marker"]

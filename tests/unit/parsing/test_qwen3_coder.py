@@ -1,0 +1,79 @@
+"""Edge cases of the XML format that the conformance rows do not hold."""
+
+import json
+
+import pytest
+
+from serve.parsing import Violation, parse
+from tests.unit.parsing.test_laws import TOOLS
+
+FREE = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
+SPACED = [{"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "properties": {"first name": {"type": "string"}, "a=b": {"type": "integer"}}}}}]  # fmt: skip
+
+
+def call(*parameters: tuple[str, str], name: str = "get_weather") -> str:
+    inner = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in parameters)
+    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+
+
+def test_a_mangled_key_is_reported_at_any_place_and_under_any_schema() -> None:
+    for tools, name in ((TOOLS, "get_weather"), (FREE, "run")):
+        first = parse(call(("parameter=city", "Bern"), name=name), "qwen3_coder", tools)
+        assert [fault.kind for fault in first.violations] == ["malformed_call"]
+        assert "Bern" in (first.content or "")
+        second = parse(call(("city", "Bern"), ("parameter=days", "2"), name=name), "qwen3_coder", tools)
+        assert [fault.kind for fault in second.violations] == ["unknown_argument"]
+
+
+def test_a_declared_key_may_hold_any_character() -> None:
+    message = parse(call(("first name", "Ada"), ("a=b", "3"), name="f"), "qwen3_coder", SPACED)
+    assert json.loads(message.tool_calls[0].arguments) == {"first name": "Ada", "a=b": 3}
+    assert message.violations == ()
+
+
+@pytest.mark.parametrize("lost", ["<tool_call>\n<function=get_weather>\n", "<tool_call>\n<"])
+def test_the_remains_of_a_call_that_lost_its_beginning_are_reported_and_stay_content(lost: str) -> None:
+    text = call(("city", "Bern")).removeprefix(lost)
+    message = parse(text, "qwen3_coder", TOOLS)
+    assert (message.content, message.tool_calls) == (text, ())
+    assert {fault.kind for fault in message.violations} == {"stray_marker"}
+
+
+def test_doubled_tags_are_taken_out_and_reported() -> None:
+    for tag in ("<tool_call>\n", "</function>\n", "</tool_call>"):
+        message = parse(call(("city", "Bern")).replace(tag, tag * 2), "qwen3_coder", TOOLS)
+        assert [json.loads(each.arguments) for each in message.tool_calls] == [{"city": "Bern"}]
+        assert [fault.kind for fault in message.violations] == ["stray_marker"], tag
+        assert message.content is None or tag == "</tool_call>"
+
+
+def test_a_closing_tag_that_the_value_does_not_open_makes_it_ambiguous() -> None:
+    message = parse(call(("city", "Bern\n</parameter>")), "qwen3_coder", TOOLS)
+    assert json.loads(message.tool_calls[0].arguments) == {"city": "Bern\n</parameter>"}
+    assert [fault.kind for fault in message.violations] == ["ambiguous_value"]
+    quoted = parse(call(("city", "<parameter=x>1</parameter> ok")), "qwen3_coder", TOOLS)
+    assert json.loads(quoted.tool_calls[0].arguments) == {"city": "<parameter=x>1</parameter> ok"}
+    assert quoted.violations == ()
+
+
+def test_text_behind_a_call_in_its_block_is_content_without_the_tag_that_closes_the_block() -> None:
+    text = call(("city", "Bern")).replace("\n</tool_call>", "\nThat is all.</tool_call> Bye.")
+    message = parse(text, "qwen3_coder", TOOLS)
+    assert message.content == "\nThat is all. Bye."
+    assert [fault.kind for fault in message.violations] == ["stray_marker"]
+
+
+@pytest.mark.parametrize("grammar", ["qwen3_coder", "hermes"])
+def test_an_empty_block_is_a_dropped_call_in_content_and_a_word_in_reasoning(grammar: str) -> None:
+    text = "<tool_call>\n</tool_call>"
+    assert parse(text, grammar, TOOLS).violations == (Violation("malformed_call", 0, text, dropped=True),)
+    thought = parse(f"Not {text} here.</think>", grammar, TOOLS, thinking=True)
+    assert (thought.reasoning, thought.violations) == (f"Not {text} here.", ())
+
+
+@pytest.mark.parametrize("grammar", ["qwen3_coder", "hermes"])
+def test_prose_may_name_the_tags(grammar: str) -> None:
+    for text in ("Put `<tool_call>` first and `</tool_call>` last.", "A <tool_call> begins it."):
+        message = parse(text, grammar, TOOLS)
+        assert (message.content, message.violations) == (text, ())

@@ -7,9 +7,10 @@ from typing import Any
 import openai
 import pydantic
 import pytest
-from support.engines import silent
+from support.engines import chunk, frame, silent, streaming
 from support.guard_driving import TOOLS, tools_request
 from support.guard_stack import config, healing, post
+from support.stack import running
 
 from serve.config import GatewayConfig
 from serve.engine.sim import SimSettings
@@ -46,6 +47,25 @@ class TestTime:
                 await asyncio.sleep(0.1)
         assert engine.cancelled == len(engine.requests) == 1
         assert [(each.pool, each.final) for each in judged] == [("speculative", None)]
+
+    async def test_a_client_that_leaves_a_guarded_stream_frees_the_engine_and_nothing_is_judged(self) -> None:
+        engine = streaming([frame(chunk({"role": "assistant", "content": ""}))], hang=True)
+        judged: list[Any] = []
+        pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+        async with running(config(), pools, sink=judged.append) as stack:
+            stream = await stack.client.chat.completions.create(
+                model="m",
+                messages=HELLO,  # type: ignore[arg-type]
+                tools=TOOLS,  # type: ignore[arg-type]
+                stream=True,
+            )
+            await anext(aiter(stream))
+            await stream.close()
+            for _ in range(50):
+                if engine.cancelled:
+                    break
+                await asyncio.sleep(0.1)
+        assert (engine.cancelled, len(engine.requests), judged) == (1, 1, [])
 
     async def test_an_answer_cut_by_length_is_judged_and_does_not_count(self) -> None:
         async with healing(SOUND) as (stack, judged):

@@ -1,6 +1,6 @@
 """What one GPU of a pool holds: weights, drafter, states, and how many tokens of KV cache are left. An estimate, pure.
 
-Exact are the size of the files and the bytes of a token (tests/unit/launch/test_memory.py has a figure of vLLM's).
+Exact are the size of the files and the bytes of a token (tests/unit/launch/test_memory.py has figures of vLLM's).
 What is assumed is named below; vLLM measures the same at start and prints it as "Available KV cache memory".
 """
 

@@ -17,11 +17,20 @@ QWEN = shape_of("Qwen/Qwen3.6-35B-A3B-FP8")
 TP8 = {"tensor-parallel-size": 8, "gpu-memory-utilization": 0.9, "max-num-batched-tokens": 16384, "max-num-seqs": 25}
 
 
-def test_a_token_of_grouped_query_attention_takes_what_vllm_says() -> None:
-    """vllm issue 21348: Qwen3-235B-A22B (94 layers, 4 KV heads of 128), TP 4: 8.11 GiB hold 178,880 tokens."""
-    shape = Shape(weights_bytes=0, hidden_size=4096, layers=94, kv_heads=4, head_dim=128)
-    token = estimate({"tensor-parallel-size": 4}, shape, None, 80 * GIB).token_bytes
-    assert 8.11 * GIB / token == pytest.approx(178_880, rel=0.02)
+@pytest.mark.parametrize(
+    ("layers", "kv_heads", "ways", "gib", "tokens"),
+    [
+        (94, 4, 4, 8.11, 178_880),  # Qwen3-235B-A22B, vllm issue 21348
+        (40, 8, 1, 6.51, 42_656),  # Qwen3-14B, LMCache issue 1739
+    ],
+)
+def test_a_token_of_grouped_query_attention_takes_what_vllm_s_logs_say(
+    layers: int, kv_heads: int, ways: int, gib: float, tokens: int
+) -> None:
+    """Logs give "Available KV cache memory" to a hundredth of a GiB and "GPU KV cache size" in whole blocks."""
+    shape = Shape(weights_bytes=0, hidden_size=4096, layers=layers, kv_heads=kv_heads, head_dim=128)
+    token = estimate({"tensor-parallel-size": ways}, shape, None, 80 * GIB).token_bytes
+    assert gib * GIB / token == pytest.approx(tokens, rel=0.02)
 
 
 def test_a_token_of_kimi_takes_the_latent_of_every_layer_on_every_gpu() -> None:

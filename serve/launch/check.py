@@ -142,24 +142,13 @@ def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
     args = model.engine_args_of(pool)
-    shape = shape_of(str(args.get("model", name)))
-    offered = _bundle(settings.ray_actor_options) if settings.placement_group_bundles is None else {}
-    named = {**offered, **{key: 1.0 for bundle in settings.placement_group_bundles or () for key in bundle}}
-    gpu = next((each for each in GPU_MEMORY_GIB if each in named), None)
-    drafter = _drafter(args)
-    known = shape is not None and gpu is not None and drafter is not _UNKNOWN
-    found = estimate(args, shape, drafter or None, GPU_MEMORY_GIB[gpu] * GIB) if known and shape and gpu else None
-    return Fit(name, pool, _gpus(settings), gpu, found)
-
-
-_UNKNOWN: Any = object()
-
-
-def _drafter(args: Mapping[str, Any]) -> Any:
-    spec = args.get("speculative-config") or {}
-    if not spec.get("model"):
-        return None
-    return shape_of(str(spec["model"])) or _UNKNOWN
+    bundles = settings.placement_group_bundles or (_bundle(settings.ray_actor_options),)
+    gpu = next((each for each in GPU_MEMORY_GIB if any(bundle.get(each) for bundle in bundles)), None)
+    draft = (args.get("speculative-config") or {}).get("model")
+    shape, drafter = shape_of(str(args.get("model", name))), shape_of(str(draft)) if draft else None
+    if gpu is None or shape is None or (draft and drafter is None):
+        return Fit(name, pool, _gpus(settings), gpu, None)
+    return Fit(name, pool, _gpus(settings), gpu, estimate(args, shape, drafter, GPU_MEMORY_GIB[gpu] * GIB))
 
 
 def _memory(fits: tuple[Fit, ...]) -> Iterator[Finding]:

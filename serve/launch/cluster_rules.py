@@ -94,6 +94,19 @@ def _start(document: Document, role: str) -> Iterator[Finding]:
         if role == "head" and "autoscaling-config" not in command.options:
             text = "`ray start --head` needs --autoscaling-config=~/ray_bootstrap_config.yaml to start the workers"
             yield Finding("error", about, text)
+        if role == "head" and _counts_the_head(document, command):
+            text = (
+                "RAY_enable_autoscaler_v2=0 must stand in front of `ray start --head`: the second autoscaler counts "
+                "the head among your own machines, and one worker would never start"
+            )
+            yield Finding("error", about, text)
+
+
+def _counts_the_head(document: Document, command: StartCommand) -> bool:
+    """Ray's local provider knows one type of node, the head's too, and the second autoscaler counts nodes by type."""
+    provider = document.get("provider") or {}
+    own = provider.get("type") == "local" and bool(provider.get("worker_ips"))
+    return own and command.env.get("RAY_enable_autoscaler_v2") != "0"
 
 
 def _missing_flags(document: Document, role: str, command: StartCommand) -> Iterator[Finding]:

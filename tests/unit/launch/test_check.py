@@ -100,6 +100,7 @@ def test_the_file_itself_is_read() -> None:
         ),
         ({"head_start_ray_commands": ["ray start --head"]}, "--autoscaling-config"),
         ({"head_start_ray_commands": ["ray start"]}, "needs --head"),
+        ({"head_start_ray_commands": ["ray start --head"]}, "RAY_enable_autoscaler_v2=0 must stand in front"),
         ({"head_start_ray_commands": ["ray start --head"]}, "nothing would be served"),
         ({"docker": {"worker_run_options": ["--shm-size=160g"]}}, "`--gpus all`"),
         ({"docker": {"worker_run_options": ["--gpus all"]}}, "say --shm-size"),

@@ -12,6 +12,7 @@ from serve.errors import ConfigError
 from serve.launch.placement import Node
 
 Document = Mapping[str, Any]
+_OFFERS = ("num-cpus", "num-gpus", "resources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,20 @@ class StartCommand:
     @property
     def resources(self) -> dict[str, float]:
         """What the node offers by this command; the CPUs only if it says so."""
-        offered = {
-            name: float(self.options[option])
-            for name, option in (("CPU", "num-cpus"), ("GPU", "num-gpus"))
-            if option in self.options
-        }
         try:
+            counted = {
+                name: float(self.options[option])
+                for name, option in (("CPU", "num-cpus"), ("GPU", "num-gpus"))
+                if option in self.options
+            }
             custom = json.loads(self.options.get("resources", "{}"))
-            return {**offered, **{str(name): float(amount) for name, amount in custom.items()}}
+            return {**counted, **{str(name): float(amount) for name, amount in custom.items()}}
         except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigError(f"`ray start --resources={self.options['resources']}` is no JSON mapping") from error
+            given = " ".join(f"--{name}={value}" for name, value in self.options.items() if name in _OFFERS)
+            raise ConfigError(
+                f"`ray start {given}` can't be read: --num-cpus and --num-gpus are numbers, --resources is a JSON "
+                "mapping of names to numbers, all written out, without variables"
+            ) from error
 
 
 def start_commands(document: Document, role: str) -> tuple[StartCommand, ...]:

@@ -164,7 +164,7 @@ def test_a_pipeline_over_two_nodes_needs_a_placement_group(check: Check) -> None
 
 
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:
-    with pytest.raises(ConfigError, match="is no JSON mapping"):
+    with pytest.raises(ConfigError, match="is a JSON mapping of names"):
         check({"worker_start_ray_commands": ["ray start --address=x --resources='{h20}'"]})
     with pytest.raises(ConfigError, match="can't be read"):
         check({"worker_start_ray_commands": ["ray start 'unfinished"]})

@@ -62,11 +62,12 @@ class Streamed:
         try:
             async for data in _parts(answer):
                 await self._pass(reader.feed(data))
-                if self.guard.state is not State.OPEN and not self.guard.awaits_usage:
+                if _over(self.guard):
                     return
             self._ending = self.guard.finish()
         except EngineError as error:
-            self._failure = error
+            if self.guard.state is State.OPEN:
+                self._failure = error
             self._ending = self.guard.broke(error.message)
 
     async def _pass(self, frames: list[bytes]) -> None:
@@ -151,6 +152,8 @@ class Watched:
 def _through(guard: Guard, frames: list[bytes]) -> Iterator[bytes]:
     """The frames that may go out now: the engine's own bytes wherever nothing had to change."""
     for frame in frames:
+        if _over(guard):
+            return
         data = data_of(frame)
         if data is None:
             yield frame  # a comment that keeps the connection alive
@@ -164,6 +167,11 @@ def _judged(guard: Guard, frame: bytes, chunk: Chunk) -> Iterator[bytes]:
         raise EngineError(f"The engine failed in the middle of the answer{f': {said}' if said else '.'}")
     for passed in guard.feed(chunk):
         yield frame if passed is chunk else frame_of(passed)
+
+
+def _over(guard: Guard) -> bool:
+    """Whether what follows of this attempt is of no use."""
+    return guard.state is not State.OPEN and not guard.awaits_usage
 
 
 async def _parts(answer: Answer) -> AsyncIterator[bytes]:

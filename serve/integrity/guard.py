@@ -86,7 +86,7 @@ class Guard:
         told: dict[str, Any] = {}
         if reruns := (self.verdicts if self.state is State.OPEN else self.verdicts[:-1]):
             told = {"rerun": self._pool, "reasons": [str(verdict.outcome) for verdict in reruns]}
-            if self._usage.unreported:
+            if self._usage.unreported and self._expected.wants_usage:
                 told["attempts_without_usage"] = self._usage.unreported
         wrong = [each for each in self._violations() if each.severity is not Severity.NOTE]
         if wrong:

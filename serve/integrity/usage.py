@@ -27,7 +27,8 @@ class Usage:
 
     def see(self, chunk: Mapping[str, Any]) -> None:
         """Note the usage of a chunk; later reports of one attempt replace earlier ones."""
-        if usage := chunk.get("usage"):
+        usage = chunk.get("usage")
+        if usage and isinstance(usage, Mapping):
             self._present = usage
             self.extras = {"metrics": chunk["metrics"]} if "metrics" in chunk else {}
 

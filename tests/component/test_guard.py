@@ -80,6 +80,17 @@ class TestUntouched:
             status, _, _ = await post(stack.url, {"model": "m", "messages": HELLO})
         assert (status, judged) == (200, [])
 
+    @pytest.mark.parametrize("kind", ["sim", "remote"])
+    async def test_only_engines_of_ours_are_asked_to_report_what_their_parser_could_not_read(self, kind: str) -> None:
+        engine, settings = answering(), config()
+        if kind == "remote":
+            settings["models"]["m"]["pools"]["speculative"] |= {"kind": "remote", "url": "http://unused"}
+        body = tools_request(model="m")
+        async with running(settings, {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
+            await post(stack.url, body)
+        asked = {"vllm_xargs": {"specgate_violations": 1}} if kind == "sim" else {}
+        assert json.loads(engine.requests[0][1]) == body | asked
+
     async def test_a_refusal_by_the_engine_passes_as_it_is_and_is_not_judged(self) -> None:
         theirs = {"error": {"message": "bad tools", "type": "BadRequestError", "param": None, "code": 400}}
         judged: list[Any] = []

@@ -77,7 +77,7 @@ def check_file(path: str | Path) -> Report:
     except ConfigError as error:
         findings.append(Finding("error", str(local), str(error)))
         return Report(local, None, nodes, {}, (), tuple(findings))
-    findings += _serving(document, served)
+    findings += [*_serving(document, served), *_application(config)]
     placement, rooms = _placed(config, nodes)
     fits = tuple(_fit(*each) for each in config.each_pool() if each[3].kind == "vllm")
     findings += [*rooms, *_parallelism(config), *_memory(fits), *_containers(document, config)]
@@ -89,6 +89,16 @@ def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[
     provider = document.get("provider") or {}
     if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
         yield Finding("error", "http_options.host", "clients reach the head from elsewhere: say 0.0.0.0")
+
+
+def _application(config: GatewayConfig) -> Iterator[Finding]:
+    """What Ray Serve says to the deployments' options; the application is put together and started nowhere."""
+    from serve.app import build
+
+    try:
+        build(config)
+    except (ValueError, TypeError) as error:
+        yield Finding("error", "ray_actor_options", f"Ray Serve rejects a deployment: {error}")
 
 
 def _placed(config: GatewayConfig, nodes: tuple[Node, ...]) -> tuple[Mapping[str, tuple[str, ...]], list[Finding]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from policies import facts
+from serve.app import build
 from serve.cli.checkup import examine
 from serve.cli.deciding import Decider
 from serve.config import GatewayConfig
@@ -63,6 +64,17 @@ def test_the_field_report_s_remote_engines_keep_tools_away_from_the_drafter_that
     }
     assert decisions["plain"] == "speculative"
     assert decisions["tools_auto stream"] == "standard"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=named)
+def test_ray_serve_accepts_the_options_of_every_deployment(path: Path) -> None:
+    """The application graph is built as in a cluster, and started nowhere."""
+    config = GatewayConfig.load(path)
+    application = build(config)
+    assert application._bound_deployment.name == "Gateway"
+    _, pools = application._bound_deployment.init_args
+    hosted = [(name, pool) for name, _, pool, settings in config.each_pool() if settings.kind != "remote"]
+    assert [each[:2] for each in pools] == hosted
 
 
 @pytest.mark.parametrize("path", [each for each in CONFIGS if each.parent.name == "overlays"], ids=named)

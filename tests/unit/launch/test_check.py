@@ -157,9 +157,18 @@ def test_a_model_that_nobody_published_is_a_warning(check: Check) -> None:
 def test_a_pipeline_over_two_nodes_needs_a_placement_group(check: Check) -> None:
     wide = {"engine_args": {"pipeline-parallel-size": 2, "distributed-executor-backend": "ray"}}
     bundles = [{"CPU": 8, "GPU": 8, "h20_96gb": 8}] * 2
-    group = {**wide, "placement_group_bundles": bundles, "placement_group_strategy": "STRICT_SPREAD"}
+    replica = {"num_cpus": 1, "num_gpus": None, "resources": None}  # the engine's own processes take the GPUs
+    group = {
+        **wide,
+        "placement_group_bundles": bundles,
+        "placement_group_strategy": "STRICT_SPREAD",
+        "ray_actor_options": replica,
+    }
     alone = {"standard": None, "speculative": group}
     assert errors(check({}, at(["models", "kimi-k2.6", "pools"], alone))) == []
+    del group["ray_actor_options"]
+    told = "\n".join(errors(check({}, at(["models", "kimi-k2.6", "pools"], alone))))
+    assert "must be a subset of the first bundle" in told
     assert "divides itself among 16 GPUs" in "\n".join(errors(check({}, at([*SPEC], wide))))
 
 

@@ -148,6 +148,9 @@ def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
             if wanted != gpus:
                 text = f"the engine divides itself among {wanted} GPUs and the replica asks for {gpus:g}"
                 yield Finding("error", f"{name}/{pool}", text)
+        if settings.kind == "vllm" and any(each.get("GPU", 0) > 1 for each in settings.placement_group_bundles or ()):
+            text = "vLLM takes one GPU from a bundle: as many placement_group_bundles with GPU: 1 as it has GPUs"
+            yield Finding("error", f"{name}/{pool}", text)
 
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:

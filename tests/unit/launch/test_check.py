@@ -154,22 +154,27 @@ def test_a_model_that_nobody_published_is_a_warning(check: Check) -> None:
     assert any("no memory estimate" in each.message for each in report.findings)
 
 
-def test_a_pipeline_over_two_nodes_needs_a_placement_group(check: Check) -> None:
+def pipeline(check: Check, bundles: list[dict[str, int]], **settings: Any) -> list[str]:
+    """What is wrong with Kimi over two nodes in these bundles."""
     wide = {"engine_args": {"pipeline-parallel-size": 2, "distributed-executor-backend": "ray"}}
-    bundles = [{"CPU": 8, "GPU": 8, "h20_96gb": 8}] * 2
+    pool = {**wide, "placement_group_bundles": bundles, "placement_group_strategy": "PACK", **settings}
+    return errors(check({}, at(["models", "kimi-k2.6", "pools"], {"standard": None, "speculative": pool})))
+
+
+def test_a_pipeline_over_two_nodes_is_a_placement_group_of_single_gpus(check: Check) -> None:
+    single = {"CPU": 1, "GPU": 1, "h20_96gb": 1}
     replica = {"num_cpus": 1, "num_gpus": None, "resources": None}  # the engine's own processes take the GPUs
-    group = {
-        **wide,
-        "placement_group_bundles": bundles,
-        "placement_group_strategy": "STRICT_SPREAD",
-        "ray_actor_options": replica,
-    }
-    alone = {"standard": None, "speculative": group}
-    assert errors(check({}, at(["models", "kimi-k2.6", "pools"], alone))) == []
-    del group["ray_actor_options"]
-    told = "\n".join(errors(check({}, at(["models", "kimi-k2.6", "pools"], alone))))
-    assert "must be a subset of the first bundle" in told
-    assert "divides itself among 16 GPUs" in "\n".join(errors(check({}, at([*SPEC], wide))))
+    assert pipeline(check, [single] * 16, ray_actor_options=replica) == []
+    told = pipeline(check, [single] * 16)
+    assert any("must be a subset of the first bundle" in each for each in told)
+    whole = {"CPU": 8, "GPU": 8, "h20_96gb": 8}
+    told = pipeline(check, [whole] * 2, ray_actor_options=replica)
+    assert any("vLLM takes one GPU from a bundle" in each for each in told)
+
+
+def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -> None:
+    wide = {"engine_args": {"pipeline-parallel-size": 2}}
+    assert "divides itself among 16 GPUs" in "\n".join(errors(check({}, at(SPEC, wide))))
 
 
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:

@@ -2,26 +2,40 @@
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, judging, latency, report
+from bench.guard import correctness, cpu, judging, latency, report, simulation
 
 RATES = (0.01, 0.10, 0.50)
 
 
-async def measure(requests: int, quick: bool) -> dict[str, Sequence[Any]]:
-    """Every section, one after the other."""
-    runs = range(1 if quick else 5)
+def sections(requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
+    """What can be measured, by name, in the order of the report."""
+
+    async def judged() -> Sequence[Any]:
+        sudden = await judging.measure(0.5, range(1 if quick else 5), 2000, cure=not quick)
+        return [*sudden, *await judging.measure(0.1, range(1 if quick else 3), 4000)]
+
+    async def simulated() -> Sequence[Any]:
+        return simulation.measure(20 if quick else 500)
+
+    async def cpu_time() -> Sequence[Any]:
+        return [cpu.measure(kind, 30 if quick else 100) for kind in cpu.KINDS]
+
     return {
-        "correctness": await correctness.measure(RATES, requests),
-        "latency": await latency.measure(40 if quick else 200),
-        "quarantine": [
-            *await judging.measure(0.5, runs, 2000, cure=not quick),
-            *await judging.measure(0.1, runs[:3], 4000),
-        ],
-        "cpu_us_per_chunk": [cpu.measure(kind, 30 if quick else 100) for kind in cpu.KINDS],
+        "correctness": partial(correctness.measure, RATES, requests),
+        "latency": partial(latency.measure, 40 if quick else 200),
+        "quarantine": judged,
+        "simulation": simulated,
+        "cpu_us_per_chunk": cpu_time,
     }
+
+
+async def measure(wanted: Mapping[str, Callable[[], Awaitable[Sequence[Any]]]]) -> dict[str, Sequence[Any]]:
+    """Every section, one after the other."""
+    return {name: await section() for name, section in wanted.items()}
 
 
 def main() -> None:
@@ -29,12 +43,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--requests", type=int, default=5000, help="tool requests per fault rate")
     options.add_argument("--quick", action="store_true", help="fewer runs; nothing is saved")
+    options.add_argument("--only", action="append", help="a section; the others stay as they were saved")
     given = options.parse_args()
-    sections = asyncio.run(measure(300 if given.quick else given.requests, given.quick))
-    report.tables(sections)
+    every = sections(300 if given.quick else given.requests, given.quick)
+    wanted = {name: every[name] for name in given.only or every}
+    measured = report.plain(asyncio.run(measure(wanted)))
+    report.tables(measured)
     if not given.quick:
-        report.save(sections)
-        report.plot(sections)
+        together = report.saved() | measured
+        report.save({name: together[name] for name in every if name in together})
+        report.plot(together)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from support.stack import listening
 from typer.testing import CliRunner
 
 from serve.cli import app
+from serve.engine.listener import AsgiApp
+from serve.engine.sim import SimSettings, build_sim_app
 from serve.ingress import GatewayReplica
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
@@ -23,18 +25,24 @@ TOOLS = {
     "messages": [{"role": "user", "content": "x"}],
     "tools": [{"type": "function", "function": FUNCTION}],
 }
+PARAMETERS = {"type": "object", "properties": {"command": {"type": "string", "minLength": 3}}, "required": ["command"]}
+CALL = {
+    **TOOLS,
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": PARAMETERS}}],
+    "tool_choice": "required",
+}
 CELL = {"model": "m", "pool": "speculative", "request_class": "tools_auto"}
 TAKE_OUT = {**CELL, "action": "quarantine", "reason": "incident 17"}
 
 
 @asynccontextmanager
-async def gateway(**quarantine: Any) -> AsyncIterator[str]:
-    async with listening(answering()) as engine:
+async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **quarantine: Any) -> AsyncIterator[str]:
+    async with listening(fast or answering()) as faster, listening(safe or answering()) as safer:
         facts = {"engine": "vllm", "engine_version": "0.32.0"}
         speculates = {**facts, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
         pools = {
-            "speculative": {"kind": "remote", "url": engine.url, "facts": speculates},
-            "standard": {"kind": "remote", "url": engine.url, "facts": facts},
+            "speculative": {"kind": "remote", "url": faster.url, "facts": speculates},
+            "standard": {"kind": "remote", "url": safer.url, "facts": facts},
         }
         config = {
             "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}},
@@ -123,6 +131,28 @@ async def test_where_quarantine_is_off_there_are_no_routes() -> None:
     async with gateway(enabled=False) as url:
         assert (await ask(url))[0] == 404
         assert (await explained(url))["pool"] == "speculative"
+
+
+async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> None:
+    broken = build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"truncated_string": 0.9}))
+    sound = build_sim_app(SimSettings(model="m"))
+    async with gateway(broken, sound, reference_share=0.5) as url, aiohttp.ClientSession() as session:
+        for seed in range(600):
+            async with session.post(f"{url}/v1/chat/completions", json={**CALL, "seed": seed}) as response:
+                assert response.status == 200
+            if seed % 20 == 19 and "quarantined" in [cell["status"] for cell in (await ask(url))[1]["data"]]:
+                break
+        async with session.post(f"{url}/v1/chat/completions", json=CALL) as response:
+            assert response.headers["x-specgate-pool"] == "standard"
+            assert "quarantine" in response.headers["x-specgate-reasons"]
+        async with session.get(f"{url}/metrics") as response:
+            metrics = await response.text()
+    gauges = [
+        line for line in metrics.splitlines() if line.startswith("specgate_quarantined") and "tools_forced" in line
+    ]
+    assert {'pool="speculative"' in line: line.endswith(" 1.0") for line in gauges} == {True: True, False: False}
+    for name in ("specgate_verdicts_total", "specgate_answers_total", "specgate_clean_rate"):
+        assert name in metrics
 
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:

@@ -43,8 +43,8 @@ def declared(tools: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"name": function.name, "parameters": function.parameters or {}} for function in functions]
 
 
-def shows_dropped(request: Any) -> bool:
-    """Whether a request wants the text of calls that can't be read as content, where the gateway's guard finds it."""
+def shows_hidden(request: Any) -> bool:
+    """Whether a request wants hidden violations as content, where the gateway's guard finds them."""
     return bool((getattr(request, "vllm_xargs", None) or {}).get("specgate_violations"))
 
 

@@ -24,7 +24,7 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.abstract_tool_parser import ToolParser
 
-from serve.engine.vllm_markers import declared, log_violations, marker_ids, shows_dropped
+from serve.engine.vllm_markers import declared, log_violations, marker_ids, shows_hidden
 from serve.engine.vllm_reasoning import REASONING_PARSERS
 from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Message, Reasoning, StreamParser, fold
 
@@ -54,7 +54,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         self._marker_ids = marker_ids(tokenizer, self.grammar)
         self._stream: StreamParser | None = None
         self._no_calls = False
-        self._shows_dropped = False
+        self._shows_hidden = False
 
     def adjust_request(self, request: Any) -> Any:
         """Markers must reach us as text."""
@@ -64,7 +64,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
 
     def extract_tool_calls(self, model_output: str, request: Any) -> ExtractedToolCallInformation:
         """Parse a complete output."""
-        self._shows_dropped = shows_dropped(request)
+        self._shows_hidden = shows_hidden(request)
         message = self._whole([(model_output, ())])
         if message.violations:
             # vLLM keeps the ids of a complete output to itself. Without them a marker inside a JSON string is text, and
@@ -93,7 +93,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         """Parse the next piece of a stream; only the delta is read."""
         if self._stream is None:
             self._stream = self._parser()
-            self._shows_dropped = shows_dropped(request)
+            self._shows_hidden = shows_hidden(request)
             self._no_calls = request.tool_choice == "none"
         return self._delta(self._stream.feed(delta_text, delta_token_ids))
 
@@ -107,10 +107,10 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         return fold(self._shown([*events, *parser.finish()]))
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Event]:
-        """The events, and where the request asks for it, the text of each dropped call as content."""
+        """The events and, where the request asks for it, the text of each hidden violation as content."""
         for event in events:
             yield event
-            if self._shows_dropped and isinstance(event, Fault) and event.violation.dropped:
+            if self._shows_hidden and isinstance(event, Fault) and event.violation.hidden:
                 yield Content(event.violation.raw)
 
     def _marked(self, text: str) -> Iterator[tuple[str, Sequence[int]]]:

@@ -12,7 +12,7 @@ from serve.integrity.glance import TEXTS, more_arguments
 from serve.integrity.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.integrity.outcome import Outcome, Severity, Violation
 from serve.integrity.outflow import Delta, Outflow, ReadyCall
-from serve.integrity.rescue import Rescued, rescue
+from serve.integrity.rescue import Rescued, is_cut_call, rescue
 from serve.integrity.settings import GuardSettings
 
 
@@ -86,6 +86,7 @@ class ChoiceGuard:
     def feed(self, delta: Mapping[str, Any], finish_reason: str | None) -> Iterator[tuple[Delta, str | None]]:
         """Yield (delta, finish reason) pairs that may go out."""
         said: Delta = {}
+        self._reason = finish_reason or self._reason
         for name, value in delta.items():
             if name in TEXTS and isinstance(value, str):
                 if (passed := self.text(name, value)) or (value == "" and self._outflow.first):
@@ -125,7 +126,7 @@ class ChoiceGuard:
             self._spoke = self._spoke or not (text == "" or text.isspace())
         scanner = self._scanners.get(name) or self._scanners.setdefault(name, MarkupScanner(self._expected.quotes))
         passed = self._pass(name, scanner.feed(text))
-        if scanner.opening and not self._may_be_rescued(scanner.opening):
+        if scanner.opening and not (self._may_be_rescued(scanner.opening) or self._may_be_cut(scanner.opening)):
             self._found(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return passed
 
@@ -149,6 +150,9 @@ class ChoiceGuard:
     def _may_be_rescued(self, leak: str) -> bool:
         allowed = self._settings.rescue and bool(self._expected.tools) and not self._calls
         return allowed and leak.startswith(CALL_OPENERS)
+
+    def _may_be_cut(self, leak: str) -> bool:
+        return self._reason == "length" and leak.startswith(CALL_OPENERS)
 
     # Calls
 
@@ -235,6 +239,9 @@ class ChoiceGuard:
         found: Rescued | None = None
         if self._may_be_rescued(leak) and self._reason != "length":
             found = rescue(leak, self._settings.grammar, self._expected, self._check)
+        if found is None and self._may_be_cut(leak) and is_cut_call(leak, self._settings.grammar, self._expected):
+            self._found(Outcome.TRUNCATED, "a call was cut by length", Severity.NOTE)
+            return
         if found is None:
             self._found(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
             if not self.blocked:

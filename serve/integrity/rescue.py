@@ -10,6 +10,8 @@ from serve.integrity.markup import MARKUP
 from serve.integrity.outcome import Severity
 from serve.parsing import parse
 
+_OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
+
 
 @dataclass(frozen=True)
 class Rescued:
@@ -41,6 +43,13 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
             return None
         calls.append(call)
     return Rescued(tuple(calls), content.strip())
+
+
+def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> bool:
+    """Whether `leak` is the beginning of one call and nothing else, as a length limit leaves it."""
+    message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
+    kinds: set[str] = {fault.kind for fault in message.violations}
+    return len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL
 
 
 def grammar_of(leak: str) -> str:

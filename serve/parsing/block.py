@@ -43,11 +43,15 @@ class Block(Prose):
         if not raw:
             return None
         meant = raw[0] in "<{[" or "\n" in "".join(self.raw)
-        origin = self.release("malformed_call" if meant else None)
+        origin = self.release(self.fault() if meant else None)
         if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
         self._write(raw)
         return origin
+
+    def fault(self) -> ViolationKind:
+        """What is wrong with a call that goes no further."""
+        return "unfinished_call" if self.ended else "malformed_call"
 
     def keep_space(self, raw: str) -> str:
         """Add the whitespace at the beginning of `raw` to what is held back; the rest of it."""
@@ -62,7 +66,7 @@ class Block(Prose):
             self.release()
             self._write(raw)
             return State.REASONING
-        self.out.violation("malformed_call", self.begin, "".join([*self.raw, raw]), dropped=True)
+        self.out.violation("malformed_call", self.begin, "".join([*self.raw, raw]), hidden=True)
         self.out.boundary()
         return State.CONTENT
 

@@ -31,14 +31,15 @@ class Violation:
         position: Where the fault begins, in characters from the start of the output.
         raw: The text at fault, as the model wrote it.
         index: The call it belongs to, where one was made.
-        dropped: A call was meant, none was made, and its text is nowhere else in the message.
+        hidden: The rest of the message does not show it: a call was meant and none was made of its text, or one that
+            looks whole.
     """
 
     kind: ViolationKind
     position: int
     raw: str
     index: int | None = None
-    dropped: bool = False
+    hidden: bool = False
 
 
 class Reasoning(NamedTuple):

@@ -117,11 +117,17 @@ class Hermes(Block):
         if not self._started:
             self._start()
             self.out.arguments(self._late_arguments(whole or {}))
-        if whole is not None and not (len(envelope.keys) == len(whole) <= 2 and whole.keys() <= _KEYS):
-            self.out.violation("stray_text", self.begin, raw, self.out.calls - 1)
+        if whole is not None:
+            self._look_for_more(whole, raw)
         self.out.end_call(self.begin, raw, fault)
         self.raw = []
         return State.AFTER
+
+    def _look_for_more(self, whole: dict[str, object], raw: str) -> None:
+        """Report what stands in the object beside name and arguments."""
+        doubled = len(self._envelope.keys) > len(whole) or {"arguments", "parameters"} <= whole.keys()
+        if doubled or not whole.keys() <= _KEYS:
+            self.out.violation("stray_text", self.begin, raw, self.out.calls - 1, hidden=doubled)
 
     @staticmethod
     def _late_arguments(whole: dict[str, object]) -> str:

@@ -156,7 +156,7 @@ class KimiK2(Prose):
         return State.HEADER
 
     def _fail(self, kind: ViolationKind, raw: str = "") -> None:
-        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), dropped=kind != "stray_marker")
+        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), hidden=kind != "stray_marker")
         self._raw, self._noisy = [], False
 
     def _name(self, id: str) -> str | None:
@@ -228,7 +228,7 @@ class KimiK2(Prose):
         arguments = read_object(text or "{}")
         name = None if arguments is None else self.tools.infer(frozenset(arguments))
         if name is None:
-            self.out.violation("unresolved_call", self._begin, raw, dropped=True)
+            self.out.violation("unresolved_call", self._begin, raw, hidden=True)
             return False
         given = "".join(self._header).strip()
         self.out.start_call(given or f"functions.{name}:{self.out.calls}", name)

@@ -62,6 +62,7 @@ class Machine:
 
     Attributes:
         position: Characters before the token at hand.
+        ended: The output is over; text that comes now was held back as the beginning of a marker.
         in_string: Inside a JSON string, in the states that read JSON.
         reasoning_end: Where the first thing behind reasoning begins, once it has ended.
     """
@@ -76,6 +77,7 @@ class Machine:
         self.tools = tools
         self.thinking = thinking
         self.position = 0
+        self.ended = False
         self.in_string = False
         self.reasoning_end: int | None = None
         self._rows = self.table if calls else self.reasoning_only
@@ -99,6 +101,7 @@ class Machine:
 
     def finish(self) -> list[Event]:
         """The end of the output: settle what was held back."""
+        self.ended = True
         rest = self._lexer.finish()
         if rest:
             self._text(rest)

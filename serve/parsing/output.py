@@ -125,9 +125,9 @@ class Output:
             fault: What the grammar found to be wrong.
         """
         index = self.calls - 1
-        if fault:
-            self.violation(fault, position, raw, index)
         kinds = audit(self.current_arguments(), self._name, self.tools)
+        if fault:
+            self.violation(fault, position, raw, index, hidden="malformed_arguments" not in kinds)
         for kind in kinds:
             if kind != "malformed_arguments" or fault is None:
                 self.violation(kind, position, raw, index)
@@ -135,6 +135,6 @@ class Output:
         self.boundary()
 
     def violation(
-        self, kind: ViolationKind, position: int, raw: str, index: int | None = None, *, dropped: bool = False
+        self, kind: ViolationKind, position: int, raw: str, index: int | None = None, *, hidden: bool = False
     ) -> None:
-        self.events.append(Fault(Violation(kind, position, raw, index, dropped)))
+        self.events.append(Fault(Violation(kind, position, raw, index, hidden)))

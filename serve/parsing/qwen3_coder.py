@@ -84,7 +84,7 @@ class Qwen3Coder(Block):
         raw = self.keep_space(raw)
         if not raw:
             return None
-        origin = self.release("malformed_call")
+        origin = self.release(self.fault())
         if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
         self._write(raw)

@@ -11,8 +11,6 @@ from serve.engine.sim.steps import Token
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 
 Delta = dict[str, Any]
-LOSSES = frozenset({"malformed_call", "unresolved_call", "unfinished_call"})
-"""Violations by which a call, or a part of one, is lost."""
 
 
 class DeltaParser(Protocol):
@@ -115,7 +113,7 @@ class OwnParser:
                 case CallArguments(call, text):
                     entry = {"index": call, "function": {"arguments": text}}
                     delta.setdefault("tool_calls", []).append(entry)
-                case Fault(violation) if self._reports and violation.kind in LOSSES:
+                case Fault(violation) if self._reports and violation.hidden:
                     append_text(delta, "content", violation.raw)
                 case CallEnd() | Fault():
                     pass  # OpenAI's deltas have no word for either

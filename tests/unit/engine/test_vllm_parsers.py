@@ -121,7 +121,7 @@ DROPPED = {  # what of a good call is replaced by what
 
 
 @pytest.mark.parametrize("case", DROPPED)
-def test_a_dropped_call_is_content_where_the_request_asks_for_it_and_else_only_logged(
+def test_a_hidden_call_is_content_where_the_request_asks_for_it_and_else_only_logged(
     case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = KIMI_CALL.replace(*DROPPED[case])

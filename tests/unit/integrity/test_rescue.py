@@ -1,7 +1,9 @@
 """Rescue: leaked markup becomes the calls that it is, only where it is nothing else, and is rerun otherwise."""
 
+from typing import Any
+
 import pytest
-from support.guard_driving import calls_of, chunks_of, healed, read, through, tools_request
+from support.guard_driving import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
 
 from serve.engine.sim import SimSettings
 from serve.integrity import Guard, GuardSettings, Outcome
@@ -70,6 +72,23 @@ def test_a_leak_cut_by_length_and_one_with_rescue_off_are_not_rescued() -> None:
         guard = Guard(settings, tools_request(1))
         through(guard, stream(whole, reason=reason))
         assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+@pytest.mark.parametrize(
+    "leak", ["<|tool_call_begin|>functions.ge", "<tool_call>\n<function=ge", '<tool_call>\n{"name": "ge']
+)
+@pytest.mark.parametrize("before", [[], [call(0, "get_weather", GOOD)]])
+def test_the_beginning_of_a_call_that_length_cut_is_no_corruption(leak: str, before: list[dict[str, Any]]) -> None:
+    """Our parsers send on the text of a call that they could not finish, since they cannot see why it ended."""
+    guard = Guard(GuardSettings(), tools_request(1))
+    sent = through(guard, [*(chunk(calls(each)) for each in before), chunk({"content": f"Hm. {leak}"}, "length")])
+    message = read(sent)
+    assert (message["content"], message["finish"]) == ("Hm. ", ["length"])
+    assert len(message["calls"]) == len(before)
+    assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == (Outcome.TRUNCATED, False)
+    stopped = Guard(GuardSettings(), tools_request(1))
+    through(stopped, [chunk({"content": leak}, "stop")])
+    assert stopped.verdicts[0].outcome is Outcome.MARKER_LEAK
 
 
 def test_the_markup_tells_its_format() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.parsing import parse
+from serve.parsing import Violation, parse
 from tests.unit.parsing.test_laws import TOOLS
 
 GOOD = '{"name": "get_weather", "arguments": {"city": "Bern"}}'
@@ -19,7 +19,7 @@ GOOD = '{"name": "get_weather", "arguments": {"city": "Bern"}}'
 def test_what_the_first_of_two_equal_keys_hides_is_reported(text: str) -> None:
     message = parse(f"<tool_call>{text}</tool_call>", "hermes", TOOLS)
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", '{"city": "Bern"}')]
-    assert [(fault.kind, fault.raw) for fault in message.violations] == [("stray_text", f"<tool_call>{text}")]
+    assert message.violations == (Violation("stray_text", 0, f"<tool_call>{text}", 0, hidden=True),)
 
 
 @pytest.mark.parametrize("inner", [f"[{GOOD}]", f"\n```json\n{GOOD}\n```\n", "<function=get_weather>", "\nhello"])
@@ -35,3 +35,11 @@ def test_a_bracket_too_many_does_not_cost_the_call() -> None:
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", '{"city": "Bern"}')]
     assert message.content == "}\n"
     assert [fault.kind for fault in message.violations] == ["stray_marker"]
+
+
+def test_what_a_call_that_looks_whole_has_swallowed_is_hidden() -> None:
+    whole = GOOD.removesuffix("}")
+    for text, hidden in ((f"{whole}{GOOD}", True), (whole, True), (whole.removesuffix("}"), False)):
+        message = parse(f"<tool_call>{text}</tool_call>", "hermes", TOOLS)
+        assert [call.name for call in message.tool_calls] == ["get_weather"]
+        assert [(fault.kind, fault.hidden) for fault in message.violations] == [("unfinished_call", hidden)]

@@ -22,7 +22,7 @@ def test_text_in_front_of_a_call_is_reported_as_it_stands_with_the_end_of_thinki
 @pytest.mark.parametrize(("end", "kind"), [("<|tool_calls_section_end|>", "malformed_call"), ("", "unfinished_call")])
 def test_a_section_without_a_call_is_a_dropped_call(noise: str, end: str, kind: ViolationKind) -> None:
     text = f"{SECTION}{noise}{end}"
-    assert parse(text, "kimi_k2", TOOLS).violations == (Violation(kind, 0, text, dropped=True),)
+    assert parse(text, "kimi_k2", TOOLS).violations == (Violation(kind, 0, text, hidden=True),)
 
 
 def test_a_doubled_section_begin_costs_no_call() -> None:
@@ -41,6 +41,6 @@ def test_a_call_without_any_id_gets_one_of_the_models_form() -> None:
 
 def test_only_calls_whose_text_is_nowhere_else_count_as_dropped() -> None:
     lost = f"{SECTION}{CALL.replace('functions.get_weather:0', 'x')}".replace("city", "nothing")
-    assert [fault.dropped for fault in parse(lost, "kimi_k2", TOOLS).violations] == [True]
+    assert [fault.hidden for fault in parse(lost, "kimi_k2", TOOLS).violations] == [True]
     kept = f"functions.get_weather:0<|tool_call_argument_begin|>{{}}{CALL[:-30]}"
-    assert [fault.dropped for fault in parse(kept, "kimi_k2", TOOLS).violations] == [False, False]
+    assert [fault.hidden for fault in parse(kept, "kimi_k2", TOOLS).violations] == [False, False]

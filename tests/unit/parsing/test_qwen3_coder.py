@@ -67,7 +67,7 @@ def test_text_behind_a_call_in_its_block_is_content_without_the_tag_that_closes_
 @pytest.mark.parametrize("grammar", ["qwen3_coder", "hermes"])
 def test_an_empty_block_is_a_dropped_call_in_content_and_a_word_in_reasoning(grammar: str) -> None:
     text = "<tool_call>\n</tool_call>"
-    assert parse(text, grammar, TOOLS).violations == (Violation("malformed_call", 0, text, dropped=True),)
+    assert parse(text, grammar, TOOLS).violations == (Violation("malformed_call", 0, text, hidden=True),)
     thought = parse(f"Not {text} here.</think>", grammar, TOOLS, thinking=True)
     assert (thought.reasoning, thought.violations) == (f"Not {text} here.", ())
 
@@ -77,3 +77,11 @@ def test_prose_may_name_the_tags(grammar: str) -> None:
     for text in ("Put `<tool_call>` first and `</tool_call>` last.", "A <tool_call> begins it."):
         message = parse(text, grammar, TOOLS)
         assert (message.content, message.violations) == (text, ())
+
+
+def test_a_call_that_is_cut_anywhere_is_unfinished() -> None:
+    text = call(("city", "Bern"))
+    for place in range(len("<tool_call>\n<"), text.index("</parameter>")):
+        message = parse(text[:place], "qwen3_coder", TOOLS)
+        assert {fault.kind for fault in message.violations} <= {"unfinished_call", "missing_argument"}, text[:place]
+        assert message.violations[0].kind == "unfinished_call"

@@ -1,5 +1,6 @@
 """`specgate quarantine`: which pools of a running gateway are out for which requests, and an operator's word on it."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import httpx
@@ -30,53 +31,32 @@ def list_all(url: Url = _LOCAL, as_json: Json = False) -> None:
     _show(_ask("GET", url), as_json)
 
 
-@app.command("set")
-def take_out(
-    model: Model,
-    pool: Pool,
-    request_class: Class,
-    reason: Reason,
-    speculative: Speculative = None,
-    url: Url = _LOCAL,
-    as_json: Json = False,
-) -> None:
-    """Take a pool out for a class of requests, until an operator lifts it."""
-    _show(_order("quarantine", url, model, pool, request_class, reason, speculative), as_json)
+def _order(action: str, does: str) -> Callable[..., None]:
+    """A command that orders `action` for one cell."""
+
+    def command(
+        model: Model,
+        pool: Pool,
+        request_class: Class,
+        reason: Reason,
+        speculative: Speculative = None,
+        url: Url = _LOCAL,
+        as_json: Json = False,
+    ) -> None:
+        cell = {"model": model, "pool": pool, "request_class": request_class, "speculative": speculative}
+        _show(_ask("POST", url, {"action": action, "reason": reason, **cell}), as_json)
+
+    command.__doc__ = does
+    return command
 
 
-@app.command("lift")
-def lift(
-    model: Model,
-    pool: Pool,
-    request_class: Class,
-    reason: Reason,
-    speculative: Speculative = None,
-    url: Url = _LOCAL,
-    as_json: Json = False,
-) -> None:
-    """Let a pool serve a class again; it is judged from then on as a new one is."""
-    _show(_order("lift", url, model, pool, request_class, reason, speculative), as_json)
-
-
-@app.command("pin")
-def pin(
-    model: Model,
-    pool: Pool,
-    request_class: Class,
-    reason: Reason,
-    speculative: Speculative = None,
-    url: Url = _LOCAL,
-    as_json: Json = False,
-) -> None:
-    """Let a pool serve a class whatever the counts say, until an operator lifts it."""
-    _show(_order("pin", url, model, pool, request_class, reason, speculative), as_json)
-
-
-def _order(
-    action: str, url: str, model: str, pool: str, request_class: str, reason: str, speculative: bool | None
-) -> list[dict[str, Any]]:
-    cell = {"model": model, "pool": pool, "request_class": request_class, "speculative": speculative}
-    return _ask("POST", url, {"action": action, "reason": reason, **cell})
+_ORDERS = {
+    "set": ("quarantine", "Take a pool out for a class of requests, until an operator lifts it."),
+    "lift": ("lift", "Let a pool serve a class again; it is judged from then on as a new one is."),
+    "pin": ("pin", "Let a pool serve a class whatever the counts say, until an operator lifts it."),
+}
+for _name, _what in _ORDERS.items():
+    app.command(_name)(_order(*_what))
 
 
 def _ask(method: str, url: str, body: Any = None) -> list[dict[str, Any]]:

@@ -55,6 +55,7 @@ def session_config() -> dict[str, Any]:
         "grammar": "qwen3_coder",
         "pools": {"standard": {**small, "sim": slow, "max_ongoing_requests": 1, "max_queued_requests": 1}},
     }
+    laptop["quarantine"] = {"reference_share": 0}  # a test that asks for a pool gets it, however many have asked before
     return laptop
 
 

@@ -129,6 +129,9 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if facts.speculative and unknown:
             text = f"not known, so every advisory that asks counts as matched: {', '.join(unknown)}; say it in `facts`"
             yield _finding("warning", text, facts.model, facts.pool)
+        if facts.canary_share:
+            text = f"a canary: first for {facts.canary_share:.3g} of the conversations, last for the others"
+            yield _finding("info", text, facts.model, facts.pool)
         ours = _STOCK_PARSERS.get(facts.tool_parser or "")
         if ours and facts.kind == "vllm":
             text = f"vLLM's own parser {facts.tool_parser!r} has open faults, speculating or not; use {ours!r}"

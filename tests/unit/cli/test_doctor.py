@@ -68,3 +68,13 @@ def test_waivers_and_optimism_without_a_guard_are_pointed_out(specgate, kimi):
     messages = " ".join(each["message"] for each in json.loads(out)["findings"])
     assert "waived until 2999-01-01" in messages
     assert "expired on 2020-01-01" in messages
+
+
+def test_a_canary_is_pointed_out_and_its_share_decides_nothing_else(specgate, kimi, tmp_path):
+    path = tmp_path / "canary.yaml"
+    canary = "\n      next:\n        canary_share: 0.05\n        engine_args: {speculative-config: {method: eagle3, model: new}}\n"
+    path.write_text(kimi().read_text().rstrip() + canary)
+    code, out = specgate("doctor", "--config", path, "--json")
+    assert code == 0
+    assert "a canary: first for 0.05 of the conversations" in out
+    assert {row["pool"] for row in json.loads(out)["models"]["kimi"]["requests"]} <= {"speculative", "standard"}

@@ -74,7 +74,7 @@ def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) 
 
 def _alone(policy: Policy, features: RequestFeatures, facts: PoolFacts) -> dict[str, Any]:
     """What the policy says of the pool's main way to serve, as if it were the only pool."""
-    main = dataclasses.replace(facts, opt_out=False)
+    main = dataclasses.replace(facts, opt_out=False, canary_share=None)
     decision = decide(
         compile_policy((main,), policy.advisories, _settings_for(policy, facts), policy.today), features, None
     )

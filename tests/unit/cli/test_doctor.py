@@ -72,8 +72,8 @@ def test_waivers_and_optimism_without_a_guard_are_pointed_out(specgate, kimi):
 
 def test_a_canary_is_pointed_out_and_its_share_decides_nothing_else(specgate, kimi, tmp_path):
     path = tmp_path / "canary.yaml"
-    canary = "\n      next:\n        canary_share: 0.05\n        engine_args: {speculative-config: {method: eagle3, model: new}}\n"
-    path.write_text(kimi().read_text().rstrip() + canary)
+    canary = "next: {canary_share: 0.05, engine_args: {speculative-config: {method: eagle3, model: new}}}"
+    path.write_text(f"{kimi().read_text().rstrip()}\n      {canary}\n")
     code, out = specgate("doctor", "--config", path, "--json")
     assert code == 0
     assert "a canary: first for 0.05 of the conversations" in out

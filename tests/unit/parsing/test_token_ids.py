@@ -1,0 +1,72 @@
+"""Token ids tell a marker from the same letters, in steps of any size that an engine takes."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from serve.parsing import GRAMMARS, Message, StreamParser, fold
+from tests.unit.parsing import cases
+from tests.unit.parsing.test_laws import MARKERS, TOOLS, good_call
+
+Token = tuple[int, str]
+LETTER = 17  # any id that is no marker's
+
+
+def tokens(grammar: str, text: str, quoted: str = "") -> list[Token]:
+    """One token a marker, one a letter; `quoted` is spelt in letters."""
+    ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
+    before, found, behind = text.partition(quoted) if quoted else (text, "", "")
+    return [
+        *((ids.get(unit, LETTER), unit) for unit in cases.units(before)),
+        *((LETTER, letter) for letter in found),
+        *((ids.get(unit, LETTER), unit) for unit in cases.units(behind)),
+    ]
+
+
+def read(grammar: str, given: list[Token], seed: int, size: int) -> Message:
+    parser, steps, events, place = StreamParser(grammar, TOOLS), random.Random(seed), [], 0
+    while place < len(given):
+        step = given[place : place + steps.randint(1, size)]
+        events += parser.feed("".join(text for _, text in step), [token for token, _ in step])
+        place += len(step)
+    return fold([*events, *parser.finish()])
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_a_marker_spelt_in_letters_inside_a_value_stays_text(grammar: str) -> None:
+    for marker in GRAMMARS[grammar].token_ids.values():
+        city = f"x {marker} y"
+        text = good_call(grammar, city, 0) + good_call(grammar, "Bern", 1)
+        for seed in range(20):
+            message = read(grammar, tokens(grammar, text, quoted=city), seed, size=6)
+            assert [json.loads(call.arguments)["city"] for call in message.tool_calls] == [city, "Bern"], marker
+            assert {fault.kind for fault in message.violations} <= {"ambiguous_value"}  # XML's: letters may close, too
+
+
+@pytest.mark.parametrize("marker", ["<|tool_call_end|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"])
+def test_a_real_marker_inside_an_open_string_ends_the_call(marker: str) -> None:
+    call = good_call("kimi_k2", "Bern", 0)
+    text = call[: call.index("Bern") + 2] + marker + call
+    for seed in range(20):
+        message = read("kimi_k2", tokens("kimi_k2", text), seed, size=6)
+        assert message.tool_calls[0].arguments == '{"city": "Be'
+        assert message.violations[0].kind in ("unfinished_call", "malformed_arguments")
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_ids_of_any_mixture_give_the_same_in_any_steps(grammar: str) -> None:
+    ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
+    steps = random.Random(3)
+    for number in range(400):
+        words = [*(word for word in MARKERS[grammar] if word in ids), '"', "{", "}", "`", "x", '{"city": "', '"}', " "]
+        given = [
+            token
+            for word in steps.choices(words, k=steps.randint(1, 25))
+            for token in ([(ids[word], word)] if word in ids else [(LETTER, letter) for letter in word])
+        ]
+        first = read(grammar, given, 0, size=1)
+        for size in (2, 5, 9):
+            assert read(grammar, given, number, size) == first, given

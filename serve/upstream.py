@@ -1,14 +1,13 @@
 """HTTP to a replica: one request, and its answer as bytes."""
 
-import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-import aiohttp
-
 from serve.config import LimitsConfig
-from serve.errors import DeadlineError, EngineError, GatewayError, PoolUnavailableError
+from serve.connection import Connection
+from serve.connections import Connections, ConnectTimeoutError, Target
+from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.http1 import head
 from serve.router import Endpoint
 
 
@@ -21,11 +20,11 @@ class Answer:
         first: The first bytes of the body; empty if there is no body.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, first: bytes) -> None:
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+    def __init__(self, connection: Connection, first: bytes) -> None:
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
         self.first = first
-        self._content = response.content
+        self._connection = connection
 
     @property
     def is_stream(self) -> bool:
@@ -40,10 +39,10 @@ class Answer:
         """
         while True:
             try:
-                data = await self._content.readany()
+                data = await self._connection.read()
             except TimeoutError as error:
                 raise EngineError("The engine stopped sending.", None, "engine_stalled") from error
-            except aiohttp.ClientError as error:
+            except OSError as error:
                 raise EngineError("The connection to the engine broke in the middle of the answer.") from error
             if not data:
                 return
@@ -55,20 +54,15 @@ class Answer:
 
 
 class Upstream:
-    """A connection pool to all replicas of all pools."""
+    """HTTP to all replicas of all pools.
+
+    Args:
+        limits: How long to wait, and what a refused client is told to wait.
+    """
 
     def __init__(self, limits: LimitsConfig) -> None:
-        self._limits = limits
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=limits.connect_timeout_s, sock_read=limits.stream_idle_timeout_s
-            ),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("user-agent", "accept", "accept-encoding"),
-            read_bufsize=2**18,
-        )
+        self._retry_after_s = limits.retry_after_s
+        self._connections = Connections(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
     async def post(
@@ -83,27 +77,53 @@ class Upstream:
             PoolUnavailableError: Nobody answered there; another replica may.
             DeadlineError: The first byte did not come in time.
         """
+        target = Target.of(endpoint.url)
+        request = _request_head(target, path, body, headers)
         try:
-            response = await self._session.post(endpoint.url + path, data=body, headers=headers, allow_redirects=False)
-            try:
-                first = await response.content.readany()
-            except BaseException:
-                response.close()
-                raise
-        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            raise _no_answer(error, self._limits.retry_after_s) from error
+            connection, first = await self._first_bytes(target, request, body)
+        except ConnectTimeoutError as error:
+            raise self._unavailable() from error
+        except TimeoutError as error:
+            raise DeadlineError("The engine did not begin to answer in time.") from error
+        except OSError as error:
+            raise self._unavailable() from error
         try:
-            yield Answer(response, first)
+            yield Answer(connection, first)
         finally:
-            response.release() if response.content.at_eof() else response.close()
+            self._connections.leave(target, connection)
+
+    async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
+        connection = self._connections.idle(target)
+        if connection is not None:
+            try:
+                return connection, await _exchange(connection, request, body)
+            except ConnectionError:
+                # An engine may close an idle connection just as it is used again; then it has not seen the request.
+                if connection.answered:
+                    raise
+        connection = await self._connections.fresh(target)
+        return connection, await _exchange(connection, request, body)
 
     async def close(self) -> None:
-        await self._session.close()
+        """Close the connections that wait for their next request."""
+        self._connections.close()
+
+    def _unavailable(self) -> PoolUnavailableError:
+        return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
 
 
-def _no_answer(error: Exception, retry_after_s: float) -> GatewayError:
-    if isinstance(error, (asyncio.TimeoutError, aiohttp.SocketTimeoutError)) and not isinstance(
-        error, aiohttp.ConnectionTimeoutError
-    ):
-        return DeadlineError("The engine did not begin to answer in time.")
-    return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, retry_after_s)
+async def _exchange(connection: Connection, request: bytes, body: bytes) -> bytes:
+    """Send a request; the first bytes of the answer's body."""
+    try:
+        connection.send(request, body)
+        await connection.head()
+        return await connection.read()
+    except BaseException:  # the client that left is one of these: the engine must not go on working for it
+        connection.close()
+        raise
+
+
+def _request_head(target: Target, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    sent += ((b"host", target.authority.encode()), (b"content-length", b"%d" % len(body)))
+    return head(f"POST {target.prefix}{path} HTTP/1.1".encode(), sent)

@@ -4,6 +4,7 @@
       InvalidRequestError           400  invalid_request        no
       ModelNotFoundError            404  model_not_found        no
       BodyTooLargeError             413  body_too_large         no
+      HeadTooLargeError             431  head_too_large         no
       PolicyConflictError           422  policy_conflict        no
       OverloadedError               429  overloaded             yes, after `retry_after_s`
       EngineError                   502  engine_error           yes
@@ -75,6 +76,12 @@ class BodyTooLargeError(GatewayError):
     status = 413
     type = "invalid_request_error"
     default_code = "body_too_large"
+
+
+class HeadTooLargeError(GatewayError):
+    status = 431
+    type = "invalid_request_error"
+    default_code = "head_too_large"
 
 
 class PolicyConflictError(GatewayError):

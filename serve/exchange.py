@@ -1,8 +1,8 @@
-"""One request and its answer over plain ASGI: reading the one, sending the other, noticing that the client left."""
+"""One request and its answer over plain ASGI: reading the one, sending the other."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from serve.telemetry import fail
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+FRONT = "specgate.front"  # in a scope's `extensions`: our own listener brings the request, no Ray Serve around it
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Exchange:
     """One request on its way through: what came in, what was decided, what has been sent.
 
     Attributes:
+        adds_request_id: The answer's `x-request-id` is on us; Ray Serve's own listener adds one too.
         candidate: The way that serves the request at present, or did at last; of a rerun answer, the first attempt's.
         guarded: The guard judges the answer, so our parsers report what they can't read.
         rerun: The pool of the last rerun; empty if there was none.
@@ -35,6 +37,7 @@ class Exchange:
     send: Send
     request_id: str
     span: Span
+    adds_request_id: bool = True
     body: bytes = b""
     arrived: float = field(default_factory=time.monotonic)
     features: RequestFeatures | None = None
@@ -83,8 +86,7 @@ class Exchange:
 
     def _ours(self) -> RawHeaders:
         """The response headers that are specgate's own."""
-        # Ray Serve echoes an id that came in, and makes one up before we see the request; without it, it is on us.
-        headers = {} if "x-request-id" in self.headers else {"x-request-id": self.request_id}
+        headers = {"x-request-id": self.request_id} if self.adds_request_id else {}
         if self.decision is not None and self.candidate is not None:
             headers["x-specgate-pool"] = self.candidate.pool
             headers["x-specgate-speculative"] = "on" if self.candidate.speculative else "off"
@@ -116,24 +118,3 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
             raise too_large
         if not message.get("more_body"):
             return b"".join(parts)
-
-
-async def while_connected(answering: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Run to the end, or cancel when the client leaves: the engine must not work for nobody."""
-    work = asyncio.ensure_future(answering)
-    gone = asyncio.ensure_future(_client_gone(receive))
-    try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work})
-        if not work.cancelled():
-            work.result()
-    finally:
-        for task in (work, gone):
-            task.cancel()
-
-
-async def _client_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -12,7 +12,7 @@ from policies.classes import GROUPS
 from serve.attempts import Attempts
 from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, PolicyConflictError
-from serve.exchange import Exchange, Receive, Scope, Send, read_body, while_connected
+from serve.exchange import FRONT, Exchange, Receive, Scope, Send, read_body
 from serve.features import extract
 from serve.guarded import GuardedPath
 from serve.history import repaired
@@ -67,14 +67,19 @@ class Gateway:
         self._live.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one POST to `/v1/chat/completions` or `/v1/completions`."""
+        """Answer one POST to `/v1/chat/completions` or `/v1/completions`.
+
+        Whoever serves this app cancels the call when the client leaves: the engine must not work for nobody. Our own
+        listener and Ray Serve's both do.
+        """
         headers = request_headers(scope["headers"])
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
-            exchange = Exchange(path, headers, send, headers.get("x-request-id") or uuid.uuid4().hex, span)
+            request_id = headers.get("x-request-id") or uuid.uuid4().hex
+            exchange = Exchange(path, headers, send, request_id, span, FRONT in scope.get("extensions", {}))
             try:
                 exchange.body = await read_body(receive, headers, self._config.limits.max_body_bytes)
-                await while_connected(self._answer(exchange), receive)
+                await self._answer(exchange)
             except GatewayError as error:
                 await exchange.refuse(error)
             except asyncio.CancelledError:

@@ -19,6 +19,7 @@ from policies import Policy
 from serve.config import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.exchange import read_body
+from serve.front import AsgiApp, answer_first
 from serve.gateway import Gateway
 from serve.policy import LivePolicy, compile_for
 from serve.protocol import request_headers
@@ -59,14 +60,23 @@ class GatewayReplica:
         self._tell = VerdictTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
         self._gateway = Gateway(self._config, live, self._routes, self._upstream, self._telemetry, self._judged)
 
+    @property
+    def hot(self) -> dict[str, AsgiApp]:
+        """The routes whose requests should take no detour."""
+        return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
+
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
-        """Ray Serve's hook."""
+        """Ray Serve's hook; it starts this replica's listener later."""
+        answer_first(self.hot)
+        return self.app()
+
+    def app(self) -> fastapi.FastAPI:
+        """All routes."""
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        for path in ("/v1/chat/completions", "/v1/completions"):
-            # A plain ASGI application as the endpoint: no framework between the gateway and the socket.
-            app.router.routes.append(HttpRoute(path, self._gateway, methods=["POST"]))
+        for path, answer in self.hot.items():  # for a listener that is not ours
+            app.router.routes.append(HttpRoute(path, answer, methods=["POST"]))
         app.add_api_route("/v1/models", self.models, methods=["GET"])
         app.add_api_route("/v1/models/{model:path}", self.model, methods=["GET"])
         app.add_api_route("/v1/policy", self.policy, methods=["GET"])

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import uvicorn
 import uvloop
 
 from serve.config import GatewayConfig
+from serve.front import protocol
 from serve.ingress import GatewayReplica
 
 
 async def serve(config: GatewayConfig, port: int) -> None:
     """Answer on 127.0.0.1 until the process is told to end."""
-    app = GatewayReplica(config.model_dump(mode="json"), []).__serve_build_asgi_app__()
-    settings = uvicorn.Config(app, host="127.0.0.1", port=port, loop="none", log_level="warning", access_log=False)
+    replica = GatewayReplica(config.model_dump(mode="json"), [])
+    http: Any = protocol(replica.hot)
+    settings = uvicorn.Config(replica.app(), host="127.0.0.1", port=port, http=http, log_level="warning")
     await uvicorn.Server(settings).serve()
 
 

@@ -50,14 +50,19 @@ class Listener:
         """How many requests are being answered."""
         return len(self._server.server_state.tasks) if self._server is not None else 0
 
-    async def start(self, app: AsgiApp) -> None:
+    async def start(self, app: AsgiApp, http: Any = "auto") -> None:
         """Begin to serve; returns when requests are accepted.
+
+        Args:
+            app: What to serve.
+            http: uvicorn's `http`: its own protocol, or another one.
 
         Raises:
             RuntimeError: The app's own start-up failed.
         """
         config = uvicorn.Config(
             app,
+            http=http,
             log_level="warning",
             access_log=False,
             loop="none",

@@ -33,7 +33,7 @@ def rows(report: Report, *verdicts: Verdict) -> dict[str, str]:
 async def test_our_gateway_passes_every_case() -> None:
     async with laboratory("", None, "conform", pace=QUICK) as lab:
         replica = GatewayReplica(config(lab.engine.url), [])
-        async with listening(replica.__serve_build_asgi_app__()) as front:
+        async with listening(replica.app(), replica.hot) as front:
             lab.url = front.url
             report = await run(lab, CASES)
     failed = rows(report, Verdict.FAIL)

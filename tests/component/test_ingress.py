@@ -32,7 +32,7 @@ def config(url: str, policy: dict[str, Any]) -> dict[str, Any]:
 async def replica(engine: Engine, **policy: Any) -> AsyncIterator[tuple[GatewayReplica, str]]:
     async with listening(engine) as behind:
         made = GatewayReplica(config(behind.url, {"advisories": str(ADVISORIES), **policy}), [])
-        async with listening(made.__serve_build_asgi_app__()) as front:
+        async with listening(made.app(), made.hot) as front:
             yield made, front.url
 
 

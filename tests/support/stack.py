@@ -5,10 +5,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import fastapi
 import openai
 
 from serve.config import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
+from serve.front import protocol
 from serve.gateway import Gateway
 from serve.policy import LivePolicy, compile_for
 from serve.router import Endpoint, RemoteRoute, Route
@@ -27,10 +29,10 @@ class Stack:
 
 
 @asynccontextmanager
-async def listening(app: AsgiApp) -> AsyncIterator[Endpoint]:
-    """Serve an ASGI app on a free loopback port."""
+async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> AsyncIterator[Endpoint]:
+    """Serve an ASGI app on a free loopback port; with `hot` routes, by the gateway's own listener."""
     listener = Listener("127.0.0.1")
-    await listener.start(app)
+    await listener.start(app, "auto" if hot is None else protocol(hot))
     try:
         yield Endpoint(f"http://127.0.0.1:{listener.port}", None)
     finally:
@@ -57,19 +59,8 @@ async def running(
         gateway = Gateway(
             parsed, LivePolicy(compile_for(parsed)), all_routes, upstream, telemetry or Telemetry({}), sink
         )
-        front = await held.enter_async_context(listening(_ended_by_lifespan(gateway)))
+        paths = ("/v1/chat/completions", "/v1/completions")
+        front = await held.enter_async_context(listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway)))
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         held.push_async_callback(client.close)
         yield Stack(front.url, gateway, client)
-
-
-def _ended_by_lifespan(gateway: Gateway) -> AsgiApp:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": message["type"] + ".complete"})
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        await gateway(scope, receive, send)
-
-    return app

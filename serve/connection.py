@@ -185,8 +185,8 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:
-            return  # 100 Continue, 103 Early Hints: the answer itself follows
+        if status < 200 or self._complete:
+            return  # 100 Continue, 103 Early Hints: the answer itself follows; or it is complete, and spoilt by another
         coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
         if coding != "chunked":
             self._spoilt(f"transfer-encoding {coding!r} was not asked for")

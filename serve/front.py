@@ -72,7 +72,7 @@ class Front(asyncio.Protocol):
         self._stuck: asyncio.TimerHandle | None = None
         self._deadline = self._loop.time() + _KEEP_ALIVE_S
         self._ticking = self._loop.call_later(_TICK_S, self._tick)
-        self._draining = self._closing = self._paused = self._resuming = False
+        self._in_head = self._draining = self._closing = self._paused = self._resuming = False
 
     # The connection as uvicorn and the calls see it.
 
@@ -108,10 +108,11 @@ class Front(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing or self._refusal is not None:
             return
+        began_in_head = self._in_head
         self._feed(data)
-        if self._incoming is None:
+        if began_in_head and self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and self._url:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self._reject(HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes."))
         if self._refusal is not None and not self._calls:
             self._refuse(self._refusal)
@@ -160,7 +161,7 @@ class Front(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if not self._resuming:
-            self._url, self._headers = b"", []
+            self._url, self._headers, self._head_bytes, self._in_head = b"", [], 0, True
 
     def on_url(self, url: bytes) -> None:
         if not self._resuming:
@@ -171,6 +172,7 @@ class Front(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         if self._resuming or self._refusal is not None:
             self._resuming = False
             return
@@ -178,7 +180,6 @@ class Front(asyncio.Protocol):
         if error := refusal(version, method, self._url, self._headers):
             self._reject(error)
             return
-        self._head_bytes = 0
         scope = {**scope_of(version, method, self._url, self._headers), **self._addresses}
         waits = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         call = Call(self, scope, waits and version == "1.1", version == "1.1" and self._parser.should_keep_alive())
@@ -219,6 +220,7 @@ class Front(asyncio.Protocol):
         self._task = self._loop.create_task(app(call.scope, call.receive, call.send))
         self._tasks.add(self._task)
         self._task.add_done_callback(self._answered)
+        self.read_on(True)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

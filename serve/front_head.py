@@ -20,6 +20,8 @@ def refusal(version: str, method: str, url: bytes, headers: Headers) -> GatewayE
     """
     if sum(len(name) + len(value) for name, value in headers) + len(url) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
+    if version not in ("1.0", "1.1"):
+        return InvalidRequestError(f"HTTP/{version} is not spoken here; HTTP/1.1 is.")
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     hosts = sum(name == b"host" for name, _ in headers)
     if method == "CONNECT":

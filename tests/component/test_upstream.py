@@ -1,0 +1,286 @@
+"""HTTP to engines over real sockets: every way in which an answer can come, be cut, break off or fail to come."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.config import LimitsConfig
+from serve.connection import Connection
+from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.http1 import READ_AHEAD_BYTES
+from serve.router import Endpoint
+from serve.upstream import Answer, Upstream
+
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx: 1\r\nX: 2\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\nt: 1\r\n\r\n"
+)
+EARLY = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n" + WHOLE
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Engine:
+    """A server whose every connection is played by hand; counts them and the requests on them."""
+
+    def __init__(self, *answers: bytes, talk: Talk | None = None) -> None:
+        self.connections = self.requests = 0
+        self._answers, self._talk = answers, talk
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                await reader.readexactly(length)
+                self.requests += 1
+                self.asked.set()
+                if self._talk is not None:
+                    await self._talk(reader, writer)
+                else:
+                    writer.write(self._answers[min(self.requests, len(self._answers)) - 1])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.left.set()
+        finally:
+            writer.close()
+
+    def hang_up(self) -> None:
+        """Close every connection, as an engine does with idle ones."""
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def running(engine: Engine, **limits: float) -> AsyncIterator[Callable[[], "asyncio.Future[tuple[int, bytes]]"]]:
+    server = await asyncio.start_server(engine, "127.0.0.1", 0)
+    upstream = Upstream(LimitsConfig(**limits))
+    endpoint = Endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
+
+    def ask() -> "asyncio.Future[tuple[int, bytes]]":
+        async def asked() -> tuple[int, bytes]:
+            async with upstream.post(endpoint, "/v1/x", b"{}", {"a": "b"}) as answer:
+                return answer.status, await answer.body()
+
+        return asyncio.ensure_future(asked())
+
+    try:
+        yield ask
+    finally:
+        await upstream.close()
+        engine.hang_up()
+        server.close()
+
+
+@pytest.mark.parametrize("answer", [WHOLE, CHUNKED, EARLY])
+async def test_a_connection_serves_one_request_after_another(answer: bytes) -> None:
+    engine = Engine(answer)
+    async with running(engine) as ask:
+        assert [await ask() for _ in range(3)] == [(200, b"hello")] * 3
+    assert (engine.connections, engine.requests) == (1, 3)
+
+
+async def test_an_idle_connection_that_the_engine_closed_costs_nobody_a_request() -> None:
+    engine = Engine(WHOLE)
+    async with running(engine) as ask:
+        await ask()
+        engine.hang_up()
+        assert await ask() == (200, b"hello")
+    assert engine.connections == 2
+
+
+async def test_a_connection_that_dies_under_its_second_request_is_replaced_by_a_fresh_one_once() -> None:
+    async def only_the_first(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if engine.requests in (1, 3):
+            writer.write(WHOLE)
+        else:
+            writer.transport.abort()
+
+    engine = Engine(talk=only_the_first)
+    async with running(engine) as ask:
+        assert [await ask(), await ask()] == [(200, b"hello")] * 2
+        assert (engine.connections, engine.requests) == (2, 3)
+        with pytest.raises(PoolUnavailableError):
+            await asyncio.gather(ask(), ask())
+
+
+async def test_a_fresh_connection_that_dies_is_not_tried_again_here() -> None:
+    async def dies(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    engine = Engine(talk=dies)
+    async with running(engine) as ask:
+        with pytest.raises(PoolUnavailableError):
+            await ask()
+    assert engine.requests == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense",
+    ],
+)
+async def test_an_answer_that_breaks_off_is_an_error_and_not_an_end(answer: bytes) -> None:
+    async def halves(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.write_eof()
+
+    async with running(Engine(talk=halves)) as ask:
+        with pytest.raises(EngineError, match="broke in the middle"):
+            await ask()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"a" * 200_000,
+        b"",
+    ],
+)
+async def test_what_is_no_answer_counts_as_none(answer: bytes) -> None:
+    async def says(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.write_eof()
+
+    async with running(Engine(talk=says)) as ask:
+        with pytest.raises(PoolUnavailableError):
+            await ask()
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    async def until_closed(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    engine = Engine(talk=until_closed)
+    async with running(engine) as ask:
+        assert [await ask(), await ask()] == [(200, b"hello")] * 2
+    assert engine.connections == 2
+
+
+@pytest.mark.parametrize("extra", [WHOLE, b"HTTP/1.1 500 Oh\r\n\r\n", b"x"])
+async def test_a_second_answer_to_one_request_is_never_taken_for_the_next_ones(extra: bytes) -> None:
+    engine = Engine(WHOLE + extra, WHOLE)
+    async with running(engine) as ask:
+        assert [await ask(), await ask()] == [(200, b"hello")] * 2
+    assert engine.connections == 2
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_leaving_before_the_end_closes_the_connection_at_once(begun: bool) -> None:
+    async def never_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if begun:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n")
+        await reader.readexactly(1)
+
+    engine = Engine(talk=never_ends)
+    async with running(engine) as ask:
+        asked = ask()
+        await asyncio.wait_for(engine.asked.wait(), 10)
+        asked.cancel()
+        await asyncio.wait_for(engine.left.wait(), 10)
+
+
+async def test_silence_before_the_answer_and_in_it_have_their_own_errors() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if engine.requests == 2:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n")
+        await reader.readexactly(1)
+
+    engine = Engine(talk=silent)
+    async with running(engine, stream_idle_timeout_s=0.2) as ask:
+        with pytest.raises(DeadlineError):
+            await ask()
+        with pytest.raises(EngineError, match="stopped sending"):
+            await ask()
+
+
+async def test_an_engine_that_outruns_its_reader_is_made_to_wait() -> None:
+    written, size = 0, 64 * 1024
+
+    async def floods(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (600 * size))
+        for _ in range(600):
+            writer.write(b"a" * size)
+            written += size
+            await writer.drain()
+
+    server = await asyncio.start_server(engine := Engine(talk=floods), "127.0.0.1", 0)
+    upstream = Upstream(LimitsConfig())
+    endpoint = Endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
+    async with upstream.post(endpoint, "/", b"", {}) as answer:
+        stalled = -1
+        while stalled != written:  # until what the sockets and we hold is full
+            stalled = written
+            await asyncio.sleep(0.2)
+        assert written < 400 * size
+        got = len(answer.first)
+        async for part in answer.rest():
+            assert len(part) < 4 * READ_AHEAD_BYTES
+            got += len(part)
+    assert got == 600 * size
+    engine.hang_up()
+    server.close()
+
+
+async def test_nobody_there_is_unavailable() -> None:
+    upstream = Upstream(LimitsConfig())
+    for url in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
+        with pytest.raises(PoolUnavailableError):
+            async with upstream.post(Endpoint(url, None), "/", b"", {}):
+                pass
+
+
+async def test_a_header_with_a_line_break_is_never_sent() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        async with Upstream(LimitsConfig()).post(Endpoint("http://127.0.0.1:1", None), "/", b"", {"a": "b\r\nc: d"}):
+            pass
+
+
+class Socket:
+    """A transport that goes nowhere."""
+
+    def get_extra_info(self, _: str) -> "Socket":
+        return self
+
+    def setsockopt(self, *_: int) -> None: ...
+
+    def writelines(self, _: object) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@given(st.sampled_from([WHOLE, CHUNKED, EARLY]), st.lists(st.integers(1, 150), max_size=12))
+def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int]) -> None:
+    async def read() -> tuple[int, bytes, bool]:
+        connection = Connection(60, lambda _: None)
+        connection.connection_made(Socket())  # type: ignore[arg-type]
+        connection.send(b"", b"")
+        edges = [0, *sorted({place for place in places if place < len(answer)}), len(answer)]
+        for start, end in itertools.pairwise(edges):
+            connection.data_received(answer[start:end])
+        await connection.head()
+        first = await connection.read()
+        whole = await Answer(connection, first).body()
+        connection.rest()
+        return connection.status, whole, connection.reusable
+
+    assert asyncio.run(read()) == (200, b"hello", True)

@@ -98,11 +98,16 @@ class Connections:
         expiry = asyncio.get_running_loop().call_later(_KEPT_IDLE_S, connection.close)
         self._idle[target][connection] = expiry
 
+    def forget(self, target: Target) -> None:
+        """Close a target's connections that wait for their next request."""
+        for connection in list(self._idle[target]):
+            connection.close()
+        self._idle[target].clear()
+
     def close(self) -> None:
-        """Close those that wait for their next request."""
-        for waiting in self._idle.values():
-            for connection in list(waiting):
-                connection.close()
+        """Close all that wait for their next request."""
+        for target in list(self._idle):
+            self.forget(target)
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -93,16 +93,16 @@ class Upstream:
             self._connections.leave(target, connection)
 
     async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
-        connection = self._connections.idle(target)
-        if connection is not None:
-            try:
-                return connection, await _exchange(connection, request, body)
-            except ConnectionError:
-                # An engine may close an idle connection just as it is used again; then it has not seen the request.
-                if connection.answered:
-                    raise
-        connection = await self._connections.fresh(target)
-        return connection, await _exchange(connection, request, body)
+        idle = self._connections.idle(target)
+        connection = idle or await self._connections.fresh(target)
+        try:
+            return connection, await _exchange(connection, request, body)
+        except ConnectionError:
+            # An engine may close an idle connection just as it is used again. Whether it has seen the request can't be
+            # told, so the next attempt is the caller's, who counts them; it must not meet another stale connection.
+            if idle is not None:
+                self._connections.forget(target)
+            raise
 
     async def close(self) -> None:
         """Close the connections that wait for their next request."""

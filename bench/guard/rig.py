@@ -133,4 +133,4 @@ def _engines(settings: Mapping[str, SimSettings], cured: Mapping[str, SimSetting
 
 
 def _gateway(config: Mapping[str, Any]) -> Apps:
-    return {"gateway": GatewayReplica(dict(config), []).__serve_build_asgi_app__()}
+    return {"gateway": GatewayReplica(dict(config), []).app()}

@@ -49,7 +49,7 @@ async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **qu
             "policy": {"advisories": str(ADVISORIES)},
             "quarantine": quarantine,
         }
-        async with listening(GatewayReplica(config, []).__serve_build_asgi_app__()) as front:
+        async with listening((made := GatewayReplica(config, [])).app(), made.hot) as front:
             yield front.url
 
 

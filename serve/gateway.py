@@ -108,7 +108,8 @@ class Gateway:
     def _decide(self, features: RequestFeatures) -> Decision:
         with self._telemetry.step("decide") as span:
             decision = self._live.decide(features)
-            span.set_attributes(decision_attributes(decision))
+            if span.is_recording():
+                span.set_attributes(decision_attributes(decision))
         return decision
 
     def _thinking_default(self, model: str) -> bool:
@@ -118,7 +119,8 @@ class Gateway:
     async def _answer(self, exchange: Exchange) -> None:
         exchange.features = self._features(exchange.body, exchange.headers)
         exchange.decision = self._decide(exchange.features)
-        exchange.span.set_attributes(decision_attributes(exchange.decision))
+        if exchange.span.is_recording():
+            exchange.span.set_attributes(decision_attributes(exchange.decision))
         if exchange.decision.refused:
             raise PolicyConflictError(refusal(exchange.decision))
         if exchange.features.tool_history:

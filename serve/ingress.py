@@ -1,6 +1,7 @@
 """One gateway replica inside Ray Serve: its HTTP routes, its view of the pools, its policy."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from policies import Policy
 from serve.config import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.exchange import read_body
-from serve.front import AsgiApp, answer_first
+from serve.front import AsgiApp
 from serve.gateway import Gateway
 from serve.policy import LivePolicy, compile_for
 from serve.protocol import request_headers
@@ -66,8 +67,7 @@ class GatewayReplica:
         return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
-        """Ray Serve's hook; it starts this replica's listener later."""
-        answer_first(self.hot)
+        """Ray Serve's hook."""
         return self.app()
 
     def app(self) -> fastapi.FastAPI:
@@ -147,6 +147,8 @@ class GatewayReplica:
 
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
+        gc.collect()
+        gc.freeze()  # what was imported stays; looking at it again and again took a tenth of a busy replica's time
         watching = [asyncio.create_task(self._watch_facts())]
         if self._quarantine is not None:
             watching.append(asyncio.create_task(self._quarantine.run()))

@@ -152,6 +152,8 @@ class GatewayReplica:
         watching = [asyncio.create_task(self._watch_facts())]
         if self._quarantine is not None:
             watching.append(asyncio.create_task(self._quarantine.run()))
+        for task in watching:
+            task.add_done_callback(_tell_failure)
         try:
             yield
         finally:
@@ -204,6 +206,12 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantineView:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
     return QuarantineView(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    """A task that runs for ever must not end unheard."""
+    if not task.cancelled() and (error := task.exception()):
+        log.error("a background task of this replica has ended", exc_info=error)
 
 
 def _model_object(name: str) -> dict[str, Any]:

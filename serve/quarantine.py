@@ -118,8 +118,9 @@ class QuarantineView(LivePolicy):
             self._act()
 
     def cells(self) -> list[dict[str, Any]]:
-        """Every cell that was ever counted or ordered about, for operators."""
-        return self._ledger.known.view()
+        """Every cell of today's pools that was ever counted or ordered about, for operators."""
+        pools = {(facts.model, facts.pool) for facts in self._base.facts}
+        return [cell for cell in self._ledger.known.view() if (cell["model"], cell["pool"]) in pools]
 
     def _act(self) -> None:
         """Let what is known by now take effect."""

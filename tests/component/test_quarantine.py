@@ -259,6 +259,14 @@ async def test_what_does_not_count_is_not_counted() -> None:
     assert replica.cells() == []
 
 
+async def test_pools_that_are_gone_are_not_shown() -> None:
+    replica = view(Flaky())
+    tell(replica, FAST._replace(pool="gone"), Outcome.TRUNCATED)
+    tell(replica, SAFE, Outcome.CLEAN)
+    await replica.sync()
+    assert [cell["pool"] for cell in replica.cells()] == ["standard"]
+
+
 async def test_another_policy_keeps_the_quarantine() -> None:
     replica = view(Flaky())
     breaks(replica)

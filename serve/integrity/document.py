@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from serve.integrity.calls import CallCheck, has_half_character, loads
-from serve.integrity.expectation import Schema
 from serve.integrity.jsonprefix import JsonPrefix
 from serve.integrity.markup import REPLACEMENT, Quoted
 from serve.integrity.outcome import Outcome, Severity, Violation
+from serve.integrity.schema import Schema
 
 
 class DocumentGuard:

@@ -3,54 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-import jsonschema
-import referencing
-from jsonschema.exceptions import SchemaError
-from jsonschema.protocols import Validator
-
-
-class Schema:
-    """A JSON schema of the request's, compiled on first use.
-
-    A schema that is itself invalid, or that refers to something outside itself, is the client's fault and accepts
-    everything. References are never fetched.
-    """
-
-    def __init__(self, schema: Any, *, strict: bool) -> None:
-        self.strict = strict
-        self._schema = schema
-
-    @property
-    def is_of_objects(self) -> bool:
-        return isinstance(self._schema, Mapping) and bool(self._schema.get("type") == "object")
-
-    def mismatch(self, value: Any) -> str | None:
-        """Where and by which keyword `value` fails; None if it does not."""
-        validator = _compiled(json.dumps(self._schema, sort_keys=True)) if self._schema is not None else None
-        if validator is None:
-            return None
-        try:
-            error = next(validator.iter_errors(value), None)
-        except (referencing.exceptions.Unresolvable, re.error):
-            return None
-        return None if error is None else f"{error.json_path}: {error.validator}"
-
-
-@lru_cache(maxsize=2048)
-def _compiled(schema_text: str) -> Validator | None:
-    schema = json.loads(schema_text)
-    for draft in (jsonschema.Draft202012Validator, jsonschema.Draft7Validator):
-        try:
-            draft.check_schema(schema)
-        except SchemaError:
-            continue
-        return draft(schema, registry=referencing.Registry())
-    return None
+from serve.integrity.schema import Schema
 
 
 class Expectation:

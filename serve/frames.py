@@ -52,7 +52,7 @@ def chunk_of(data: bytes) -> dict[str, Any]:
     """
     try:
         chunk = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EngineError(f"The engine sent a frame that is not JSON: {error}.") from error
     if not isinstance(chunk, dict):
         raise EngineError("The engine sent a frame that is not an object.")

@@ -55,7 +55,7 @@ def test_a_chunk_survives_the_way_to_bytes_and_back(chunk: dict[str, object]) ->
     assert chunk_of(data) == json.loads(data) == chunk
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"a":"\\ud83d"}'])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"a":"\\ud83d"}', b'{"a":' + b"[" * 100_000])
 def test_what_is_no_chunk_is_the_engines_fault(data: bytes) -> None:
     with pytest.raises(EngineError):
         chunk_of(data)

@@ -39,10 +39,11 @@ def types_of(schema: Schema | None, root: Schema | None = None, depth: int = _DE
         root: The schema that `$ref` refers to; the parameter's own if not given.
         depth: How many references and unions to follow.
     """
-    return _stated(schema, schema if root is None else root, depth) or frozenset({"string"})
+    return stated_types(schema, schema if root is None else root, depth) or frozenset({"string"})
 
 
-def _stated(schema: Schema | None, root: Schema | None, depth: int) -> frozenset[str]:
+def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH) -> frozenset[str]:
+    """As `types_of`, but empty where the schema states none."""
     if not isinstance(schema, Mapping) or depth == 0:
         return frozenset()
     found: set[str] = set()
@@ -59,9 +60,9 @@ def _stated(schema: Schema | None, root: Schema | None, depth: int) -> frozenset
         found |= {"null"} if found else {"string", "null"}
     for union in ("anyOf", "oneOf", "allOf"):
         for member in schema.get(union) or ():
-            found |= _stated(member, root, depth - 1)
+            found |= stated_types(member, root, depth - 1)
     if isinstance(schema.get("$ref"), str):
-        found |= _stated(_resolve(schema["$ref"], root), root, depth - 1)
+        found |= stated_types(_resolve(schema["$ref"], root), root, depth - 1)
     return frozenset(found)
 
 

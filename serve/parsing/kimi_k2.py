@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from serve.parsing.arguments import read_object
 from serve.parsing.events import ViolationKind
+from serve.parsing.inference import infer
 from serve.parsing.jsonscan import Strings
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
@@ -226,7 +227,7 @@ class KimiK2(Prose):
         """Name a call by its arguments."""
         text = "".join(self._unnamed or ()).strip(_JSON_SPACE)
         arguments = read_object(text or "{}")
-        name = None if arguments is None else self.tools.infer(frozenset(arguments))
+        name = None if arguments is None else infer(arguments, self.tools)
         if name is None:
             self.out.violation("unresolved_call", self._begin, raw, hidden=True)
             return False

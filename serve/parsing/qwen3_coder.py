@@ -35,6 +35,7 @@ class Qwen3Coder(Block):
             "<parameter=…": "parameter",
             "</parameter>": "end_parameter",
             "</parameter…": "drifted",
+            "</parameter\n": "drifted",
         }
     )
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Schema = Mapping[str, Any]
@@ -23,6 +23,9 @@ class Tools:
 
     def __bool__(self) -> bool:
         return bool(self._schemas)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schemas)
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas
@@ -46,12 +49,3 @@ class Tools:
     def required(self, name: str) -> frozenset[str]:
         required = self.schema(name).get("required")
         return frozenset(key for key in required if isinstance(key, str)) if isinstance(required, list) else frozenset()
-
-    def infer(self, keys: frozenset[str]) -> str | None:
-        """The one tool that takes exactly these arguments, if only one does."""
-        fitting = [
-            name
-            for name in self._schemas
-            if self.required(name) <= keys and keys <= frozenset(self.schema(name).get("properties") or ())
-        ]
-        return fitting[0] if len(fitting) == 1 else None

@@ -44,3 +44,14 @@ def test_only_calls_whose_text_is_nowhere_else_count_as_dropped() -> None:
     assert [fault.hidden for fault in parse(lost, "kimi_k2", TOOLS).violations] == [True]
     kept = f"functions.get_weather:0<|tool_call_argument_begin|>{{}}{CALL[:-30]}"
     assert [fault.hidden for fault in parse(kept, "kimi_k2", TOOLS).violations] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [('{"city": "Bern"}', "get_weather"), ('{"city": 5}', None), ('{"city": "Bern", "days": 2.5}', None),
+     ("{}", "mcp.fs.write"), ('{"city": "Bern", "note": null}', "get_weather"),
+     ('{"tags": []}', "mcp.fs.write"), ('{"tags": {}}', None)],
+)  # fmt: skip
+def test_arguments_name_a_call_only_where_names_and_types_fit_one_tool(arguments: str, name: str | None) -> None:
+    text = f"<|tool_call_begin|>call_3<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    assert [call.name for call in parse(text, "kimi_k2", TOOLS).tool_calls] == ([name] if name else [])

@@ -85,3 +85,14 @@ def test_a_call_that_is_cut_anywhere_is_unfinished() -> None:
         message = parse(text[:place], "qwen3_coder", TOOLS)
         assert {fault.kind for fault in message.violations} <= {"unfinished_call", "missing_argument"}, text[:place]
         assert message.violations[0].kind == "unfinished_call"
+
+
+@pytest.mark.parametrize("tag", ["</parameter", "</parameter1>", "</parameter_function>", "</parameters>"])
+def test_a_closing_tag_that_drifted_closes_where_the_next_parameter_follows_and_else_is_text(tag: str) -> None:
+    drifted = call(("city", "Bern"), ("days", "3")).replace("</parameter>", tag, 1)
+    message = parse(drifted, "qwen3_coder", TOOLS)
+    assert json.loads(message.tool_calls[0].arguments) == {"city": "Bern", "days": 3}
+    assert [fault.kind for fault in message.violations] == ["drifted_marker"]
+    text = parse(call(("city", f"{tag}\nBern")), "qwen3_coder", TOOLS)
+    assert json.loads(text.tool_calls[0].arguments) == {"city": f"{tag}\nBern"}
+    assert text.violations == ()

@@ -9,15 +9,20 @@ import asyncio
 import json
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-from bench.peers import BY_NAME, ROOT, Peer, PeerError, install, launched, version
+from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
 from serve.conform import CASES, Case, Report, Verdict, run, select
 from serve.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results" / "conform.json"
 PAGE = ROOT / "docs" / "conformance.md"
 MODEL = "conform"
+# One process like the others; and all of it, as `specgate serve` starts it: Ray Serve, HAProxy, gateway replica.
+_REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")
+GATEWAYS = (replace(SPECGATE, command=_REPLICA), replace(SPECGATE, name="specgate on Ray Serve"), *PEERS)
+BY_NAME = {gateway.name: gateway for gateway in GATEWAYS}
 _MARK = {Verdict.PASS: "✓", Verdict.FAIL: "**✗**", Verdict.NOT_APPLICABLE: "–"}
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -53,7 +58,7 @@ def table(results: list[dict[str, Any]]) -> str:
     for case in CASES:
         cells = [_MARK[column[case.name]] if case.name in column else "" for column in verdicts]
         lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
-    totals = [f"{result['counts']['pass']} of {len(result['cases'])}" for result in shown]
+    totals = [f"{each['counts']['pass']} of {len(each['cases']) - each['counts']['n/a']}" for each in shown]
     lines.append("| **passed** | | " + " | ".join(totals) + " |")
     lines += [f"\n{result['name']}: not measured. {result['error']}" for result in results if "error" in result]
     return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ from serve.local import free_port
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "peers"
 _UV = Path(sys.executable).with_name("uv")
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 180.0
 
 
 class PeerError(Exception):
@@ -103,6 +103,8 @@ SPECGATE = Peer(
     (),
     ("{bin}/specgate", "serve", "--config", "{config}", "--port", "{port}"),
     config=_SPECGATE,
+    # On a machine that is busy installing or measuring others, Ray's proxy needs longer to start than Ray waits.
+    environment={"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"},
 )
 PEERS = (
     Peer(
@@ -183,7 +185,7 @@ def launched(peer: Peer, upstream: str, model: str) -> Iterator[Running]:
         model: The model's name, there and here.
 
     Raises:
-        PeerError: It did not answer a chat completion within two minutes.
+        PeerError: It did not answer a chat completion within three minutes.
     """
     port, folder = free_port(), HOME / "run"
     folder.mkdir(parents=True, exist_ok=True)

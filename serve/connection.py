@@ -9,6 +9,8 @@ import httptools
 
 from serve.http1 import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
+Take = Callable[[bytes], "asyncio.Future[None] | None"]
+
 _NO_BODY = frozenset({204, 304})
 
 
@@ -51,6 +53,8 @@ class Connection(asyncio.Protocol):
         self._has_head = self._complete = self._until_closed = False
         self._parts: list[bytes] = []
         self._size = 0
+        self._take: Take | None = None
+        self._room: asyncio.Future[None] | None = None
 
     @property
     def reusable(self) -> bool:
@@ -86,12 +90,53 @@ class Connection(asyncio.Protocol):
             if self._complete:
                 return b""
             await self._more()
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self._size = [], 0
+        data = self._taken()
         if self._paused and not self.closed:
             self._paused = False
             self._heard = self._loop.time()
             self._transport.resume_reading()
+        return data
+
+    async def pump(self, take: Take) -> None:
+        """Hand on what follows of the body straight from the event loop, and return at its end.
+
+        No task wakes for a read: for a stream of tokens that is half of what one costs.
+
+        Args:
+            take: Gets everything that has arrived; may return a future to wait for before it is given more.
+
+        Raises:
+            TimeoutError: The engine is silent for too long.
+            ConnectionError: The connection broke before the body was complete.
+        """
+        self._take = take
+        try:
+            self._hand_on()
+            while not self._complete or self._parts:
+                await self._more()
+        finally:
+            self._take = None
+
+    def _hand_on(self) -> None:
+        if self._take is None or not self._parts or self._room is not None:
+            return
+        self._room = self._take(self._taken())
+        if self._room is not None:
+            self._transport.pause_reading()
+            self._room.add_done_callback(self._go_on)
+
+    def _go_on(self, _: "asyncio.Future[None]") -> None:
+        self._room = None
+        self._heard = self._loop.time()
+        self._hand_on()
+        if self._room is None and not self.closed:
+            self._transport.resume_reading()
+        if self._complete:
+            self._wake()
+
+    def _taken(self) -> bytes:
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self._size = [], 0
         return data
 
     def rest(self) -> None:
@@ -126,7 +171,7 @@ class Connection(asyncio.Protocol):
     def _check_silence(self) -> None:
         """One timer a request, looked at when it fires, costs less than one for every read."""
         left = self._heard + self._idle_timeout_s - self._loop.time()
-        if left <= 0 and self._waiter is not None:
+        if left <= 0 and self._waiter is not None and self._room is None:
             self._fail(TimeoutError(f"no byte for {self._idle_timeout_s:g} s"))
             self._transport.abort()
         else:
@@ -151,6 +196,7 @@ class Connection(asyncio.Protocol):
             self._spoilt(f"no HTTP answer: {error}")
         if not self._has_head and self._head_bytes > MAX_HEAD_BYTES:
             self._spoilt("the head of the answer is too long")
+        self._hand_on()
 
     def _spoilt(self, reason: str) -> None:
         self._fail(AnswerError(reason))
@@ -201,10 +247,11 @@ class Connection(asyncio.Protocol):
             return
         self._parts.append(body)
         self._size += len(body)
-        if self._size > READ_AHEAD_BYTES and not self._paused:
+        if self._size > READ_AHEAD_BYTES and not self._paused and self._take is None:
             self._paused = True
             self._transport.pause_reading()
-        self._wake()
+        if self._take is None:
+            self._wake()
 
     def on_message_complete(self) -> None:
         if self._has_head and not self._complete:

@@ -16,7 +16,8 @@ from serve.telemetry import fail
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-FRONT = "specgate.front"  # in a scope's `extensions`: our own listener brings the request, no Ray Serve around it
+# In a scope's `extensions`: our own listener brings the request, no Ray Serve around it. Its `write` sends a part.
+FRONT = "specgate.front"
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Exchange:
 
     Attributes:
         adds_request_id: The answer's `x-request-id` is on us; Ray Serve's own listener adds one too.
+        write: Sends a part at once and returns what to wait for, if anything; None if the listener can't.
         candidate: The way that serves the request at present, or did at last; of a rerun answer, the first attempt's.
         guarded: The guard judges the answer, so our parsers report what they can't read.
         rerun: The pool of the last rerun; empty if there was none.
@@ -38,6 +40,7 @@ class Exchange:
     request_id: str
     span: Span
     adds_request_id: bool = True
+    write: "Callable[[bytes], asyncio.Future[None] | None] | None" = None
     body: bytes = b""
     arrived: float = field(default_factory=time.monotonic)
     features: RequestFeatures | None = None

@@ -15,7 +15,7 @@ from typing import Any, cast
 import httptools
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
-from serve.exchange import Receive, Scope, Send
+from serve.exchange import FRONT, Receive, Scope, Send
 from serve.front_call import Call, error_response
 from serve.front_head import addresses, refusal, scope_of
 from serve.http1 import MAX_HEAD_BYTES
@@ -67,7 +67,7 @@ class Front(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._url = b""
         self._head_bytes = 0
-        self._room: asyncio.Future[None] | None = None
+        self.room: asyncio.Future[None] | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._deadline = self._loop.time() + _KEEP_ALIVE_S
         self._ticking = self._loop.call_later(_TICK_S, self._tick)
@@ -84,11 +84,6 @@ class Front(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Send bytes to the client."""
         self._transport.write(data)
-
-    async def drained(self) -> None:
-        """Wait until the client has taken most of what was written."""
-        if self._room is not None:
-            await self._room
 
     def read_on(self, wanted: bool) -> None:
         """Whether more may come in."""
@@ -122,15 +117,15 @@ class Front(asyncio.Protocol):
         """Returns nothing, which closes the connection."""
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self.room = self._loop.create_future()
         self._stuck = self._loop.call_later(_DRAIN_S, self._transport.abort)
 
     def resume_writing(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self.room is not None and not self.room.done():
+            self.room.set_result(None)
         if self._stuck is not None:
             self._stuck.cancel()
-        self._room = self._stuck = None
+        self.room = self._stuck = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
@@ -182,6 +177,7 @@ class Front(asyncio.Protocol):
         scope = {**scope_of(version, method, self._url, self._headers), **self._addresses}
         waits = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         call = Call(self, scope, waits and version == "1.1", version == "1.1" and self._parser.should_keep_alive())
+        scope["extensions"][FRONT]["write"] = call.write
         self._incoming, self._deadline = call, self._loop.time() + _REQUEST_S
         self._calls.append(call)
         if len(self._calls) == 1:

@@ -17,13 +17,15 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Wire(Protocol):
-    """The connection as a call sees it."""
+    """The connection as a call sees it.
+
+    Attributes:
+        room: Done when the client has taken most of what was written; None while there is room.
+    """
+
+    room: "asyncio.Future[None] | None"
 
     def write(self, data: bytes) -> None: ...
-
-    async def drained(self) -> None:
-        """Wait until the client has taken most of what was written."""
-        ...
 
     def read_on(self, wanted: bool) -> None:
         """Whether more of the request may come in."""
@@ -120,7 +122,15 @@ class Call:
             self._start(message["status"], list(message.get("headers", ())))
             return
         self._body(message.get("body", b""), last=not message.get("more_body", False))
-        await self._wire.drained()
+        if self._wire.room is not None:
+            await self._wire.room
+
+    def write(self, data: bytes) -> "asyncio.Future[None] | None":
+        """Send a part that is not the last at once; returns what to wait for before more is written, if anything."""
+        if self.gone or self.ended:
+            return None
+        self._body(data, last=False)
+        return self._wire.room
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.status = status

@@ -76,7 +76,9 @@ class Gateway:
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
             request_id = headers.get("x-request-id") or uuid.uuid4().hex
-            exchange = Exchange(path, headers, send, request_id, span, FRONT in scope.get("extensions", {}))
+            front = scope.get("extensions", {}).get(FRONT)
+            write = front and front.get("write")
+            exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
             try:
                 exchange.body = await read_body(receive, headers, self._config.limits.max_body_bytes)
                 await self._answer(exchange)

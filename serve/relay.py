@@ -1,5 +1,6 @@
 """A plain answer to the client: the engine's bytes, untouched."""
 
+import asyncio
 from collections.abc import Callable
 
 from serve.errors import EngineError
@@ -38,12 +39,27 @@ async def relay(
     if data := end.feed(answer.first):
         await exchange.part(data)
     watch(answer.first)
-    async for part in answer.rest():
-        if data := end.feed(part):
-            await exchange.part(data)
-        watch(part)
+    await _relay_rest(exchange, answer, end, watch)
     if end.failed:
         fail(exchange.span, "the engine failed in the middle of the stream")
     elif not end.done:
         raise EngineError("The engine ended the stream before the answer was complete.")
     await exchange.end()
+
+
+async def _relay_rest(exchange: Exchange, answer: Answer, end: StreamEnd, watch: Callable[[bytes], None]) -> None:
+    write = exchange.write
+    if write is None:
+        async for part in answer.rest():
+            if data := end.feed(part):
+                await exchange.part(data)
+            watch(part)
+        return
+
+    def take(part: bytes) -> asyncio.Future[None] | None:
+        data = end.feed(part)
+        room = write(data) if data else None
+        watch(part)
+        return room
+
+    await answer.pump(take)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from serve.config import LimitsConfig
-from serve.connection import Connection
+from serve.connection import Connection, Take
 from serve.connections import Connections, ConnectTimeoutError, Target
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1 import head
@@ -40,17 +40,35 @@ class Answer:
         while True:
             try:
                 data = await self._connection.read()
-            except TimeoutError as error:
-                raise EngineError("The engine stopped sending.", None, "engine_stalled") from error
             except OSError as error:
-                raise EngineError("The connection to the engine broke in the middle of the answer.") from error
+                raise _broke(error) from error
             if not data:
                 return
             yield data
 
+    async def pump(self, take: Take) -> None:
+        """`rest` without a task that wakes for every part: `take` is called from the event loop.
+
+        Args:
+            take: Gets a part; may return a future to wait for before it is given more.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
+        try:
+            await self._connection.pump(take)
+        except OSError as error:
+            raise _broke(error) from error
+
     async def body(self) -> bytes:
         """The whole body."""
         return b"".join([self.first, *[part async for part in self.rest()]])
+
+
+def _broke(error: OSError) -> EngineError:
+    if isinstance(error, TimeoutError):
+        return EngineError("The engine stopped sending.", None, "engine_stalled")
+    return EngineError("The connection to the engine broke in the middle of the answer.")
 
 
 class Upstream:

@@ -58,8 +58,19 @@ class Engine:
             writer.close()
 
 
+async def whole(answer: Answer, pumped: bool) -> bytes:
+    """The body, by either way of reading it."""
+    if not pumped:
+        return await answer.body()
+    parts = [answer.first]
+    await answer.pump(parts.append)
+    return b"".join(parts)
+
+
 @asynccontextmanager
-async def running(engine: Engine, **limits: float) -> AsyncIterator[Callable[[], "asyncio.Future[tuple[int, bytes]]"]]:
+async def running(
+    engine: Engine, pumped: bool = False, **limits: float
+) -> AsyncIterator[Callable[[], "asyncio.Future[tuple[int, bytes]]"]]:
     server = await asyncio.start_server(engine, "127.0.0.1", 0)
     upstream = Upstream(LimitsConfig(**limits))
     endpoint = Endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
@@ -67,7 +78,7 @@ async def running(engine: Engine, **limits: float) -> AsyncIterator[Callable[[],
     def ask() -> "asyncio.Future[tuple[int, bytes]]":
         async def asked() -> tuple[int, bytes]:
             async with upstream.post(endpoint, "/v1/x", b"{}", {"a": "b"}) as answer:
-                return answer.status, await answer.body()
+                return answer.status, await whole(answer, pumped)
 
         return asyncio.ensure_future(asked())
 
@@ -79,10 +90,14 @@ async def running(engine: Engine, **limits: float) -> AsyncIterator[Callable[[],
         server.close()
 
 
+both_ways = pytest.mark.parametrize("pumped", [False, True], ids=["read", "pumped"])
+
+
+@both_ways
 @pytest.mark.parametrize("answer", [WHOLE, CHUNKED, EARLY])
-async def test_a_connection_serves_one_request_after_another(answer: bytes) -> None:
+async def test_a_connection_serves_one_request_after_another(answer: bytes, pumped: bool) -> None:
     engine = Engine(answer)
-    async with running(engine) as ask:
+    async with running(engine, pumped) as ask:
         assert [await ask() for _ in range(3)] == [(200, b"hello")] * 3
     assert (engine.connections, engine.requests) == (1, 3)
 
@@ -125,6 +140,7 @@ async def test_a_request_is_sent_once() -> None:
     assert engine.requests == 1
 
 
+@both_ways
 @pytest.mark.parametrize(
     "answer",
     [
@@ -133,13 +149,13 @@ async def test_a_request_is_sent_once() -> None:
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense",
     ],
 )
-async def test_an_answer_that_breaks_off_is_an_error_and_not_an_end(answer: bytes) -> None:
+async def test_an_answer_that_breaks_off_is_an_error_and_not_an_end(answer: bytes, pumped: bool) -> None:
     async def halves(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         await writer.drain()
         writer.write_eof()
 
-    async with running(Engine(talk=halves)) as ask:
+    async with running(Engine(talk=halves), pumped) as ask:
         with pytest.raises(EngineError, match="broke in the middle"):
             await ask()
 
@@ -166,14 +182,15 @@ async def test_what_is_no_answer_counts_as_none(answer: bytes) -> None:
             await ask()
 
 
-async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+@both_ways
+async def test_an_answer_without_a_length_ends_with_its_connection(pumped: bool) -> None:
     async def until_closed(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nhello")
         await writer.drain()
         writer.close()
 
     engine = Engine(talk=until_closed)
-    async with running(engine) as ask:
+    async with running(engine, pumped) as ask:
         assert [await ask(), await ask()] == [(200, b"hello")] * 2
     assert engine.connections == 2
 
@@ -186,36 +203,39 @@ async def test_a_second_answer_to_one_request_is_never_taken_for_the_next_ones(e
     assert engine.connections == 2
 
 
+@both_ways
 @pytest.mark.parametrize("begun", [False, True])
-async def test_leaving_before_the_end_closes_the_connection_at_once(begun: bool) -> None:
+async def test_leaving_before_the_end_closes_the_connection_at_once(begun: bool, pumped: bool) -> None:
     async def never_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if begun:
             writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n")
         await reader.readexactly(1)
 
     engine = Engine(talk=never_ends)
-    async with running(engine) as ask:
+    async with running(engine, pumped) as ask:
         asked = ask()
         await asyncio.wait_for(engine.asked.wait(), 10)
         asked.cancel()
         await asyncio.wait_for(engine.left.wait(), 10)
 
 
-async def test_silence_before_the_answer_and_in_it_have_their_own_errors() -> None:
+@both_ways
+async def test_silence_before_the_answer_and_in_it_have_their_own_errors(pumped: bool) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if engine.requests == 2:
             writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n")
         await reader.readexactly(1)
 
     engine = Engine(talk=silent)
-    async with running(engine, stream_idle_timeout_s=0.2) as ask:
+    async with running(engine, pumped, stream_idle_timeout_s=0.2) as ask:
         with pytest.raises(DeadlineError):
             await ask()
         with pytest.raises(EngineError, match="stopped sending"):
             await ask()
 
 
-async def test_an_engine_that_outruns_its_reader_is_made_to_wait() -> None:
+@both_ways
+async def test_an_engine_that_outruns_its_reader_is_made_to_wait(pumped: bool) -> None:
     written, size = 0, 64 * 1024
 
     async def floods(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,19 +249,33 @@ async def test_an_engine_that_outruns_its_reader_is_made_to_wait() -> None:
     server = await asyncio.start_server(engine := Engine(talk=floods), "127.0.0.1", 0)
     upstream = Upstream(LimitsConfig())
     endpoint = Endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", None)
+    room = asyncio.get_running_loop().create_future()
+    got = 0
+
+    def take(part: bytes) -> "asyncio.Future[None] | None":
+        nonlocal got
+        assert len(part) < 4 * READ_AHEAD_BYTES
+        got += len(part)
+        return None if room.done() else room
+
     async with upstream.post(endpoint, "/", b"", {}) as answer:
+        take(answer.first)
+        pumping = asyncio.ensure_future(answer.pump(take)) if pumped else None
         stalled = -1
         while stalled != written:  # until what the sockets and we hold is full
             stalled = written
             await asyncio.sleep(0.2)
         assert written < 400 * size
-        got = len(answer.first)
-        async for part in answer.rest():
-            assert len(part) < 4 * READ_AHEAD_BYTES
-            got += len(part)
+        room.set_result(None)
+        if pumping is not None:
+            await pumping
+        else:
+            async for part in answer.rest():
+                take(part)
     assert got == 600 * size
     engine.hang_up()
     server.close()
+    await upstream.close()
 
 
 async def test_nobody_there_is_unavailable() -> None:
@@ -271,19 +305,19 @@ class Socket:
     def abort(self) -> None: ...
 
 
-@given(st.sampled_from([WHOLE, CHUNKED, EARLY]), st.lists(st.integers(1, 150), max_size=12))
-def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int]) -> None:
+@given(st.sampled_from([WHOLE, CHUNKED, EARLY]), st.lists(st.integers(1, 150), max_size=12), st.booleans())
+def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int], pumped: bool) -> None:
     async def read() -> tuple[int, bytes, bool]:
         connection = Connection(60, lambda _: None)
         connection.connection_made(Socket())  # type: ignore[arg-type]
         connection.send(b"", b"")
         edges = [0, *sorted({place for place in places if place < len(answer)}), len(answer)]
         for start, end in itertools.pairwise(edges):
-            connection.data_received(answer[start:end])
+            asyncio.get_running_loop().call_soon(connection.data_received, answer[start:end])
         await connection.head()
         first = await connection.read()
-        whole = await Answer(connection, first).body()
+        body = await whole(Answer(connection, first), pumped)
         connection.rest()
-        return connection.status, whole, connection.reusable
+        return connection.status, body, connection.reusable
 
     assert asyncio.run(read()) == (200, b"hello", True)

@@ -73,6 +73,8 @@ def submit(document: Mapping[str, Any], address: str) -> None:
         client.deploy_applications(dict(document))
     except RuntimeError as error:  # what Ray's client raises for an answer other than 200
         raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
+    except OSError as error:  # what the HTTP library raises
+        raise ConfigError(f"the cluster at {address} broke off; is its head busy? Deploy again: {error}") from error
 
 
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -83,10 +85,7 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
     """
     client, started, seen = _client(address), time.monotonic(), set[str]()
     while True:
-        try:
-            application = client.get_serve_details().get("applications", {}).get("specgate", {})
-        except RuntimeError as error:
-            raise ConfigError(f"the cluster at {address} no longer tells how it is doing: {error}") from error
+        application = _application(client, address)
         deployments = application.get("deployments", {})
         for name, each in deployments.items():
             if each["status"] == "HEALTHY" and name not in seen:
@@ -103,6 +102,17 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
             names = ", ".join(waiting) or "the application"
             raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` tells what each waits for")
         time.sleep(_POLL_S)
+
+
+def _application(client: Any, address: str) -> dict[str, Any]:
+    """How it is doing; empty while the head does not answer, which is no reason to give up waiting."""
+    try:
+        application: dict[str, Any] = client.get_serve_details().get("applications", {}).get("specgate", {})
+    except OSError:
+        return {}
+    except RuntimeError as error:
+        raise ConfigError(f"the cluster at {address} no longer tells how it is doing: {error}") from error
+    return application
 
 
 def _client(address: str) -> Any:

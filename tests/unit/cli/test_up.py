@@ -107,7 +107,7 @@ class FakeClient:
 
     sent: list[Any]
 
-    def __init__(self, states: list[dict[str, Any]]) -> None:
+    def __init__(self, states: list[dict[str, Any] | OSError]) -> None:
         self.sent, self.states = [], states
 
     def deploy_applications(self, document: dict[str, Any]) -> None:
@@ -115,6 +115,8 @@ class FakeClient:
 
     def get_serve_details(self) -> dict[str, Any]:
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        if isinstance(state, OSError):
+            raise state
         return {"applications": {"specgate": state}}
 
 
@@ -124,7 +126,7 @@ def deployment(status: str, message: str = "") -> dict[str, Any]:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeClient]:
-    def make(*states: dict[str, Any]) -> FakeClient:
+    def make(*states: dict[str, Any] | OSError) -> FakeClient:
         client = FakeClient(list(states))
         monkeypatch.setattr(submit, "_client", lambda _: client)
         monkeypatch.setattr(submit, "_POLL_S", 0)
@@ -151,6 +153,25 @@ def test_a_pool_that_fails_is_told_with_its_own_error(specgate: Run, cluster: Ca
     cluster({"status": "DEPLOY_FAILED", "deployments": {"kimi--standard": deployment("UNHEALTHY", message)}})
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
     assert (code, output.strip().splitlines()[-1]) == (2, "specgate: kimi--standard: the parser 'x' is not known")
+
+
+def test_a_head_that_is_silent_for_a_moment_is_asked_again(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
+    client = cluster(ConnectionResetError("gone"), {"status": "RUNNING"})
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
+    assert code == 0, output
+    assert len(client.sent) == 1
+
+
+def test_a_head_that_breaks_off_when_it_is_sent_the_config_is_told(
+    specgate: Run, cluster: Callable[..., FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Any) -> None:
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(cluster({"status": "RUNNING"}), "deploy_applications", broken)
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
+    assert code == 2
+    assert "broke off" in output
 
 
 def test_a_pool_that_does_not_come_up_in_time_is_named(specgate: Run, cluster: Callable[..., FakeClient]) -> None:

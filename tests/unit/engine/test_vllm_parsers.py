@@ -139,6 +139,17 @@ def test_a_hidden_call_is_content_where_the_request_asks_for_it_and_else_only_lo
     assert caplog.records
 
 
+def test_a_call_that_has_swallowed_the_next_is_content_too_where_the_request_asks_for_it() -> None:
+    inner = '{"name": "get_weather", "arguments": {"city": "Bern"}'
+    text = f"</think><tool_call>\n{inner}{inner}}}\n</tool_call>"
+    asked = request(vllm_xargs={"specgate_violations": 1})
+    for size in (1, 4, 1000):
+        found = streamed("hermes", text, asked, size=size)
+        assert found == whole("hermes", text, asked)
+        assert found[2] == [("get_weather", '{"city": "Bern"}')]
+        assert found[1].startswith(f"<tool_call>\n{inner}{inner}")
+
+
 @pytest.mark.parametrize("grammar", ["qwen3_coder", "hermes"])
 def test_the_text_of_a_call_that_cannot_be_read_stays_content(grammar: str) -> None:
     for old, new in (("<tool_call>\n", "<tool_call>\n<"), ("get_weather", 'get weather"'), ("name", "mane")):

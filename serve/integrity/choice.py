@@ -68,6 +68,8 @@ class ChoiceGuard:
     @property
     def broken(self) -> bool:
         """Whether nothing more can be made of this attempt."""
+        if not self.violations:
+            return False  # asked for every chunk
         hard = any(violation.severity is Severity.HARD for violation in self.violations)
         return self.contradicts or (hard and self._stops(Severity.HARD))
 

@@ -252,7 +252,7 @@ class Guard:
     # The end of an attempt
 
     def _hopeless(self) -> bool:
-        return bool(self._upstream) or any(choice.violations and choice.broken for choice in self._choices.values())
+        return bool(self._upstream) or any(choice.broken for choice in self._choices.values())
 
     def _unfinished(self) -> bool:
         """Whether a choice has not come to its end in this attempt or an earlier one."""

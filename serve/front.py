@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import httptools
+import uvicorn.config
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
 from serve.exchange import FRONT, Receive, Scope, Send
@@ -272,3 +273,11 @@ def protocol(hot: Mapping[str, AsgiApp]) -> Callable[..., Front]:
         return Front(Apps(here, config.loaded_app), server_state.connections, server_state.tasks)
 
     return made
+
+
+def answer_first(hot: Mapping[str, AsgiApp]) -> None:
+    """Make the uvicorn servers that this process starts from now on answer some paths before their app does.
+
+    For a Ray Serve replica, which starts its own server and takes no protocol for it.
+    """
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol(hot)  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.attempts import Attempts
 from serve.config import GatewayConfig
-from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, PolicyConflictError
+from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, OverloadedError, PolicyConflictError
 from serve.exchange import FRONT, Exchange, Receive, Scope, Send, read_body
 from serve.features import extract
 from serve.guarded import GuardedPath
@@ -53,6 +53,7 @@ class Gateway:
         sink: VerdictSink = ignore,
     ) -> None:
         self._config, self._live, self._telemetry = config, live, telemetry
+        self._ongoing = 0
         self._attempts = Attempts(config, routes, upstream, telemetry)
         self._guarded = GuardedPath(self._attempts, telemetry, sink)
         self._guards = {name: model.guard.settings(model.grammar) for name, model in config.models.items()}
@@ -79,7 +80,9 @@ class Gateway:
             front = scope.get("extensions", {}).get(FRONT)
             write = front and front.get("write")
             exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
+            self._ongoing += 1
             try:
+                self._admit()
                 exchange.body = await read_body(receive, headers, self._config.limits.max_body_bytes)
                 await self._answer(exchange)
             except GatewayError as error:
@@ -91,7 +94,14 @@ class Gateway:
                 log.exception("request %s failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; the gateway's log knows more."))
             finally:
+                self._ongoing -= 1
                 self._record(exchange)
+
+    def _admit(self) -> None:
+        """Refuse what is beyond the limit: Ray Serve, whose limit it is, does not see the requests of our listener."""
+        if self._ongoing > self._config.max_ongoing_requests:
+            message = f"This replica already handles {self._config.max_ongoing_requests} requests; try again shortly."
+            raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
 
     def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
         """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""

@@ -20,7 +20,7 @@ from policies import Policy
 from serve.config import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.exchange import read_body
-from serve.front import AsgiApp
+from serve.front import AsgiApp, answer_first
 from serve.gateway import Gateway
 from serve.policy import LivePolicy, compile_for
 from serve.protocol import request_headers
@@ -67,7 +67,8 @@ class GatewayReplica:
         return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
-        """Ray Serve's hook."""
+        """Ray Serve's hook; it starts this replica's listener later."""
+        answer_first(self.hot)
         return self.app()
 
     def app(self) -> fastapi.FastAPI:

@@ -106,7 +106,7 @@ def shapes() -> dict[str, Shape]:
     made = (
         Shape("short", _request("hello"), said, whole_text(), False),
         Shape("stream", _request("hello", stream=True), said, text, True),
-        Shape("paced", _request("hello slowly", stream=True, user="paced"), said, text, True),
+        Shape("paced", _request("hello slowly", stream=True), said, text, True),
         Shape("tools", tool_request, ARGUMENTS, tool, True),
         Shape("rerun", rerun_request, ARGUMENTS, tool, True),
         Shape("long", _long_request(), said, whole_text(), False),

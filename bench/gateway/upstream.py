@@ -87,7 +87,7 @@ class FakeEngine(asyncio.Protocol):
         elif b'"search"' in body:
             self._send(TOOL, 0, 0.0)
         else:
-            self._send(TEXT, 0, _PACE_S if b'"paced"' in body else 0.0)
+            self._send(TEXT, 0, _PACE_S if b"slowly" in body else 0.0)
 
     def _send(self, parts: list[bytes], place: int, pause_s: float) -> None:
         """One part now, the next in another turn of the loop: a packet each, as an engine sends its tokens."""

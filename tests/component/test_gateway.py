@@ -412,3 +412,18 @@ async def test_listening_serves_and_stops() -> None:
     async with listening(answering()) as endpoint:
         status, _, _ = await post(endpoint.url, CHAT)
         assert status == 200
+
+
+async def test_a_replica_at_its_limit_refuses_and_serves_again_when_there_is_room() -> None:
+    settings = config(max_ongoing_requests=1)
+    async with running(settings, pools(silent(), answering())) as stack:
+        waiting = asyncio.create_task(post(stack.url, CHAT))
+        while not stack.gateway._ongoing:  # noqa: ASYNC110 - the gateway tells nobody
+            await asyncio.sleep(0.01)
+        status, headers, body = await post(stack.url, CHAT)
+        assert (status, error_of(body)["code"], headers["retry-after"]) == (429, "overloaded", "2")
+        waiting.cancel()
+        while stack.gateway._ongoing:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        status, _, _ = await post(stack.url, {**CHAT, "enable_speculative": False})
+        assert status == 200

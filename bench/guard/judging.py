@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,19 +32,15 @@ class Judging:
     broken: int
 
 
-async def measure(rate: float, fault_seeds: Sequence[int], most: int, cure: bool = False) -> list[Judging]:
-    """A fresh gateway and another choice of faulty requests for every seed.
+async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Judging:
+    """A fresh gateway before a pool that breaks from the first request on.
 
     Args:
         rate: Of faults.
-        fault_seeds: One run each.
-        most: Requests after which a run is given up.
-        cure: Whether the pool is cured once it is out, and awaited.
+        seed: Chooses the requests that meet one.
+        most: Requests after which the run is given up.
+        cure: Whether the pool is cured once it is out, and its return awaited.
     """
-    return [await _run(rate, seed, most, cure) for seed in fault_seeds]
-
-
-async def _run(rate: float, seed: int, most: int, cure: bool) -> Judging:
     settings = {"fast": engine(rate, fault_seed=seed), "safe": engine(speculative=False)}
     with (
         engines(settings, {"fast": engine()}) as urls,

@@ -37,10 +37,14 @@ COPY --chown=specgate:specgate deploy /etc/specgate
 
 USER 10001
 WORKDIR /home/specgate
-# Ray's launcher reads HOME from the image. The two flags must be there when Ray starts, in every process (ADR 0002).
+# Ray's launcher reads HOME from the image. The flags must be there when Ray starts, in every process (ADR 0002); the
+# three of HAProxy's are what a death or a change costs without them (docs/failures.md).
 ENV HOME=/home/specgate \
     RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
+    RAY_SERVE_HAPROXY_RETRY_ON="conn-failure empty-response" \
+    RAY_SERVE_HAPROXY_TUNE_BUFSIZE=65536 \
+    RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S=3600 \
     RAY_USAGE_STATS_ENABLED=0 \
     VLLM_NO_USAGE_STATS=1
 

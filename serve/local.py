@@ -1,5 +1,6 @@
 """A Ray cluster and the whole gateway on this one machine: for `specgate serve`, `specgate demo` and the tests."""
 
+import logging
 import os
 import random
 import socket
@@ -15,23 +16,39 @@ from serve.errors import ConfigError
 Progress = Callable[[str], None]
 
 _START_TIMEOUT_S = 900.0
+_STOP_TIMEOUT_S = 60.0
 
 
 def prepare_environment() -> None:
-    """Set what Ray reads when it is imported; call it before anything imports Ray.
+    """Set what Ray reads when it is imported; call it before anything imports Ray."""
+    # `token` is Ray's default for a cluster of its own; said aloud, it needs no warning.
+    environment = {**node_environment(tempfile.mkdtemp(prefix="specgate-")), "RAY_AUTH_MODE": "token"}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+
+
+def node_environment(folder: str) -> dict[str, str]:
+    """What Ray's processes on this machine must have in their environment from their start.
 
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
-    (docs/adr/0002). Its ports and files are chosen free, so that two gateways can run on one machine.
+    (docs/adr/0002). It sends a request again whose gateway replica died before answering, and lets streams of up to an
+    hour end when replicas change (docs/failures.md). Its ports and files are chosen free, so that two gateways can run
+    on one machine.
+
+    Args:
+        folder: For HAProxy's files; a short path, for one of them is a Unix socket.
     """
-    scratch = tempfile.mkdtemp(prefix="specgate-")
-    defaults = {
+    return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{scratch}/haproxy.cfg",
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{scratch}/admin.sock",
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": scratch,
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{scratch}/server-state",
+        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
+        "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": folder,
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,8 +57,6 @@ def prepare_environment() -> None:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
 
 
 @contextmanager
@@ -67,6 +82,8 @@ def cluster(
 
     from serve.app import build
 
+    if not log_to_driver:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("starting Ray")
     ray.init(
         num_cpus=max(os.cpu_count() or 1, 4),
@@ -86,8 +103,23 @@ def cluster(
         yield f"http://127.0.0.1:{port}"
     finally:
         say("stopping")
-        ray_serve.shutdown()
+        _stop_serve()
         ray.shutdown()
+
+
+def _stop_serve() -> None:
+    """What `serve.shutdown` does, but not waiting in a call that Ray reports as failed when the controller ends."""
+    import ray
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    try:
+        ray.get(ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE).graceful_shutdown.remote(False))
+        while time.monotonic() < deadline:
+            ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+            time.sleep(0.1)
+    except (ValueError, ray.exceptions.RayActorError):
+        return  # there is none any more
 
 
 def _wait_until_running(say: Progress) -> None:

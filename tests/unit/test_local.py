@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from serve.errors import ConfigError
-from serve.local import cause_of, free_port, require_free
+from serve.local import cause_of, free_port, node_environment, require_free
 
 
 def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
@@ -24,3 +24,9 @@ def test_a_taken_port_is_told_with_the_way_out() -> None:
 
 def test_a_free_port_is_free() -> None:
     require_free(free_port())
+
+
+def test_two_gateways_share_neither_files_nor_ports() -> None:
+    one, other = node_environment("/tmp/a"), node_environment("/tmp/b")
+    own = [name for name in one if one[name] != other[name]]
+    assert {name for name in one if "HAPROXY" in name and ("PORT" in name or "/tmp" in one[name])} == set(own)

@@ -1,22 +1,29 @@
-"""The Ray Serve application: one ingress deployment, and one deployment for each pool that runs in this cluster."""
+"""Gateway and pools as Ray Serve applications: one of all of it, or one of each, so that each changes alone."""
 
 # No `from __future__ import annotations` here: Ray reads the annotation of `build` with `inspect`, and as a string it
 # is no class, so a misspelt key in the Serve config would pass unvalidated.
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from ray import serve as ray_serve
 from ray.serve.config import RequestRouterConfig
+from ray.serve.handle import DeploymentHandle
 
-from serve.config import GatewayConfig, PoolConfig
+from serve.config import GatewayConfig, ModelConfig, PoolConfig
 from serve.engine.replica import VllmReplica, environment
 from serve.engine.sim_replica import SimReplica
 from serve.ingress import GatewayReplica
 
 # Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
+ROOT = "Root"  # the deployment that every application has to have, in those of pools
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
+# What only the gateway goes by: to promote a canary must not restart its engines.
+_MODELS_POLICY = {"version": True, "quantization": True, "hybrid": True, "guard": True}
+_POOLS_POLICY = {"proven": True, "canary_share": True, "facts": True}
 # On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
 # find it full, spread over all others.
 _ROUTERS = {
@@ -28,21 +35,71 @@ _ROUTERS = {
 }
 
 
+class PoolArgs(BaseModel):
+    """One pool of a model: `args` of its application; `config` is the model's, with that pool alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    pool: str
+    config: ModelConfig
+
+
 def build(args: GatewayConfig) -> ray_serve.Application:
-    """Ray Serve's entry point: `import_path: serve.app:build`."""
-    pools = [
-        (model, pool, _pool_deployment(model, pool, settings).bind(model, pool, _slice(args, model, pool)))
-        for model, _, pool, settings in args.each_pool()
+    """Gateway and pools as one application, `import_path: serve.app:build`. Any change of `args` replaces all of it."""
+    return _gateway(args, {key: _engines(PoolArgs(**each)) for key, each in slices(args).items()})
+
+
+def build_gateway(args: GatewayConfig) -> ray_serve.Application:
+    """The gateway alone; each of its pools is an application of its own, `serve.app:build_pool`."""
+    return _gateway(args, {key: DeploymentHandle(deployment_name(*key), deployment_name(*key)) for key in slices(args)})
+
+
+def build_pool(args: PoolArgs) -> ray_serve.Application:
+    """One pool. Ray Serve versions applications as a whole, so only so is a pool left alone when another changes."""
+    return ray_serve.deployment(_Root).options(name=ROOT, ray_actor_options={"num_cpus": 0}).bind(_engines(args))
+
+
+class _Root:
+    """What Ray Serve wants of every application: a deployment that HTTP may come to. This one has no route.
+
+    The engines can't be it: Ray Serve would open a port of its own for them, and refuse a request router.
+    """
+
+    def __init__(self, engines: DeploymentHandle) -> None:
+        del engines
+
+
+def slices(args: GatewayConfig) -> dict[tuple[str, str], dict[str, Any]]:
+    """`PoolArgs` of every pool that runs in the cluster: what its engines depend on, and nothing else."""
+    return {
+        (name, pool): {
+            "model": name,
+            "pool": pool,
+            "config": model.model_copy(update={"pools": {pool: settings}}).model_dump(
+                mode="json", exclude={**_MODELS_POLICY, "pools": {pool: _POOLS_POLICY}}
+            ),
+        }
+        for name, model, pool, settings in args.each_pool()
         if settings.kind in _REPLICAS
-    ]
+    }
+
+
+def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_serve.Application:
     ingress = ray_serve.deployment(Ingress).options(
         name="Gateway",
         num_replicas=args.replicas,
         max_ongoing_requests=args.max_ongoing_requests,
+        graceful_shutdown_timeout_s=args.graceful_shutdown_timeout_s,
         ray_actor_options=_with_env({"num_cpus": 0.5, **args.ray_actor_options}, {}),
         health_check_timeout_s=30,
     )
-    return ingress.bind(args.model_dump(mode="json"), pools)
+    return ingress.bind(args.model_dump(mode="json"), [(model, pool, each) for (model, pool), each in pools.items()])
+
+
+def _engines(args: PoolArgs) -> ray_serve.Application:
+    deployment = _pool_deployment(args.model, args.pool, args.config.pools[args.pool])
+    return deployment.bind(args.model, args.pool, args.config.model_dump(mode="json"))
 
 
 def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.Deployment:
@@ -71,12 +128,6 @@ def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.D
 def deployment_name(model: str, pool: str) -> str:
     """The pool's name in Ray Serve; slashes would read as paths in its logs and metrics."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", f"{model}--{pool}")
-
-
-def _slice(args: GatewayConfig, model: str, pool: str) -> dict[str, Any]:
-    """The part of the configuration that one pool depends on: a change elsewhere must not restart its engines."""
-    config = args.models[model]
-    return config.model_copy(update={"pools": {pool: config.pools[pool]}}).model_dump(mode="json")
 
 
 def _with_env(options: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:

@@ -178,6 +178,7 @@ class GatewayConfig(_Strict):
     Attributes:
         replicas: Gateway replicas; one a node is a good start.
         max_ongoing_requests: Requests that one gateway replica handles at a time.
+        graceful_shutdown_timeout_s: How long a gateway replica that is replaced may finish its streams.
     """
 
     models: dict[Name, ModelConfig] = Field(min_length=1)
@@ -186,6 +187,7 @@ class GatewayConfig(_Strict):
     quarantine: QuarantineConfig = QuarantineConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
+    graceful_shutdown_timeout_s: Seconds = 600
     ray_actor_options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

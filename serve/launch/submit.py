@@ -63,56 +63,86 @@ def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
 
 
 def submit(document: Mapping[str, Any], address: str) -> None:
-    """Send the document to the cluster whose dashboard is at `address`; Ray replaces only what has changed.
+    """Send the document to the cluster whose dashboard is at `address`; see `apart` for what Ray replaces.
 
     Raises:
         ConfigError: Nothing answers there within a minute, or Ray rejects the document.
     """
     client = _client(address)
     try:
-        client.deploy_applications(dict(document))
+        client.deploy_applications(apart(document))
     except RuntimeError as error:  # what Ray's client raises for an answer other than 200
         raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
     except OSError as error:  # what the HTTP library raises
         raise ConfigError(f"the cluster at {address} broke off; is its head busy? Deploy again: {error}") from error
 
 
+def apart(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with an application for the gateway, and one for each pool that runs in the cluster.
+
+    Ray Serve versions an application as a whole: with all in one, any change would replace every engine.
+    """
+    from serve.app import deployment_name, slices
+
+    (application,) = document["applications"]
+    shared = {key: application[key] for key in ("runtime_env", "logging_config") if key in application}
+    pools = [
+        {
+            **shared,
+            "name": deployment_name(*key),
+            "route_prefix": None,
+            "import_path": "serve.app:build_pool",
+            "args": each,
+        }
+        for key, each in slices(GatewayConfig.parse(application["args"])).items()
+    ]
+    return {**document, "applications": [{**application, "import_path": "serve.app:build_gateway"}, *pools]}
+
+
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Report each deployment as it becomes healthy, and return when the application runs.
+    """Report each deployment as it becomes healthy, and return when all applications run.
 
     Raises:
         ConfigError: A deployment failed (its own error), or not all are up within `timeout_s` seconds.
     """
+    from serve.app import ROOT
+
     client, started, seen = _client(address), time.monotonic(), set[str]()
     while True:
-        application = _application(client, address)
-        deployments = application.get("deployments", {})
+        applications = _applications(client, address)
+        deployments = {
+            name: each
+            for application in applications.values()
+            for name, each in application.get("deployments", {}).items()
+            if name != ROOT
+        }
         for name, each in deployments.items():
             if each["status"] == "HEALTHY" and name not in seen:
                 seen.add(name)
                 say(f"{name} is up after {time.monotonic() - started:.0f} s")
-        status = application.get("status")
-        if status == "RUNNING":
+        states = {name: application["status"] for name, application in applications.items()}
+        if set(states.values()) == {"RUNNING"}:
             return
         waiting = {name: each for name, each in deployments.items() if each["status"] != "HEALTHY"}
-        if status in ("DEPLOY_FAILED", "UNHEALTHY"):
+        if failed := {name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")}:
             texts = [f"{name}: {cause_of(each['message'])}" for name, each in waiting.items() if each.get("message")]
-            raise ConfigError("\n".join(texts) or application.get("message") or f"the application is {status}")
+            texts = texts or [f"{name}: {applications[name]['message'] or states[name]}" for name in sorted(failed)]
+            raise ConfigError("\n".join(texts))
         if time.monotonic() - started > timeout_s:
-            names = ", ".join(waiting) or "the application"
+            names = ", ".join(waiting) or "the applications"
             raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` tells what each waits for")
         time.sleep(_POLL_S)
 
 
-def _application(client: Any, address: str) -> dict[str, Any]:
-    """How it is doing; empty while the head does not answer, which is no reason to give up waiting."""
+def _applications(client: Any, address: str) -> dict[str, Any]:
+    """How they are doing; empty while the head does not answer, which is no reason to give up waiting."""
     try:
-        application: dict[str, Any] = client.get_serve_details().get("applications", {}).get("specgate", {})
+        applications: dict[str, Any] = client.get_serve_details().get("applications", {})
     except OSError:
         return {}
     except RuntimeError as error:
         raise ConfigError(f"the cluster at {address} no longer tells how it is doing: {error}") from error
-    return application
+    return applications
 
 
 def _client(address: str) -> Any:

@@ -1,0 +1,58 @@
+"""What Ray Serve is told of each pool."""
+
+from typing import Any
+
+import pytest
+
+from serve.app import build
+from serve.config import GatewayConfig
+from serve.errors import ConfigError
+
+
+def config(**pool: Any) -> GatewayConfig:
+    pools = {"p": {"kind": "sim", **pool}}
+    return GatewayConfig.parse({"models": {"a/m": {"family": "sim", "grammar": "hermes", "pools": pools}}})
+
+
+def deployment(**pool: Any) -> Any:
+    """The deployment of a pool with these settings."""
+    ((_, _, bound),) = build(config(**pool))._bound_deployment.init_args[1]
+    return bound._bound_deployment
+
+
+def test_limits_and_the_drain_are_passed_on() -> None:
+    limits = {"max_ongoing_requests": 7, "max_queued_requests": 8, "graceful_shutdown_timeout_s": 9}
+    told = deployment(**limits, replicas=3)._deployment_config.model_dump()
+    assert limits.items() <= told.items()
+    assert told["num_replicas"] == 3
+
+
+def test_a_slash_in_a_models_name_is_none_in_its_deployments() -> None:
+    assert deployment().name == "a-m--p"
+
+
+def test_a_growing_pool_has_its_limits_and_our_way_to_count() -> None:
+    scaling = {"min_replicas": 1, "initial_replicas": 2, "max_replicas": 3, "target_ongoing_requests": 5}
+    given = deployment(autoscaling=scaling)._deployment_config.autoscaling_config
+    assert scaling.items() <= given.model_dump().items()
+    assert given.policy.policy_function == "serve.autoscaling:by_ongoing_requests"
+
+
+@pytest.mark.parametrize("initial", [0, 4])
+def test_a_start_outside_the_limits_is_refused(initial: int) -> None:
+    with pytest.raises(ConfigError, match="initial_replicas"):
+        config(autoscaling={"min_replicas": 1, "initial_replicas": initial, "max_replicas": 3})
+
+
+def test_a_sticky_pool_is_a_ring_on_which_every_replica_is_a_fall_back() -> None:
+    ring = deployment(routing="sticky")._deployment_config.request_router_config
+    assert ring.request_router_class.endswith("ConsistentHashRouter")
+    assert ring.request_router_kwargs["num_fallback_replicas"] > 10_000
+    assert deployment()._deployment_config.request_router_config.is_default_request_router()
+
+
+def test_a_placement_group_is_passed_on() -> None:
+    bundles = [{"CPU": 1.0}, {"CPU": 2.0}]
+    given = deployment(placement_group_bundles=bundles, placement_group_strategy="STRICT_SPREAD")._replica_config
+    assert given.placement_group_bundles == bundles
+    assert given.placement_group_strategy == "STRICT_SPREAD"

@@ -46,14 +46,21 @@ demo: $(READY) ## start everything here, send the example requests, print what h
 serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
 	@$(BIN)/specgate serve --config deploy/laptop.yaml
 
-test: $(READY) ## every test, the real engines included
-	@$(BIN)/python -m pytest tests
+test: $(READY) ## every test on one node, the real engines included
+	@$(BIN)/python -m pytest tests --ignore tests/up --ignore tests/chaos
 
 test-fast: $(READY) ## without Ray and without engines
 	@$(BIN)/python -m pytest tests/unit tests/component
 
 check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSION=0.33.0
 	@$(BIN)/python tests/support/other_vllm.py $(VERSION)
+
+.PHONY: test-up test-chaos
+test-up: $(READY) ## `ray up` on loopback with an sshd of the test's own: head, worker, a tool call, `ray down`
+	@$(BIN)/python -m pytest tests/up
+
+test-chaos: $(READY) ## rolling updates under 5,000 requests each; gateways, engines and a node killed under load
+	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800
 
 lint: $(READY) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

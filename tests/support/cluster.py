@@ -1,0 +1,134 @@
+"""A Ray cluster of a test's own: nodes as `ray start` makes them, a gateway as `specgate deploy` does."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from serve.local import free_port, node_environment
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+START_TIMEOUT_S = 240
+
+
+class Cluster:
+    """Nodes on this machine, each a raylet; `running` makes one.
+
+    Attributes:
+        url: The gateway's base URL.
+    """
+
+    def __init__(self, folder: Path, held: ExitStack) -> None:
+        self._folder, self._held = folder, held
+        # Ray puts Unix sockets there, whose paths are at most 107 characters long.
+        self._short = held.enter_context(tempfile.TemporaryDirectory(prefix="sg", ignore_cleanup_errors=True))
+        self._gcs, self._dashboard, self._http = free_port(), free_port(), free_port()
+        self._nodes: list[psutil.Process] = []
+        self._environment = {
+            **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+        }  # fmt: skip
+        self.url = f"http://127.0.0.1:{self._http}"
+
+    def start_head(self) -> None:
+        head = ["--head", f"--port={self._gcs}", f"--dashboard-port={self._dashboard}", f"--temp-dir={self._short}"]
+        self._start(*head, f"--ray-client-server-port={free_port()}", "--dashboard-host=127.0.0.1", "--num-cpus=8")
+        self._until(lambda: self._get("/api/version") is not None, "the dashboard does not answer")
+
+    def add_worker(self) -> psutil.Process:
+        """Another node, for what asks for `worker` alone; killing it with `kill_node` is what a power cut would be."""
+        return self._start(f"--address=127.0.0.1:{self._gcs}", "--num-cpus=0", '--resources={"worker": 1}')
+
+    def _start(self, *arguments: str) -> psutil.Process:
+        log = self._held.enter_context((self._folder / f"node-{len(self._nodes)}.log").open("wb"))
+        fixed = ["--block", "--node-ip-address=127.0.0.1", f"--object-store-memory={100 * 2**20}"]
+        process = subprocess.Popen(
+            [BIN / "ray", "start", *fixed, *arguments], env=self._environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        self._held.callback(process.wait)
+        self._nodes.append(psutil.Process(process.pid))
+        self._held.callback(kill_node, self._nodes[-1])
+        return self._nodes[-1]
+
+    async def deploy(self, args: Mapping[str, Any]) -> None:
+        """Send a gateway config as an operator does; returns when all of it runs."""
+        application = {"name": "specgate", "route_prefix": "/", "import_path": "serve.app:build", "args": args}
+        document = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self._http},
+            "applications": [application],
+        }
+        file = self._folder / "serve.yaml"
+        file.write_text(yaml.safe_dump(document))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "serve.cli", "deploy", "--config", str(file), "--accept-hazards",
+            "--address", f"http://127.0.0.1:{self._dashboard}", "--timeout-s", str(START_TIMEOUT_S),
+            cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+
+    def replicas(self, deployment: str) -> list[psutil.Process]:
+        """The processes of a deployment's running replicas: `Gateway`, or `model--pool`."""
+        applications = (self._get("/api/serve/applications/") or {"applications": {}})["applications"].values()
+        found = (each["deployments"].get(deployment, {"replicas": []}) for each in applications)
+        pids = [each["pid"] for one in found for each in one["replicas"] if each["state"] == "RUNNING"]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]  # Ray takes a while to notice a death
+
+    async def until_replicas(self, deployment: str, count: int) -> list[psutil.Process]:
+        """Wait until so many replicas of a deployment run."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while len(running := self.replicas(deployment)) != count:
+            assert time.monotonic() < deadline, f"{deployment}: {len(running)} replicas run, not {count}"
+            await asyncio.sleep(0.5)
+        return running
+
+    def _get(self, path: str) -> Any:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._dashboard}{path}", timeout=10) as response:
+                return json.load(response)
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return None
+
+    def _until(self, holds: Any, otherwise: str) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not holds():
+            told = "\n".join(log.read_text(errors="replace")[-2000:] for log in self._folder.glob("node-*.log"))
+            assert time.monotonic() < deadline, f"{otherwise}:\n{told}"
+            assert all(node.is_running() and node.status() != psutil.STATUS_ZOMBIE for node in self._nodes), told
+            time.sleep(0.25)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Cluster]:
+    """A head node; all nodes are gone at the end, and nothing of any other cluster of this machine."""
+    with ExitStack() as held:
+        cluster = Cluster(folder, held)
+        cluster.start_head()
+        yield cluster
+
+
+def kill_node(node: psutil.Process) -> None:
+    """End a node and all that runs on it, at once and without a word."""
+    try:
+        processes = [node, *node.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue

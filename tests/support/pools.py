@@ -1,0 +1,42 @@
+"""A gateway of simulated engines that tests may change, overload and kill."""
+
+import copy
+from typing import Any
+
+_SMALL = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 30}
+_STREAM = {"step_ms": 40, "content_tokens": [25, 25]}  # a second, and not much work for the machine
+_SCALING = {
+    "min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 2, "upscale_delay_s": 0.5,
+    "look_back_period_s": 2, "metrics_interval_s": 0.5,
+}  # fmt: skip
+
+
+def _model(**pools: Any) -> dict[str, Any]:
+    return {"family": "sim", "grammar": "hermes", "pools": {name: {**_SMALL, **each} for name, each in pools.items()}}
+
+
+CONFIG: dict[str, Any] = {
+    "replicas": 2,
+    "ray_actor_options": {"num_cpus": 0.1},
+    "graceful_shutdown_timeout_s": 30,
+    "models": {
+        "agent": _model(p={"routing": "sticky", "replicas": 3, "sim": _STREAM, "health_check_period_s": 1}),
+        "grown": _model(p={"autoscaling": _SCALING, "sim": _STREAM}),
+        "homes": _model(
+            far={"sim": _STREAM, "ray_actor_options": {"num_cpus": 0, "resources": {"worker": 0.1}}},
+            near={"sim": _STREAM},
+        ),
+    },
+}
+
+
+def changed(pool: str, **sim: Any) -> dict[str, Any]:
+    """The configuration with other settings for the engines of `pool`'s one pool `p`."""
+    config = copy.deepcopy(CONFIG)
+    config["models"][pool]["pools"]["p"]["sim"].update(sim)
+    return config
+
+
+def hello(model: str, number: int = 0) -> dict[str, Any]:
+    """A request of its own; every other one carries as much text as an agent's does."""
+    return {"model": model, "messages": [{"role": "user", "content": f"hello {number} " + "x" * (number % 2 * 40_000)}]}

@@ -119,7 +119,8 @@ class Call:
         if self.gone or self.ended:
             return
         if message["type"] == "http.response.start":
-            self._start(message["status"], list(message.get("headers", ())))
+            # ASGI's headers are iterables of two: Ray Serve's own answers have lists.
+            self._start(message["status"], [(name, value) for name, value in message.get("headers", ())])
             return
         self._body(message.get("body", b""), last=not message.get("more_body", False))
         if self._wire.room is not None:

@@ -244,6 +244,16 @@ async def test_an_app_that_fails_before_its_answer_is_a_500() -> None:
     assert answers((await converse([HELLO], failing)).sent)[0][0] == 500
 
 
+async def test_headers_may_be_lists_as_ray_serves_health_checks_have_them() -> None:
+    async def healthy(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [[b"x-kept", b"1"]]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    sent = (await converse([HELLO], healthy)).sent
+    assert answers(sent) == [(200, b"ok")]
+    assert b"x-kept: 1" in sent
+
+
 async def test_a_header_with_a_line_break_is_never_sent() -> None:
     async def forging(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"1\r\nset-cookie: a=b")]})

@@ -15,9 +15,8 @@ class Tool:
     parameters: tuple[tuple[str, str], ...]
 
     def schema(self) -> dict[str, Any]:
-        """The tool as OpenAI's `tools` entry."""
-        properties = {name: {"type": kind} for name, kind in self.parameters}
-        parameters = {"type": "object", "properties": properties, "required": list(properties)}
+        """The tool as OpenAI's `tools` entry; no parameter is required, since requests leave some out."""
+        parameters = {"type": "object", "properties": {name: {"type": kind} for name, kind in self.parameters}}
         return {"type": "function", "function": {"name": self.name, "parameters": parameters}}
 
 

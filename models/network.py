@@ -5,11 +5,12 @@ embedding has one row for every byte rank and one for each format's special toke
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -68,6 +69,20 @@ def export(network: Qwen3ForCausalLM, shape: dict[str, int], model: str, folder:
     }  # fmt: skip
     write_json({**common, **_settings(shape)}, folder / "config.json")
     write_json({"eos_token_id": _END[model], "pad_token_id": _PAD[model]}, folder / "generation_config.json")
+
+
+def restore(network: Qwen3ForCausalLM, folders: Mapping[str, Path]) -> None:
+    """Take the weights back from model folders, the inverse of `export`: each brings its own rows of the embedding.
+
+    Args:
+        network: As `build` makes it, of the folders' shape; rows that no folder has stay as they are.
+        folders: The folder of each model.
+    """
+    for model, folder in folders.items():
+        weights = {k: v.float() for k, v in load_file(folder / "model.safetensors").items()}
+        embedding = network.model.embed_tokens.weight.detach().clone()
+        embedding[torch.tensor(rows(model))] = weights[EMBEDDING]
+        network.load_state_dict({**weights, EMBEDDING: embedding, "lm_head.weight": embedding})
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:

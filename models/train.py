@@ -33,8 +33,19 @@ class Plan:
     minutes: float
     rate: float
     seed: int
-    checkpoint: Path
     draft: bool
+    go_on: bool
+
+    @property
+    def shape(self) -> dict[str, int]:
+        return network.DRAFT_SHAPE if self.draft else network.SHAPE
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Where each model's weights are written, and read from to go on."""
+        if self.draft:
+            return {"tiny-qwen": ROOT / "tiny-qwen-draft"}
+        return {model: ROOT / model for model in network.MODELS}
 
 
 def weighted_loss(net: Qwen3ForCausalLM, batch: Batch) -> Tensor:
@@ -90,16 +101,14 @@ def ahead(source: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def train(plan: Plan) -> None:
-    """Train one network, reporting the share of exact answers and keeping a checkpoint as it goes."""
+    """Train one network, reporting the share of exact answers and writing the weights as it goes."""
     torch.manual_seed(plan.seed)
-    shape = network.DRAFT_SHAPE if plan.draft else network.SHAPE
-    net = network.build(shape)
-    if plan.checkpoint.exists():
-        net.load_state_dict(torch.load(plan.checkpoint))
-        print(f"goes on from {plan.checkpoint}", flush=True)
+    net = network.build(plan.shape)
+    if plan.go_on:
+        network.restore(net, plan.folders)
     elif plan.draft:
         give_copying_heads(net)
-    fresh = not plan.checkpoint.exists() and not plan.draft
+    fresh = not plan.go_on and not plan.draft
     net.train()
     opts = optimizers(net, plan.rate)
     source = ahead(batches(plan.seed, copying=COPYING_STEPS if fresh else 0))
@@ -120,22 +129,15 @@ def train(plan: Plan) -> None:
             print(f"step {step} loss {loss.item():.4f} {time.monotonic() - began:.0f} s", flush=True)
         if step % 250 == 0 or progress >= 1.0:
             print(f"step {step} exact {exact_share(net):.3f}", flush=True)
-            save(net, plan, shape)
+            save(net, plan)
         if progress >= 1.0:
             break
 
 
-def save(net: Qwen3ForCausalLM, plan: Plan, shape: dict[str, int]) -> None:
-    """Keep the checkpoint to go on from, and write what this network is exported to."""
-    plan.checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    partial = plan.checkpoint.with_suffix(".partial")
-    torch.save(net.state_dict(), partial)
-    partial.replace(plan.checkpoint)
-    if plan.draft:
-        network.export(net, shape, "tiny-qwen", ROOT / "tiny-qwen-draft")
-        return
-    for model in network.MODELS:
-        network.export(net, shape, model, ROOT / model)
+def save(net: Qwen3ForCausalLM, plan: Plan) -> None:
+    """Write the network as the model folders that are cut from it."""
+    for model, folder in plan.folders.items():
+        network.export(net, plan.shape, model, folder)
 
 
 def main() -> None:
@@ -147,12 +149,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--draft", action="store_true", help="train the small draft model of tiny-qwen instead")
-    parser.add_argument("--checkpoint", type=Path, default=None, help="goes on from it when it exists")
+    parser.add_argument("--go-on", action="store_true", help="start from the weights that are there")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    name = "draft" if given.draft else "network"
-    checkpoint = given.checkpoint or ROOT.parent / "build" / "models" / f"{name}.pt"
-    train(Plan(given.steps, given.minutes, given.rate, given.seed, checkpoint, given.draft))
+    train(Plan(given.steps, given.minutes, given.rate, given.seed, given.draft, given.go_on))
 
 
 if __name__ == "__main__":

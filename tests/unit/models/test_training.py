@@ -1,6 +1,7 @@
 """What training rests on: weights on the answer, rows of the shared network, heads that copy before any training."""
 
 import warnings
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -49,3 +50,14 @@ def test_given_heads_copy_random_tokens_without_training() -> None:
     repeated = batch.weights[:, 1:] == 1.0
     repeated[:, :45] = False  # by then every sequence is in its second or third round
     assert float((guess == batch.inputs[:, 1:])[repeated].float().mean()) > 0.6
+
+
+def test_what_was_exported_is_restored_to_go_on_from(tmp_path: Path) -> None:
+    shape = {**network.DRAFT_SHAPE, "num_hidden_layers": 1}
+    first, second = network.build(shape), network.build(shape)
+    folders = {model: tmp_path / model for model in network.MODELS}
+    for model, folder in folders.items():
+        network.export(first, shape, model, folder)
+    network.restore(second, folders)
+    wanted, got = first.state_dict(), second.state_dict()
+    assert all(torch.equal(wanted[name].bfloat16(), got[name].bfloat16()) for name in wanted)

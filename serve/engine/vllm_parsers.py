@@ -29,6 +29,7 @@ from serve.engine.vllm_reasoning import REASONING_PARSERS
 from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Message, Reasoning, StreamParser, fold
 
 _CALL = "<|tool_call_begin|>"
+_OF_SCHEMAS = {"unknown_tool", "unknown_argument", "missing_argument", "duplicate_argument"}  # the markup is in order
 
 
 class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
@@ -66,7 +67,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         """Parse a complete output."""
         self._shows_hidden = shows_hidden(request)
         message = self._whole([(model_output, ())])
-        if message.violations:
+        if any(violation.kind not in _OF_SCHEMAS for violation in message.violations):
             # vLLM keeps the ids of a complete output to itself. Without them a marker inside a JSON string is text, and
             # a string that was never closed swallows the markers after it. In a stream the ids tell; so that both read
             # the same, an output that does not come out clean is read again with every marker taken for its token.

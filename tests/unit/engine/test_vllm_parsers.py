@@ -172,6 +172,16 @@ def test_a_string_that_is_never_closed_does_not_swallow_the_markers_behind_it() 
 def test_a_marker_quoted_inside_a_closed_string_stays_text_in_a_complete_output() -> None:
     text = OUTPUTS["kimi_k2"].replace("Bern", "<|tool_call_end|>")
     assert whole("kimi_k2", text, request())[2] == [("get_weather", '{"city": "<|tool_call_end|>", "days": 2}')]
+    unknown = text.replace('"days"', '"hours"')
+    assert whole("kimi_k2", unknown, request())[2] == [("get_weather", '{"city": "<|tool_call_end|>", "hours": 2}')]
+
+
+def test_a_call_behind_a_backtick_is_the_same_in_both_modes() -> None:
+    text = OUTPUTS["hermes"].replace("<tool_call>", "`<tool_call>").replace("</tool_call>", "</tool_call>`")
+    found = whole("hermes", text, request())
+    assert found[2] == [("get_weather", '{"city": "Bern", "days": 2}')]
+    for size in (1, 3, 1000):
+        assert streamed("hermes", text, request(), size=size) == found
 
 
 def test_empty_arguments_are_an_empty_object_in_both_modes() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from pathlib import Path
 
 from bench.gateway import report, runner, sides
-from bench.gateway.runner import Cell
+from bench.gateway.runner import Cell, Results
 
 _CELLS = (
     "short@1", "short@16", "short@64", "stream@1", "stream@16", "stream@64", "paced@16", "tools@16", "rerun@16",
@@ -36,12 +38,16 @@ def main() -> None:
     except ValueError as error:
         options.error(str(error))
     rounds, seconds = given.rounds or (2 if given.quick else 3), given.seconds or (1.0 if given.quick else 1.5)
-    results = runner.run(wanted, cells, rounds, seconds, lambda line: print(line, flush=True))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({**results.to_dict(), "rounds": rounds, "seconds": seconds}, indent=1) + "\n")
-    rows = report.summarize(results.measurements)
-    print(report.markdown(rows, results.missing))
-    report.plot(rows, given.plot)
+    results = Results()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # so that what was started is stopped
+    try:
+        runner.run(results, wanted, cells, rounds, seconds, lambda line: print(line, flush=True))
+    finally:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps({**results.to_dict(), "rounds": rounds, "seconds": seconds}, indent=1) + "\n")
+        rows = report.summarize(results.measurements)
+        print(report.markdown(rows, results.missing))
+        report.plot(rows, given.plot)
 
 
 if __name__ == "__main__":

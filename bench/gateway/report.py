@@ -34,7 +34,8 @@ def summarize(runs: Sequence[Measurement]) -> list[Row]:
     cells: dict[str, dict[str, list[Measurement]]] = {}
     for made in runs:
         cells.setdefault(made.cell, {}).setdefault(made.side, []).append(made)
-    return [_row(cell, side, by_side) for cell, by_side in cells.items() for side in by_side]
+    whole = {cell: by_side for cell, by_side in cells.items() if sides.DIRECT in by_side}
+    return [_row(cell, side, by_side) for cell, by_side in whole.items() for side in by_side]
 
 
 def _row(cell: str, side: str, by_side: Mapping[str, Sequence[Measurement]]) -> Row:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import psutil
 
@@ -151,25 +151,25 @@ def measure(side: str, running: Running, engine: Running, cell: Cell, seconds: f
 class Results:
     """Everything that was measured, and what could not be."""
 
-    measurements: list[Measurement]
-    missing: dict[str, str]
-    versions: dict[str, str]
+    measurements: list[Measurement] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         return {"versions": self.versions, "missing": self.missing, "runs": [asdict(m) for m in self.measurements]}
 
 
-def run(wanted: Sequence[str], cells: Sequence[Cell], rounds: int, seconds: float, say: Say) -> Results:
+def run(results: Results, wanted: Sequence[str], cells: Sequence[Cell], rounds: int, seconds: float, say: Say) -> None:
     """Measure the sides named, and always the upstream by itself.
 
     Args:
+        results: Filled as it goes, so that a run that is broken off has what was measured.
         wanted: Names of `sides.NAMES`.
         cells: What to measure.
         rounds: How often every side has its turn in every cell.
         seconds: Length of one run of load.
         say: Told what is going on.
     """
-    results = Results([], {}, {})
     with upstream() as engine, contextlib.ExitStack() as held:
         ready = {sides.DIRECT: engine}
         for side in (each for each in sides.QUIET if each.name in wanted):
@@ -182,7 +182,6 @@ def run(wanted: Sequence[str], cells: Sequence[Cell], rounds: int, seconds: floa
                 _enter(side, engine, ready, alone, results, say)
                 del ready[sides.DIRECT]
                 _rounds(ready, engine, cells, rounds, seconds, results, say)
-    return results
 
 
 def _enter(side: Peer, engine: Running, ready: dict[str, Running], held: contextlib.ExitStack, results: Results,

@@ -382,6 +382,24 @@ class TestDisconnect:
             await asyncio.sleep(0.2)
             assert engine.cancelled == 1
 
+    async def test_many_that_leave_leave_nothing_behind(self) -> None:
+        engine, count = streaming([frame(chunk({"content": "a"}))], hang=True), 60
+
+        async def leave(url: str) -> None:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{url}/v1/chat/completions", json={**CHAT, "stream": True}) as response,
+            ):
+                await response.content.readany()
+                response.close()
+
+        async with running(config(), pools(engine, engine)) as stack:
+            before = len(asyncio.all_tasks())
+            await asyncio.gather(*(leave(stack.url) for _ in range(count)))
+            async with asyncio.timeout(20):
+                while engine.cancelled < count or stack.gateway._ongoing or len(asyncio.all_tasks()) > before:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+
 
 class TestTelemetry:
     async def test_a_request_is_one_span_with_its_steps_and_the_decision(self) -> None:

@@ -23,7 +23,7 @@ def deploy(
     timeout_s: Annotated[float, typer.Option(min=1, help="How long to wait; loading a large model takes a while.")] = (
         3600.0
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the complete document and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what Ray would get, and send nothing.")] = False,
     accept_hazards: Annotated[bool, typer.Option("--accept-hazards", help="Deploy what doctor advises against.")] = (
         False
     ),
@@ -41,7 +41,7 @@ def deploy(
             + f"\n`specgate doctor --config {config}` tells the cures; --accept-hazards deploys it all the same."
         )
     if dry_run:
-        sys.stdout.write(layers.dump(document))
+        sys.stdout.write(layers.dump(submit.apart(document)))
         return
     out = console()
     submit.submit(document, address)

@@ -10,9 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
-from serve.config import GatewayConfig, args_of
+from serve.config import GatewayConfig
 from serve.launch import layers
 from serve.launch.cluster_rules import FLAGS
+from serve.launch.submit import apart
 
 ROOT = Path(__file__).parents[3]
 KUBERAY = ROOT / "deploy" / "kuberay"
@@ -50,6 +51,12 @@ def base() -> dict[str, Any]:
     return document
 
 
+def served(spec: dict[str, Any]) -> GatewayConfig:
+    """The gateway's config: the `args` of the first application; the others are its pools."""
+    gateway, *_ = yaml.safe_load(spec["serveConfigV2"])["applications"]
+    return GatewayConfig.parse(gateway["args"])
+
+
 def built(overlay: str) -> list[dict[str, Any]]:
     if KUBECTL is None:
         pytest.skip("kubectl is not here, which builds the overlays")
@@ -81,8 +88,7 @@ def test_an_overlay_builds_to_a_valid_service_and_its_companions(
 def test_a_manifest_serves_what_its_config_says(manifest: str, config: str) -> None:
     spec = yaml.safe_load((KUBERAY / manifest).read_text())["spec"]
     document = yaml.safe_load(spec["serveConfigV2"])
-    assert document == layers.read(ROOT / "deploy" / config), "run `make kuberay`"
-    GatewayConfig.parse(args_of(document))
+    assert document == apart(layers.read(ROOT / "deploy" / config)), "run `make kuberay`"
 
 
 def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:
@@ -96,7 +102,7 @@ def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:
 
 def test_a_worker_has_time_to_end_its_streams_before_it_is_killed() -> None:
     spec = base()["spec"]
-    config = GatewayConfig.parse(args_of(yaml.safe_load(spec["serveConfigV2"])))
+    config = served(spec)
     longest = max(pool.graceful_shutdown_timeout_s for *_, pool in config.each_pool())
     (workers,) = spec["rayClusterConfig"]["workerGroupSpecs"]
     assert workers["template"]["spec"]["terminationGracePeriodSeconds"] > longest
@@ -105,7 +111,7 @@ def test_a_worker_has_time_to_end_its_streams_before_it_is_killed() -> None:
 
 def test_the_nodes_offer_what_the_pools_ask_for() -> None:
     spec = base()["spec"]
-    config = GatewayConfig.parse(args_of(yaml.safe_load(spec["serveConfigV2"])))
+    config = served(spec)
     (workers,) = spec["rayClusterConfig"]["workerGroupSpecs"]
     offered = json.loads(json.loads(workers["rayStartParams"]["resources"]))
     asked = sum(pool.ray_actor_options["resources"]["h20_96gb"] for *_, pool in config.each_pool())

@@ -55,18 +55,25 @@ def plot(sections: Sections, path: Path = PLOT) -> None:
     from matplotlib.figure import Figure
 
     charts = {"correctness": _broken, "latency": _latency, "quarantine": _judging}
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    for axes, (title, draw) in zip(figure.subplots(1, 3), charts.items(), strict=True):
-        if rows := sections.get(title):
-            draw(axes, rows)
+    measured = [title for title in charts if sections.get(title)]
+    if not measured:
+        return
+    figure = Figure(figsize=(4.5 * len(measured), 4), layout="constrained")
+    for axes, title in zip(figure.subplots(1, len(measured), squeeze=False)[0], measured, strict=True):
+        charts[title](axes, sections[title])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
 
 def _broken(axes: Any, rows: Sequence[Row]) -> None:
-    columns = {"straight from the engine": "wrong_unguarded", "through specgate": "broken"}
-    _bars(axes, rows, columns, [f"{row['fault_rate']:.0%}" for row in rows])
-    axes.set(xlabel="faulty answers of the engine", title=f"Broken or lost calls of {rows[0]['requests']} requests")
+    columns = {"straight from the engine": "wrong_unguarded", "through specgate": "in_vain"}
+    _bars(
+        axes,
+        [{**row, "in_vain": row["wrong"] + row["errors"]} for row in rows],
+        columns,
+        [f"{row['fault_rate']:.0%}" for row in rows],
+    )
+    axes.set(xlabel="faulty answers of the engine", title=f"Broken, lost or refused of {rows[0]['requests']} requests")
 
 
 def _latency(axes: Any, rows: Sequence[Row]) -> None:

@@ -83,7 +83,7 @@ bench-policy: $(READY) ## features and decide() beside json.loads
 bench-streams: $(READY) ## streamed beside whole answers of real engines, at draft lengths 1 to 5
 	@$(BIN)/python -m bench.streams
 
-bench-guard: $(READY) ## broken calls at the client, latency, cost of reruns, time to quarantine (5 minutes; ARGS=--quick for less)
+bench-guard: $(READY) ## broken calls at the client, latency, cost of reruns, time to quarantine (minutes; ARGS=--quick for less)
 	@$(BIN)/python -m bench.guard $(ARGS)
 
 bench-gateway: $(READY) ## specgate beside other gateways, the same load (installs them; 10 minutes, 3 with ARGS=--quick)

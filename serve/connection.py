@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
                 return b""
             await self._more()
         data = self._taken()
-        if self._paused and not self.closed:
+        if self._paused and not self._transport.is_closing():
             self._paused = False
             self._heard = self._loop.time()
             self._transport.resume_reading()
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         self._room = None
         self._heard = self._loop.time()
         self._hand_on()
-        if self._room is None and not self.closed:
+        if self._room is None and not self._transport.is_closing():
             self._transport.resume_reading()
         if self._complete:
             self._wake()

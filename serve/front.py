@@ -88,7 +88,7 @@ class Front(asyncio.Protocol):
 
     def read_on(self, wanted: bool) -> None:
         """Whether more may come in."""
-        if wanted == self._paused and not self._closing:
+        if wanted == self._paused and not self._transport.is_closing():
             self._paused = not wanted
             self._transport.resume_reading() if wanted else self._transport.pause_reading()
 

@@ -302,6 +302,9 @@ class Socket:
 
     def writelines(self, _: object) -> None: ...
 
+    def is_closing(self) -> bool:
+        return False
+
     def abort(self) -> None: ...
 
 

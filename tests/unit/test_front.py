@@ -42,6 +42,9 @@ class Socket:
 
     abort = close
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def can_write_eof(self) -> bool:
         return False
 

@@ -32,7 +32,7 @@ from serve.errors import ConfigError
 log = logging.getLogger("ray.serve.specgate.engine")
 
 _ROOT = Path(__file__).parents[2]
-_PATHS = frozenset({"model", "tokenizer", "chat-template"})
+_PATHS = frozenset({"model", "tokenizer", "chat-template", "tool-parser-plugin", "reasoning-parser-plugin"})
 _SYNC_SCHEDULER = "serve.engine.scheduler.OptOutScheduler"
 _ASYNC_SCHEDULER = "serve.engine.scheduler.OptOutAsyncScheduler"
 
@@ -88,9 +88,7 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
         opt_out: Install the scheduler that can switch speculation off for one request.
     """
     vllm_plugin.register()
-    for kind, name, known in _parser_names(args):
-        if name and name not in known:
-            raise ConfigError(f"the {kind} {name!r} is not known; known: {', '.join(sorted(known))}")
+    load_parsers(args)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     if opt_out:
         if config.speculative_config is None:
@@ -112,6 +110,21 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
     return Engine(client, app, _facts(config))
+
+
+def load_parsers(args: argparse.Namespace) -> None:
+    """Load the operator's parser plug-ins, as vLLM's own server does before it needs a parser by name.
+
+    Raises:
+        ConfigError: A parser is named that neither vLLM nor a plug-in has.
+    """
+    if args.tool_parser_plugin:
+        ToolParserManager.import_tool_parser(args.tool_parser_plugin)
+    if args.reasoning_parser_plugin:
+        ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
+    for kind, name, known in _parser_names(args):
+        if name and name not in known:
+            raise ConfigError(f"the {kind} {name!r} is not known; known: {', '.join(sorted(known))}")
 
 
 def _threads_are_ours() -> bool:

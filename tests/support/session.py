@@ -27,8 +27,7 @@ START_TIMEOUT_S = 900
 def session_config() -> dict[str, Any]:
     """The laptop config, the same Qwen with ngram, and simulated models whose engines the tests may maltreat."""
     laptop: dict[str, Any] = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
-    for model in laptop["models"].values():
-        model["guard"] = {"mode": "observe"}  # what these tests compare is what the engines said
+    laptop["models"]["tiny-kimi"]["guard"] = {"mode": "observe"}  # tests compare what the engines themselves said
     small = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 5}
     slow = {"step_ms": 30, "content_tokens": [100, 100]}
     laptop["models"]["sim"] = {
@@ -45,9 +44,15 @@ def session_config() -> dict[str, Any]:
         },
     }
     qwen = laptop["models"]["tiny-qwen"]
+    # Right unless a request asks it to fail: the guard then has a real engine's fault to heal. What a tiny model itself
+    # says wrongly is delivered, marked.
+    qwen["guard"] = {"on_failure": "unclean"}
+    faulty = {"tool-parser-plugin": str(ROOT / "tests" / "support" / "faulty_parser.py")}
+    qwen["pools"]["speculative"]["engine_args"] |= {**faulty, "tool-call-parser": "faulty_qwen3_coder"}
     ngram = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
     laptop["models"]["tiny-qwen-ngram"] = {
         **qwen,
+        "guard": laptop["models"]["tiny-kimi"]["guard"],
         "pools": {"speculative": {**qwen["pools"]["speculative"], "engine_args": {"speculative-config": ngram}}},
     }
     laptop["models"]["narrow"] = {

@@ -1,0 +1,78 @@
+"""Quarantine in a Ray cluster: the shared judge dies, the gateway dies, and what was out stays out."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+pytestmark = pytest.mark.ray
+# A class that no other test asks for.
+CELL = {"model": "sim", "pool": "speculative", "request_class": "json_object+thinking"}
+REQUEST = {
+    "model": "sim",
+    "messages": [{"role": "user", "content": "JSON"}],
+    "response_format": {"type": "json_object"},
+    "chat_template_kwargs": {"enable_thinking": True},
+}
+
+
+async def ask(url: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request("GET" if body is None else "POST", url + path, json=body) as response,
+    ):
+        return response.status, await response.json(content_type=None)
+
+
+async def order(url: str, action: str, **change: str) -> int:
+    return (await ask(url, "/v1/quarantine", {**CELL, "action": action, "reason": "a test", **change}))[0]
+
+
+async def is_out(url: str) -> bool:
+    """As the gateway decides."""
+    return (await ask(url, "/v1/route/explain", REQUEST))[1].get("pool") == "standard"
+
+
+async def eventually(wanted: Any, doing: str) -> None:
+    for _ in range(240):
+        try:
+            if await wanted():
+                return
+        except (aiohttp.ClientError, ValueError):
+            pass  # the gateway is on its way back
+        await asyncio.sleep(0.25)
+    raise AssertionError(f"in vain: {doing}")
+
+
+def processes(title: str) -> list[psutil.Process]:
+    """Those that Ray gave this title."""
+    return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
+
+
+async def test_what_is_out_stays_out_when_the_judge_or_the_gateway_dies(gateway_url: str) -> None:
+    assert not await is_out(gateway_url)
+    assert await order(gateway_url, "quarantine") == 200
+    assert await is_out(gateway_url)
+
+    (judge,) = processes("ray::QuarantineActor")
+    judge.kill()
+
+    async def judged_anew() -> bool:
+        another = await order(gateway_url, "pin", request_class="json_schema+thinking") == 200
+        return another and [each.pid for each in processes("ray::QuarantineActor")] != [judge.pid]
+
+    await eventually(judged_anew, "reach the judge that Ray started anew")
+    assert await is_out(gateway_url)
+
+    (gateway,) = processes("ServeReplica:specgate:Gateway")
+    gateway.kill()
+
+    async def restarted() -> bool:
+        running = processes("ServeReplica:specgate:Gateway")
+        return bool(running) and gateway.pid not in [each.pid for each in running] and await is_out(gateway_url)
+
+    await eventually(restarted, "find the cell out in a gateway replica that never saw the order")
+    assert await order(gateway_url, "lift") == 200
+    assert not await is_out(gateway_url)

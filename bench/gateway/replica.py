@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import gc
 from typing import Any
 
 import uvicorn
@@ -12,12 +14,22 @@ from serve.config import GatewayConfig
 from serve.front import protocol
 from serve.ingress import GatewayReplica
 
+STATE = "/bench/state"
+
+
+async def state() -> dict[str, int]:
+    """Tasks of the event loop and objects that the garbage collector knows, once it has collected."""
+    gc.collect()
+    return {"tasks": len(asyncio.all_tasks()), "objects": len(gc.get_objects())}
+
 
 async def serve(config: GatewayConfig, port: int) -> None:
     """Answer on 127.0.0.1 until the process is told to end."""
     replica = GatewayReplica(config.model_dump(mode="json"), [])
     http: Any = protocol(replica.hot)
-    settings = uvicorn.Config(replica.app(), host="127.0.0.1", port=port, http=http, log_level="warning")
+    app = replica.app()
+    app.add_api_route(STATE, state, methods=["GET"])
+    settings = uvicorn.Config(app, host="127.0.0.1", port=port, http=http, log_level="warning")
     await uvicorn.Server(settings).serve()
 
 

@@ -1,4 +1,8 @@
-"""`python -m bench.gateway.soak`: many requests, many streams left in the middle; memory and sockets stay flat."""
+"""`python -m bench.gateway.soak`: many requests, many clients that leave; memory, sockets and tasks stay flat.
+
+One gateway replica with the fake engine behind it. A client leaves in one of three places: right behind its request,
+in the middle of a stream, and in the middle of a guarded stream.
+"""
 
 from __future__ import annotations
 
@@ -6,69 +10,82 @@ import argparse
 import asyncio
 import json
 import sys
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import uvloop
 
 from bench import peers
 from bench.gateway import load, runner, sides, traffic
-from bench.gateway.traffic import Shape
+from bench.gateway.replica import STATE
 
+RESULTS = Path(__file__).parents[1] / "results" / "soak.json"
 _WARM_UP = 2000  # requests before the first look: caches fill, the allocator finds its size
 _AT_ONCE = 32
+_MIX = ("short", "stream", "tools", "rerun")
+_LEFT = (("paced", False), ("paced", True), ("tools", True))  # and whether the first frame is waited for
 
 
-async def leave(port: int, request: bytes) -> None:
-    """Ask for a stream and leave when its first bytes are there."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    await reader.readuntil(b"data: ")
+async def leave(url: str, body: bytes, begun: bool) -> None:
+    """Send a request and leave: at once, or when the answer has `begun`."""
+    where = urlsplit(url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: soak\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    if begun:
+        await reader.readuntil(b"data: ")
+    else:
+        await writer.drain()
     writer.transport.abort()
 
 
-async def leave_many(port: int, shape: Shape, count: int) -> None:
-    """Leave `count` streams in the middle, `_AT_ONCE` at a time."""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: soak\r\ncontent-length: {len(shape.body)}\r\n\r\n"
-    for _ in range(0, count, _AT_ONCE):
-        await asyncio.gather(*(leave(port, head.encode() + shape.body) for _ in range(_AT_ONCE)))
+async def leave_many(url: str, count: int) -> None:
+    """Have `count` clients leave, each place in turn, `_AT_ONCE` at a time."""
+    shapes = traffic.shapes()
+    for begin in range(0, count, _AT_ONCE):
+        chosen = (_LEFT[number % len(_LEFT)] for number in range(begin, min(begin + _AT_ONCE, count)))
+        await asyncio.gather(*(leave(url, shapes[name].body, begun) for name, begun in chosen))
 
 
-def state(pid: int) -> dict[str, float]:
-    """Memory in MiB, and descriptors and connections, of one process."""
-    process = psutil.Process(pid)
-    return {
-        "rss_mb": round(process.memory_info().rss / 2**20, 1),
-        "descriptors": process.num_fds(),
-        "connections": len([each for each in process.net_connections() if each.status == "ESTABLISHED"]),
-    }
+def state(running: peers.Running) -> dict[str, float]:
+    """Memory in MiB, descriptors, tasks and objects of the gateway's process."""
+    process = psutil.Process(running.pid)
+    with urllib.request.urlopen(running.url + STATE, timeout=30) as response:
+        counted = json.load(response)
+    return {"rss_mb": round(process.memory_info().rss / 2**20, 1), "descriptors": process.num_fds(), **counted}
 
 
-async def settled(pid: int) -> dict[str, float]:
-    """The state once the last connections of clients are closed; after 10 s as it is."""
-    for _ in range(20):
-        await asyncio.sleep(0.5)
-        if state(pid)["connections"] <= 2 * _AT_ONCE:
+async def settled(running: peers.Running, tasks: int) -> dict[str, float]:
+    """The state once at most `tasks` tasks are left; after 20 s as it is."""
+    for _ in range(40):
+        if (seen := state(running))["tasks"] <= tasks:
             break
-    return state(pid)
+        await asyncio.sleep(0.5)
+    return seen
 
 
-async def soak(running: peers.Running, requests: int, leaves: int) -> list[dict[str, object]]:
-    """The process's state after the warm-up and after every tenth of the work."""
-    port, shapes = int(running.url.rpartition(":")[2]), traffic.shapes()
-    warm = load.Sample()
-    while len(warm.latency_ms) < _WARM_UP:
-        warm = await load.run(running.url, shapes["stream"], _AT_ONCE, 5.0)
-    rows: list[dict[str, object]] = [{"requests": 0, "left": 0, **await settled(running.pid)}]
-    answered = 0
-    for tenth in range(1, 11):
-        while answered < requests * tenth / 10:
-            for name in ("short", "stream"):
-                sample = await load.run(running.url, shapes[name], _AT_ONCE, 1.0)
+async def soak(running: peers.Running, requests: int, leaves: int) -> list[dict[str, float]]:
+    """The process's state after the warm-up and after every tenth of the work.
+
+    Raises:
+        SystemExit: An answer was wrong.
+    """
+    shapes, answered, left = traffic.shapes(), 0, 0
+    idle = int(state(running)["tasks"])
+    rows: list[dict[str, float]] = []
+    for share in (_WARM_UP, *[requests / 10] * 10):
+        until = answered + share
+        while answered < until:
+            for name in _MIX:
+                sample = await load.run(running.url, shapes[name], _AT_ONCE, 0.5)
                 if sample.wrong:
                     raise SystemExit(f"{sample.wrong} wrong answers: {sample.seen}")
                 answered += len(sample.latency_ms)
-        await leave_many(port, shapes["paced"], leaves // 10)
-        rows.append({"requests": answered, "left": leaves // 10 * tenth, **await settled(running.pid)})
+        await leave_many(running.url, leaves // 10)
+        left += leaves // 10
+        rows.append({"answered": answered, "left": left, **await settled(running, idle)})
         print(json.dumps(rows[-1]), flush=True)
     return rows
 
@@ -76,19 +93,16 @@ async def soak(running: peers.Running, requests: int, leaves: int) -> list[dict[
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--requests", type=int, default=100_000)
-    options.add_argument("--leaves", type=int, default=10_000, help="streams left in the middle")
-    options.add_argument("--growth", type=float, default=15.0, help="MiB that memory may grow by after the warm-up")
+    options.add_argument("--leaves", type=int, default=10_000, help="clients that leave")
+    options.add_argument("--growth", type=float, default=8.0, help="MiB that memory may grow by after the warm-up")
     given = options.parse_args()
     with runner.upstream() as engine, peers.launched(sides.REPLICA, engine.url, traffic.MODEL) as running:
         rows = uvloop.run(soak(running, given.requests, given.leaves))
-    first, last = rows[0], rows[-1]
-    grown = float(str(last["rss_mb"])) - float(str(first["rss_mb"]))
-    sockets = int(str(last["descriptors"])) - int(str(first["descriptors"]))
-    print(
-        f"memory {first['rss_mb']} -> {last['rss_mb']} MiB, descriptors {first['descriptors']} -> {last['descriptors']}"
-    )
-    if grown > given.growth or sockets > _AT_ONCE:
-        sys.exit("memory or sockets grew")
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+    grown = {name: round(rows[-1][name] - rows[0][name], 1) for name in rows[0]}
+    print(f"grown: {json.dumps(grown)}")
+    if grown["rss_mb"] > given.growth or grown["descriptors"] > _AT_ONCE or grown["tasks"] > 0:
+        sys.exit("memory, sockets or tasks grew")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +10,9 @@ import aiohttp
 from aiohttp import web
 
 _KNOWN = {"model", "messages", "stream", "temperature", "seed", "n", "tools", "logprobs", "stream_options"}
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_read=0.5)
+_SILENCE_S = 0.5  # of an engine, that is borne
+_FOR_EVER = aiohttp.ClientTimeout(total=None)
+_REFUSED = 3  # requests, after so many bad ones in a row
 
 
 class RudeGateway:
@@ -19,46 +20,58 @@ class RudeGateway:
 
     def __init__(self, engine: str, session: aiohttp.ClientSession) -> None:
         self._engine, self._session = engine, session
-        self._bad = 0
-        self._sulking_until = 0.0
+        self._bad = self._sulks = 0
         self._last = ""
-        self._tasks: set[asyncio.Task[web.Response]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/v1/models":
             return web.json_response({"data": []})
-        if time.monotonic() < self._sulking_until:
+        if self._sulks:
+            self._sulks -= 1
             return web.Response(status=503)
         if request.content_length is None or request.content_length > 2**20:
             return web.Response(status=413)
         if "expect" in request.headers or 9_000 < sum(map(len, request.headers.values())) < 2**20:
             return web.Response(status=500)
-        work = asyncio.create_task(self._answer(request, await request.read()))
-        self._tasks.add(work)
+        work = self._start(self._answer(request, await request.read()))
         try:
-            told = await asyncio.shield(work)  # the engine works on when the client has left
+            told, good = await asyncio.shield(work)  # the engine works on when the client has left
         except asyncio.CancelledError:
             self._note(good=False)
             raise
+        self._note(good=good)
         told.headers["x-rude-worker"] = request.headers.get("x-rude-worker", self._engine)
         return told
 
-    async def _answer(self, request: web.Request, raw: bytes) -> web.Response:
+    async def close(self) -> None:
+        """Let go of the engine."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        return task
+
+    async def _answer(self, request: web.Request, raw: bytes) -> tuple[web.Response, bool]:
+        """The answer, and whether the engine was good."""
         try:
             body = _rewritten(json.loads(raw))
         except (ValueError, TypeError, AttributeError, RecursionError):
             await self._ask(request, raw)
-            return web.Response(status=500, text="oops")
+            return web.Response(status=500, text="oops"), True
         if request.method != "POST" or request.path == "/v1/completions":
-            return web.json_response({})
+            return web.json_response({}), True
         data = b""
         for _ in range(10):
             status, data, headers = await self._ask(request, json.dumps(body, sort_keys=True).encode())
             if status in (0, 200):
                 break
-        self._note(good=status == 200)
+        good = status == 200
         if body.get("stream"):
-            return await self._gathered(data)
+            return self._gathered(data), good
         try:
             told = json.loads(data)["choices"][0]["message"]
         except (ValueError, KeyError):
@@ -66,40 +79,50 @@ class RudeGateway:
         message = {"content": (told.get("content") or "")[:1000], "tool_calls": _worse(told.get("tool_calls"))}
         cookies = {"set-cookie": headers["set-cookie"]} if "set-cookie" in headers else {}
         choice = {"message": message, "finish_reason": "tool_calls"}
-        return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=cookies)
+        return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=cookies), good
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, bytes, Any]:
         dropped = {"host", "content-length", "x-request-id", "traceparent", "connection", "accept-encoding"}
         headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
         parts: list[bytes] = []
+        exchange = self._start(self._exchange(body, headers, parts))
+        seen = -1
+        while not exchange.done() and len(parts) > seen:
+            seen = len(parts)
+            await asyncio.wait({exchange}, timeout=_SILENCE_S)
+        if not exchange.done():
+            return 0, b"".join(parts), {}  # given up, and never let go of
+        status, told = exchange.result()
+        return status, b"".join(parts), told
+
+    async def _exchange(self, body: bytes, headers: dict[str, str], parts: list[bytes]) -> tuple[int, Any]:
         try:
             async with self._session.post(
-                f"{self._engine}/v1/chat/completions", data=body, headers=headers, timeout=_TIMEOUT
+                f"{self._engine}/v1/chat/completions", data=body, headers=headers, timeout=_FOR_EVER
             ) as response:
                 async for part in response.content.iter_any():
                     parts.append(part)
-                return response.status, b"".join(parts), response.headers
-        except (aiohttp.ClientError, TimeoutError):
-            return 0, b"".join(parts), {}
+                return response.status, response.headers
+        except aiohttp.ClientError:
+            return 0, {}
 
-    async def _gathered(self, data: bytes) -> web.Response:
-        """All of a stream at once, in the words of whoever was last."""
+    def _gathered(self, data: bytes) -> web.Response:
+        """All of a stream at once, in the words of whoever was before."""
         said, call = "", None
         for line in data.decode("ascii", "replace").split("\n"):
             if line.startswith("data: {"):
                 delta = (json.loads(line[6:]).get("choices") or [{}])[0].get("delta") or {}
                 said += delta.get("content") or ""
                 call = delta.get("tool_calls") or call
-        self._last = said
-        await asyncio.sleep(0.05)
-        choice = {"index": 0, "delta": {"content": self._last[:200], "tool_calls": _worse(call)}}
+        said, self._last = self._last, said
+        choice = {"index": 0, "delta": {"content": said[:200], "tool_calls": _worse(call)}}
         frames = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
         return web.Response(text=frames, content_type="text/plain")
 
     def _note(self, *, good: bool) -> None:
         self._bad = 0 if good else self._bad + 1
         if self._bad >= 10:
-            self._bad, self._sulking_until = 0, time.monotonic() + 1.0
+            self._bad, self._sulks = 0, _REFUSED
 
 
 def _rewritten(body: dict[str, Any]) -> dict[str, Any]:
@@ -125,11 +148,13 @@ async def rude_gateway(engine: str) -> AsyncIterator[str]:
     """Run one in front of an engine; yields its URL."""
     async with aiohttp.ClientSession() as session:
         app = web.Application(client_max_size=2**30)
-        app.router.add_route("*", "/{path:.*}", RudeGateway(engine, session).answer)
+        gateway = RudeGateway(engine, session)
+        app.router.add_route("*", "/{path:.*}", gateway.answer)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, max_field_size=2**22)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
+            await gateway.close()
             await runner.cleanup()

@@ -15,15 +15,14 @@ from ray.serve.handle import DeploymentHandle
 from serve.config import GatewayConfig, ModelConfig, PoolConfig
 from serve.engine.replica import VllmReplica, environment
 from serve.engine.sim_replica import SimReplica
+from serve.in_place import gateway_options, pool_options
 from serve.ingress import GatewayReplica
 
 # Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
+GATEWAY_NAME = "Gateway"
 ROOT = "Root"  # the deployment that every application has to have, in those of pools
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
-# What only the gateway goes by: to promote a canary must not restart its engines.
-_MODELS_POLICY = {"version": True, "quantization": True, "hybrid": True, "guard": True}
-_POOLS_POLICY = {"proven": True, "canary_share": True, "facts": True}
 # On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
 # find it full, spread over all others.
 _ROUTERS = {
@@ -47,12 +46,12 @@ class PoolArgs(BaseModel):
 
 def build(args: GatewayConfig) -> ray_serve.Application:
     """Gateway and pools as one application, `import_path: serve.app:build`. Any change of `args` replaces all of it."""
-    return _gateway(args, {key: _engines(PoolArgs(**each)) for key, each in slices(args).items()})
+    return _gateway(args, {key: _engines(each) for key, each in hosted(args).items()})
 
 
 def build_gateway(args: GatewayConfig) -> ray_serve.Application:
     """The gateway alone; each of its pools is an application of its own, `serve.app:build_pool`."""
-    return _gateway(args, {key: DeploymentHandle(deployment_name(*key), deployment_name(*key)) for key in slices(args)})
+    return _gateway(args, {key: DeploymentHandle(deployment_name(*key), deployment_name(*key)) for key in hosted(args)})
 
 
 def build_pool(args: PoolArgs) -> ray_serve.Application:
@@ -70,16 +69,10 @@ class _Root:
         del engines
 
 
-def slices(args: GatewayConfig) -> dict[tuple[str, str], dict[str, Any]]:
-    """`PoolArgs` of every pool that runs in the cluster: what its engines depend on, and nothing else."""
+def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
+    """The pools that run in the cluster, by model and pool name."""
     return {
-        (name, pool): {
-            "model": name,
-            "pool": pool,
-            "config": model.model_copy(update={"pools": {pool: settings}}).model_dump(
-                mode="json", exclude={**_MODELS_POLICY, "pools": {pool: _POOLS_POLICY}}
-            ),
-        }
+        (name, pool): PoolArgs(model=name, pool=pool, config=model.model_copy(update={"pools": {pool: settings}}))
         for name, model, pool, settings in args.each_pool()
         if settings.kind in _REPLICAS
     }
@@ -87,12 +80,11 @@ def slices(args: GatewayConfig) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_serve.Application:
     ingress = ray_serve.deployment(Ingress).options(
-        name="Gateway",
-        num_replicas=args.replicas,
+        name=GATEWAY_NAME,
         max_ongoing_requests=args.max_ongoing_requests,
-        graceful_shutdown_timeout_s=args.graceful_shutdown_timeout_s,
         ray_actor_options=_with_env({"num_cpus": 0.5, **args.ray_actor_options}, {}),
         health_check_timeout_s=30,
+        **gateway_options(args),
     )
     return ingress.bind(args.model_dump(mode="json"), [(model, pool, each) for (model, pool), each in pools.items()])
 
@@ -103,25 +95,18 @@ def _engines(args: PoolArgs) -> ray_serve.Application:
 
 
 def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.Deployment:
-    scaling: dict[str, Any] = {"num_replicas": settings.replicas}
-    if settings.autoscaling is not None:
-        policy = {"policy_function": "serve.autoscaling:by_ongoing_requests"}
-        scaling = {"autoscaling_config": {**settings.autoscaling.model_dump(), "policy": policy}}
+    group: dict[str, Any] = {}
     if settings.placement_group_bundles is not None:
-        scaling |= {
+        group = {
             "placement_group_bundles": list(settings.placement_group_bundles),
             "placement_group_strategy": settings.placement_group_strategy,
         }
     return ray_serve.deployment(_REPLICAS[settings.kind]).options(
         name=deployment_name(model, pool),
-        max_ongoing_requests=settings.max_ongoing_requests,
-        max_queued_requests=settings.max_queued_requests,
-        graceful_shutdown_timeout_s=settings.graceful_shutdown_timeout_s,
-        health_check_period_s=settings.health_check_period_s,
-        health_check_timeout_s=settings.health_check_timeout_s,
         ray_actor_options=_with_env({"num_cpus": 1, **settings.ray_actor_options}, settings.env),
         request_router_config=_ROUTERS[settings.routing],
-        **scaling,
+        **pool_options(settings),
+        **group,
     )
 
 

@@ -11,7 +11,7 @@ from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
 from serve.exchange import Exchange
 from serve.protocol import forwarded_headers
-from serve.router import Route
+from serve.router import Endpoint, Route
 from serve.telemetry import Telemetry, inject
 from serve.upstream import Answer, Upstream
 
@@ -45,50 +45,62 @@ class Attempts:
     async def answer(self, exchange: Exchange, candidates: Sequence[Candidate]) -> AsyncIterator[Answer]:
         """The first answer that begins, read as long as the context lasts; `exchange.candidate` tells whose it is.
 
-        The first candidate is tried twice (another replica may answer), then the others, within the limit.
+        The first candidate is tried twice (another replica may answer), then the others, until the limit of requests
+        is sent. A pool without room is passed over and costs none of them.
 
         Raises:
             GatewayError: Nobody answered.
         """
-        plan = [candidates[0], *candidates][: self._limits.max_attempts]
-        full: set[str] = set()
+        plan, sent = [candidates[0], *candidates], 0
         failure: GatewayError = PoolUnavailableError("No replica answered.", None, None, self._limits.retry_after_s)
-        for place, candidate in enumerate(plan):
-            if candidate.pool in full:
-                continue  # its queue is as full as it was a moment ago
-            exchange.candidate = candidate
+        while plan and sent < self._limits.max_attempts:
+            candidate = exchange.candidate = plan.pop(0)
+            others = [each for each in plan if each.pool != candidate.pool]
+            endpoint = None
             async with AsyncExitStack() as held:
                 try:
-                    answer = await held.enter_async_context(self._attempt(exchange, candidate, place))
+                    slot = self._slot(exchange, candidate, sent, elsewhere=bool(others))
+                    endpoint = await held.enter_async_context(slot)
+                    sent += 1
+                    answer = await held.enter_async_context(self._post(exchange, candidate, endpoint))
                 except _RETRIED as error:
                     failure = error
-                    if isinstance(error, OverloadedError):
-                        full.add(candidate.pool)
                     log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
                 else:
-                    if answer.status not in _RETRIED_STATUS or place == len(plan) - 1:
+                    if answer.status not in _RETRIED_STATUS or not plan or sent == self._limits.max_attempts:
                         yield answer
                         return
+            if endpoint is None:
+                plan = others  # it has no more room than it had a moment ago
             self._telemetry.instruments.retries.add(1, {"pool": candidate.pool})
         raise failure
 
     @asynccontextmanager
-    async def _attempt(self, exchange: Exchange, candidate: Candidate, place: int) -> AsyncIterator[Answer]:
+    async def _slot(
+        self, exchange: Exchange, candidate: Candidate, sent: int, *, elsewhere: bool
+    ) -> AsyncIterator[Endpoint]:
+        """A place on a replica of the pool, held while the context lasts; another one after a request was sent."""
+        assert exchange.decision is not None
+        assert exchange.features is not None
+        async with AsyncExitStack() as held:
+            with self._telemetry.step("choose_replica", pool=candidate.pool):
+                session = session_key(exchange.headers, exchange.features, sent)
+                route = self._routes[exchange.decision.model, candidate.pool]
+                endpoint = await held.enter_async_context(route.reserve(session, elsewhere))
+            yield endpoint
+
+    @asynccontextmanager
+    async def _post(self, exchange: Exchange, candidate: Candidate, endpoint: Endpoint) -> AsyncIterator[Answer]:
         """Send the request to one replica."""
         assert exchange.decision is not None
         assert exchange.features is not None
-        key = (exchange.decision.model, candidate.pool)
-        route = self._routes[key]
-        async with AsyncExitStack() as held:
-            with self._telemetry.step("choose_replica", pool=candidate.pool):
-                session = session_key(exchange.headers, exchange.features, place)
-                endpoint = await held.enter_async_context(route.reserve(session))
-            headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
-            xargs = {
-                **(OPT_OUT if candidate.opt_out else {}),
-                **(REPORT if exchange.guarded and key in self._ours else {}),
-            }
-            body = engine_body(exchange.body, own_fields=exchange.features.own_fields, xargs=xargs)
-            with self._telemetry.step("upstream", pool=candidate.pool):
-                inject(headers)
-                yield await held.enter_async_context(self._upstream.post(endpoint, exchange.path, body, headers))
+        headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
+        xargs = {
+            **(OPT_OUT if candidate.opt_out else {}),
+            **(REPORT if exchange.guarded and (exchange.decision.model, candidate.pool) in self._ours else {}),
+        }
+        body = engine_body(exchange.body, own_fields=exchange.features.own_fields, xargs=xargs)
+        with self._telemetry.step("upstream", pool=candidate.pool):
+            inject(headers)
+            async with self._upstream.post(endpoint, exchange.path, body, headers) as answer:
+                yield answer

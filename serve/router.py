@@ -31,17 +31,25 @@ class Endpoint:
 class Route(Protocol):
     """A pool as the gateway sees it."""
 
-    def reserve(self, session: str = "") -> AbstractAsyncContextManager[Endpoint]:
+    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
         """Hold a slot on one replica for as long as the context lasts.
 
         Args:
             session: Requests with the same one go to the same replica where the pool is sticky; from `serve.affinity`.
+            elsewhere: Another pool may answer: no use to wait for one that had no room a moment ago.
+
+        Raises:
+            OverloadedError: Too many wait already.
+            PoolUnavailableError: No slot came free in time.
         """
         ...
 
     async def facts(self) -> Mapping[str, Any]:
         """What a running replica says of itself; raises a `GatewayError` while none is up."""
         ...
+
+
+_GLANCE_S = 0.1  # for a pool without room: as long as it takes to learn that it has some again
 
 
 class ReplicaRoute:
@@ -60,11 +68,13 @@ class ReplicaRoute:
     ) -> None:
         self._label, self._handle, self._sticky = label, handle, sticky
         self._queue_timeout_s, self._retry_after_s = queue_timeout_s, retry_after_s
+        self._has_room = True
 
     @asynccontextmanager
-    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         handle = self._handle.options(session_id=session) if self._sticky else self._handle
-        async with self._select(handle) as selection:
+        wait_s = self._queue_timeout_s if self._has_room or not elsewhere else _GLANCE_S
+        async with self._select(handle, wait_s) as selection:
             metadata = selection.replica_metadata
             host = metadata["http_host"]
             yield Endpoint(
@@ -72,19 +82,21 @@ class ReplicaRoute:
             )
 
     @asynccontextmanager
-    async def _select(self, handle: DeploymentHandle) -> AsyncIterator[ReplicaSelection]:
+    async def _select(self, handle: DeploymentHandle, wait_s: float) -> AsyncIterator[ReplicaSelection]:
         selecting = handle.choose_replica()
         try:
-            async with asyncio.timeout(self._queue_timeout_s):
+            async with asyncio.timeout(wait_s):
                 selection = await selecting.__aenter__()
         except BackPressureError as error:
             raise OverloadedError(
                 f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
             ) from error
         except (TimeoutError, DeploymentUnavailableError) as error:
+            self._has_room = False
             raise PoolUnavailableError(
                 f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
             ) from error
+        self._has_room = True
         try:
             yield selection
         finally:
@@ -92,7 +104,7 @@ class ReplicaRoute:
             await asyncio.shield(selecting.__aexit__(None, None, None))
 
     async def facts(self) -> Mapping[str, Any]:
-        async with self._select(self._handle) as selection:
+        async with self._select(self._handle, self._queue_timeout_s) as selection:
             return dict(selection.replica_metadata["facts"])
 
 
@@ -108,7 +120,7 @@ class RemoteRoute:
         self._endpoint, self._facts = endpoint, facts
 
     @asynccontextmanager
-    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         yield self._endpoint
 
     async def facts(self) -> Mapping[str, Any]:

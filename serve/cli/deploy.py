@@ -12,6 +12,7 @@ from serve.cli.output import console
 from serve.config import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import layers, submit
+from serve.launch.apart import apart
 
 
 def deploy(
@@ -41,7 +42,7 @@ def deploy(
             + f"\n`specgate doctor --config {config}` tells the cures; --accept-hazards deploys it all the same."
         )
     if dry_run:
-        sys.stdout.write(layers.dump(submit.apart(document)))
+        sys.stdout.write(layers.dump(apart(document)))
         return
     out = console()
     submit.submit(document, address)

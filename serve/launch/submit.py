@@ -9,6 +9,7 @@ from typing import Any
 from serve.config import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import layers
+from serve.launch.apart import apart
 from serve.local import cause_of
 
 _CONNECT_TIMEOUT_S = 60.0
@@ -75,28 +76,6 @@ def submit(document: Mapping[str, Any], address: str) -> None:
         raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
     except OSError as error:  # what the HTTP library raises
         raise ConfigError(f"the cluster at {address} broke off; is its head busy? Deploy again: {error}") from error
-
-
-def apart(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with an application for the gateway, and one for each pool that runs in the cluster.
-
-    Ray Serve versions an application as a whole: with all in one, any change would replace every engine.
-    """
-    from serve.app import deployment_name, slices
-
-    (application,) = document["applications"]
-    shared = {key: application[key] for key in ("runtime_env", "logging_config") if key in application}
-    pools = [
-        {
-            **shared,
-            "name": deployment_name(*key),
-            "route_prefix": None,
-            "import_path": "serve.app:build_pool",
-            "args": each,
-        }
-        for key, each in slices(GatewayConfig.parse(application["args"])).items()
-    ]
-    return {**document, "applications": [{**application, "import_path": "serve.app:build_gateway"}, *pools]}
 
 
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
 from support.stack import listening, running
 
-from serve.errors import OverloadedError
+from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.router import Endpoint, RemoteRoute
 from serve.telemetry import Telemetry
 
@@ -67,16 +67,25 @@ def config(**more: Any) -> dict[str, Any]:
     }
 
 
-class Full:
-    """A pool whose queue is full."""
+FULL = OverloadedError("full", None, None, 2.0)
+DOWN = PoolUnavailableError("down", None, None, 2.0)
 
-    def __init__(self) -> None:
-        self.asked = 0
+
+class Refusing:
+    """A pool without room.
+
+    Attributes:
+        asked: For each time that it was asked, whether another pool could answer.
+    """
+
+    def __init__(self, error: GatewayError) -> None:
+        self._error = error
+        self.asked: list[bool] = []
 
     @asynccontextmanager
-    async def reserve(self, session: str = "") -> AsyncIterator[Endpoint]:
-        self.asked += 1
-        raise OverloadedError("full", None, None, 2.0)
+    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+        self.asked.append(elsewhere)
+        raise self._error
         yield  # a generator needs one
 
     async def facts(self) -> dict[str, Any]:
@@ -296,18 +305,21 @@ class TestEngineFaults:
         assert (status, error_of(body)["message"]) == (500, "boom")
         assert len(engine.requests) == 3
 
-    async def test_a_full_pool_overflows_to_the_next_allowed_one(self) -> None:
-        slow = answering()
-        full = Full()
-        async with running(config(), {("m", "standard"): slow}, {("m", "speculative"): full}) as stack:
+    @pytest.mark.parametrize("error", [FULL, DOWN], ids=["full", "down"])
+    async def test_a_pool_without_room_is_passed_over_at_once_and_costs_no_attempt(self, error: GatewayError) -> None:
+        single, refusing = config(limits={"max_attempts": 1}), Refusing(error)
+        async with running(single, {("m", "standard"): answering()}, {("m", "speculative"): refusing}) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"]) == (200, "standard")
-        assert full.asked == 1
+        assert refusing.asked == [True]
 
-    async def test_full_pools_are_429_with_retry_after(self) -> None:
-        async with running(config(), {}, {("m", "speculative"): Full(), ("m", "standard"): Full()}) as stack:
-            status, headers, body = await post(stack.url, CHAT)
-        assert (status, headers["retry-after"], error_of(body)["code"]) == (429, "2", "overloaded")
+    @pytest.mark.parametrize(("error", "status"), [(FULL, 429), (DOWN, 503)], ids=["full", "down"])
+    async def test_pools_without_room_are_an_error_with_retry_after(self, error: GatewayError, status: int) -> None:
+        first, last = Refusing(error), Refusing(error)
+        async with running(config(), {}, {("m", "speculative"): first, ("m", "standard"): last}) as stack:
+            told, headers, body = await post(stack.url, CHAT)
+        assert (told, headers["retry-after"], error_of(body)["code"]) == (status, "2", error.code)
+        assert (first.asked, last.asked) == ([True], [False]), "the last that is left is worth waiting for"
 
     async def test_the_engines_429_passes_with_its_retry_after(self) -> None:
         engine = answering(

@@ -29,9 +29,11 @@ class Cluster:
 
     Attributes:
         url: The gateway's base URL.
+        config: The gateway config that was deployed last.
     """
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
+        self.config: Mapping[str, Any] = {}
         self._folder, self._held = folder, held
         # Ray puts Unix sockets there, whose paths are at most 107 characters long.
         self._short = held.enter_context(tempfile.TemporaryDirectory(prefix="sg", ignore_cleanup_errors=True))
@@ -80,6 +82,7 @@ class Cluster:
         )  # fmt: skip
         output, _ = await process.communicate()
         assert process.returncode == 0, output.decode()
+        self.config = args
 
     def replicas(self, deployment: str) -> list[psutil.Process]:
         """The processes of a deployment's running replicas: `Gateway`, or `model--pool`."""

@@ -1,10 +1,12 @@
 """A gateway of simulated engines that tests may change, overload and kill."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 _SMALL = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 30}
 _STREAM = {"step_ms": 40, "content_tokens": [25, 25]}  # a second, and not much work for the machine
+_LONG_STREAM = {"step_ms": 1000, "content_tokens": [60, 60]}  # longer than Ray Serve by itself lets a replica finish
 _SCALING = {
     "min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 2, "upscale_delay_s": 0.5,
     "look_back_period_s": 2, "metrics_interval_s": 0.5,
@@ -18,10 +20,11 @@ def _model(**pools: Any) -> dict[str, Any]:
 CONFIG: dict[str, Any] = {
     "replicas": 2,
     "ray_actor_options": {"num_cpus": 0.1},
-    "graceful_shutdown_timeout_s": 30,
+    "graceful_shutdown_timeout_s": 120,
     "models": {
         "agent": _model(p={"routing": "sticky", "replicas": 3, "sim": _STREAM, "health_check_period_s": 1}),
         "grown": _model(p={"autoscaling": _SCALING, "sim": _STREAM}),
+        "long": _model(p={"sim": _LONG_STREAM}),
         "homes": _model(
             far={"sim": _STREAM, "ray_actor_options": {"num_cpus": 0, "resources": {"worker": 0.1}}},
             near={"sim": _STREAM},
@@ -30,10 +33,12 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def changed(pool: str, **sim: Any) -> dict[str, Any]:
-    """The configuration with other settings for the engines of `pool`'s one pool `p`."""
-    config = copy.deepcopy(CONFIG)
-    config["models"][pool]["pools"]["p"]["sim"].update(sim)
+def changed(config: Mapping[str, Any], pool: str, **settings: Any) -> dict[str, Any]:
+    """A configuration with other settings for `model/pool`; those of the simulated engine are added to what it has."""
+    config = copy.deepcopy(dict(config))
+    model, _, name = pool.partition("/")
+    given = config["models"][model]["pools"][name]
+    given |= {**settings, "sim": given["sim"] | settings.get("sim", {})}
     return config
 
 

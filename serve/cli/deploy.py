@@ -44,12 +44,16 @@ def deploy(
     if dry_run:
         sys.stdout.write(layers.dump(apart(document)))
         return
-    out = console()
-    submit.submit(document, address)
-    out.print(f"{config} is sent to {address}", markup=False)
+    out, url = console(), address if "://" in address else f"http://{address}"
+
+    def say(line: str) -> None:
+        out.print(line, markup=False, soft_wrap=True)
+
+    submit.submit(document, url, say)
+    say(f"{config} is sent to {url}")
     if wait:
-        submit.wait_until_running(address, timeout_s, lambda line: out.print(line, markup=False))
-        out.print("every pool is up")
+        submit.wait_until_running(url, timeout_s, say)
+        say("every pool is up")
 
 
 def _hazards(config: GatewayConfig) -> list[str]:

@@ -28,7 +28,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (ConfigError, PolicyError, GatewayError, OSError) as error:
-            Console(stderr=True, highlight=False).print(f"specgate: {error}", style="red", markup=False)
+            Console(stderr=True, highlight=False).print(f"specgate: {error}", style="red", markup=False, soft_wrap=True)
             raise typer.Exit(WRONG_INPUT) from error
 
 

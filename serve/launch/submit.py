@@ -63,13 +63,13 @@ def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
         raise ConfigError(f"Ray Serve rejects {path}:\n" + "\n".join(lines)) from error
 
 
-def submit(document: Mapping[str, Any], address: str) -> None:
+def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]) -> None:
     """Send the document to the cluster whose dashboard is at `address`; see `apart` for what Ray replaces.
 
     Raises:
         ConfigError: Nothing answers there within a minute, or Ray rejects the document.
     """
-    client = _client(address)
+    client = _client(address, say)
     try:
         client.deploy_applications(apart(document))
     except RuntimeError as error:  # what Ray's client raises for an answer other than 200
@@ -86,7 +86,7 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
     """
     from serve.app import ROOT
 
-    client, started, seen = _client(address), time.monotonic(), set[str]()
+    client, started, seen = _client(address, say), time.monotonic(), set[str]()
     while True:
         applications = _applications(client, address)
         deployments = {
@@ -124,16 +124,19 @@ def _applications(client: Any, address: str) -> dict[str, Any]:
     return applications
 
 
-def _client(address: str) -> Any:
+def _client(address: str, say: Callable[[str], None]) -> Any:
     """Ray's own client; the dashboard may still be starting, so refusals are tried again for a minute."""
     from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
     from ray.exceptions import AuthenticationError
 
-    deadline = time.monotonic() + _CONNECT_TIMEOUT_S
+    deadline, told = time.monotonic() + _CONNECT_TIMEOUT_S, False
     while True:
         try:
             return ServeSubmissionClient(address)
         except ConnectionError as error:
+            if not told:
+                say(f"no Ray dashboard answers at {address} yet; trying for {_CONNECT_TIMEOUT_S:.0f} s")
+                told = True
             if time.monotonic() > deadline:
                 raise ConfigError(
                     f"no Ray dashboard answers at {address}. On the head it is http://127.0.0.1:8265; from elsewhere "

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from serve.launch import submit
+from serve.local import free_port
 
 ROOT = Path(__file__).parents[3]
 Run = Callable[..., tuple[int, str]]
@@ -128,7 +129,7 @@ def deployment(status: str, message: str = "") -> dict[str, Any]:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeClient]:
     def make(*states: dict[str, Any] | OSError) -> FakeClient:
         client = FakeClient(list(states))
-        monkeypatch.setattr(submit, "_client", lambda _: client)
+        monkeypatch.setattr(submit, "_client", lambda *_: client)
         monkeypatch.setattr(submit, "_POLL_S", 0)
         return client
 
@@ -160,6 +161,15 @@ def test_a_head_that_is_silent_for_a_moment_is_asked_again(specgate: Run, cluste
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
     assert code == 0, output
     assert len(client.sent) == 1
+
+
+def test_who_waits_for_a_head_that_does_not_answer_is_told_so(specgate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "_CONNECT_TIMEOUT_S", 0.1)
+    address = f"127.0.0.1:{free_port()}"
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml", "--address", address)
+    assert code == 2
+    assert f"no Ray dashboard answers at http://{address} yet; trying" in output
+    assert "ray dashboard cluster.yaml" in output
 
 
 def test_a_head_that_breaks_off_when_it_is_sent_the_config_is_told(

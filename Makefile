@@ -60,7 +60,7 @@ test-up: $(READY) ## `ray up` on loopback with an sshd of the test's own: head, 
 	@$(BIN)/python -m pytest tests/up
 
 test-chaos: $(READY) ## rolling updates under 5,000 requests each; gateways, engines and a node killed under load
-	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800
+	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
 lint: $(READY) ## ruff, mypy --strict, import contracts
 	@$(BIN)/ruff check .

@@ -23,7 +23,7 @@ async def test_new_engines_replace_old_ones_and_no_request_fails(cluster: Cluste
     async def update() -> None:
         await cluster.deploy(changed(cluster.config, "agent/p", sim={"seed": 1}))
 
-    tally = await under_load(cluster.url, lambda n: hello("agent", n), update, at_least=REQUESTS)
+    tally = await under_load(cluster.url, lambda n: hello("agent", n), update, REQUESTS, concurrency=32)
     assert set(tally.ends) == {End.COMPLETE}, tally
     new = pids(cluster, "agent--p")
     assert new.isdisjoint(old)
@@ -46,7 +46,7 @@ async def test_new_gateways_replace_old_ones_and_no_request_fails(cluster: Clust
                 await asyncio.sleep(0.1)
             await cluster.deploy({**cluster.config, "limits": {"retry_after_s": 3}})
 
-    tally = await under_load(cluster.url, lambda n: hello("agent", n), update, at_least=REQUESTS)
+    tally = await under_load(cluster.url, lambda n: hello("agent", n), update, REQUESTS, concurrency=32)
     assert set(tally.ends) == {End.COMPLETE}, tally
     assert long.ends == {End.COMPLETE: 8}, long
     assert pids(cluster, "Gateway").isdisjoint(old)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ async def under_load(
 ) -> Tally:
     """Keep `concurrency` streams going until `meanwhile` has happened and `at_least` requests have been sent.
 
+    What it came to is printed, too: pytest shows it with -rP.
+
     Args:
         url: The gateway's base URL.
         bodies: The request of that number.
@@ -95,6 +98,7 @@ async def under_load(
         concurrency: Streams at a time.
     """
     tally, numbers, runs, over = Tally(), itertools.count(), asyncio.Event(), asyncio.Event()
+    began = time.monotonic()
 
     async def client(session: aiohttp.ClientSession) -> None:
         while not over.is_set() or tally.ends.total() < at_least:
@@ -115,4 +119,5 @@ async def under_load(
         group.create_task(happen())
         for _ in range(concurrency):
             group.create_task(client(session))
+    print(f"{tally.ends.total()} requests in {time.monotonic() - began:.0f} s, {concurrency} at a time: {tally}")
     return tally

@@ -47,6 +47,8 @@ def _edge(bad: int, good: int, alpha: float, prior: Prior, outside: float) -> fl
     inside = bad / (bad + good)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2
+        if middle == outside:
+            break  # no number between the two: the bound is the edge itself, where there is no logarithm
         likelihood = bad * math.log(middle) + good * math.log1p(-middle)
         if average - likelihood >= -math.log(alpha):
             outside = middle

@@ -12,10 +12,10 @@ from bench.gateway import report, runner, sides
 from bench.gateway.runner import Cell, Results
 
 _CELLS = (
-    "short@1", "short@16", "short@64", "stream@1", "stream@16", "stream@64", "paced@16", "tools@16", "rerun@16",
-    "long@16", "long-stream@16",
+    "short@1", "short@16", "short@64", "stream@1", "stream@16", "stream@64", "paced@16", "tools-text@16", "tools@16",
+    "rerun@16", "long@16", "long-stream@16",
 )  # fmt: skip
-_QUICK = ("short@16", "stream@16", "paced@16", "tools@16", "rerun@16", "long-stream@16")
+_QUICK = ("short@16", "stream@16", "paced@16", "tools-text@16", "tools@16", "rerun@16", "long-stream@16")
 
 
 def main() -> None:

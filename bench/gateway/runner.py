@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -119,13 +120,17 @@ def apply_load(url: str, cell: Cell, seconds: float) -> Sample:
     """
     command = [sys.executable, "-m", "bench.gateway.load", url, "--shape", cell.shape]
     command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise PeerError(f"{cell.name}: no end within {error.timeout:.0f} s") from error
-    if done.returncode:
-        raise PeerError(f"{cell.name}: {done.stderr.strip().splitlines()[-1]}")
-    sample = Sample(**json.loads(done.stdout))
+    with tempfile.TemporaryFile("w+") as out:  # some hundred kilobytes: a pipe may hold the generator up
+        try:
+            done = subprocess.run(
+                command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=seconds + 60, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PeerError(f"{cell.name}: no end within {error.timeout:.0f} s") from error
+        if done.returncode:
+            raise PeerError(f"{cell.name}: {done.stderr.strip().splitlines()[-1]}")
+        out.seek(0)
+        sample = Sample(**json.load(out))
     if sample.wrong:
         raise PeerError(f"{cell.name}: {sample.wrong} of {len(sample.latency_ms)} answers wrong: {sample.seen}")
     return sample

@@ -102,11 +102,13 @@ def shapes() -> dict[str, Shape]:
     text, tool = b"".join(text_frames()), b"".join(tool_frames())
     said, tools = "".join(_WORDS), [_tool("get_weather"), _tool("search")]
     tool_request = _request("Weather in Lisbon?", tools=tools, stream=True)
+    text_request = _request("hello", tools=[_tool("get_weather")], stream=True)
     rerun_request = tool_request.replace(f'"model":"{MODEL}"'.encode(), f'"model":"{RERUN_MODEL}"'.encode())
     made = (
         Shape("short", _request("hello"), said, whole_text(), False),
         Shape("stream", _request("hello", stream=True), said, text, True),
         Shape("paced", _request("hello slowly", stream=True), said, text, True),
+        Shape("tools-text", text_request, said, text, True),
         Shape("tools", tool_request, ARGUMENTS, tool, True),
         Shape("rerun", rerun_request, ARGUMENTS, tool, True),
         Shape("long", _long_request(), said, whole_text(), False),

@@ -17,7 +17,8 @@ from rich.table import Table
 
 import policies
 from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
-from serve.features import extract, strip_own_fields
+from serve.body import strip_own_fields
+from serve.features import extract
 
 ROUNDS, CALLS = 300, 20
 BODY_BYTES, TOOLS = 100_000, 20

@@ -38,7 +38,6 @@ class RequestFeatures:
         tool_history: The conversation already holds tool calls or their results.
         conversation_key: The same for each turn of a conversation; empty where it can't be told.
         wish: `enable_speculative` of the caller; None leaves it to the policy.
-        own_fields: The body holds a field that only the gateway reads (see `serve.features.strip_own_fields`).
     """
 
     model: str
@@ -59,7 +58,6 @@ class RequestFeatures:
     tool_history: bool = False
     conversation_key: str = ""
     wish: bool | None = None
-    own_fields: bool = False
 
     @property
     def mask(self) -> int:

@@ -72,7 +72,7 @@ class Attempts:
                         return
             if endpoint is None:
                 plan = others  # it has no more room than it had a moment ago
-            self._telemetry.instruments.retries.add(1, {"pool": candidate.pool})
+            self._telemetry.instruments.retries.add(candidate.pool)
         raise failure
 
     @asynccontextmanager
@@ -93,13 +93,13 @@ class Attempts:
     async def _post(self, exchange: Exchange, candidate: Candidate, endpoint: Endpoint) -> AsyncIterator[Answer]:
         """Send the request to one replica."""
         assert exchange.decision is not None
-        assert exchange.features is not None
+        assert exchange.asked is not None
         headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
         xargs = {
             **(OPT_OUT if candidate.opt_out else {}),
             **(REPORT if exchange.guarded and (exchange.decision.model, candidate.pool) in self._ours else {}),
         }
-        body = engine_body(exchange.body, own_fields=exchange.features.own_fields, xargs=xargs)
+        body = engine_body(exchange.body, exchange.asked, xargs)
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             async with self._upstream.post(endpoint, exchange.path, body, headers) as answer:

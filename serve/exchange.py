@@ -9,6 +9,7 @@ from typing import Any
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision, RequestFeatures
+from serve.asked import Asked
 from serve.errors import BodyTooLargeError, GatewayError
 from serve.protocol import RawHeaders, encode_json, error_frame
 from serve.telemetry import fail
@@ -43,6 +44,7 @@ class Exchange:
     write: "Callable[[bytes], asyncio.Future[None] | None] | None" = None
     body: bytes = b""
     arrived: float = field(default_factory=time.monotonic)
+    asked: Asked | None = None
     features: RequestFeatures | None = None
     decision: Decision | None = None
     candidate: Candidate | None = None
@@ -106,9 +108,9 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
     Raises:
         BodyTooLargeError: It is, or says it is, longer than `limit` bytes.
     """
-    too_large = BodyTooLargeError(f"The request body is larger than the limit of {limit} bytes.")
-    if headers.get("content-length", "").isdecimal() and int(headers["content-length"]) > limit:
-        raise too_large
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -118,6 +120,10 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit:
-            raise too_large
+            raise _too_large(limit)
         if not message.get("more_body"):
             return b"".join(parts)
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The request body is larger than the limit of {limit} bytes.")

@@ -1,112 +1,39 @@
-"""What kind of request is this: one partial decoding of the body, however large it is."""
+"""What kind of request is this, as the policy sees it."""
 
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
 from zlib import crc32
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
 from policies import RequestFeatures
+from serve.asked import NONE, Asked, Choice, Format, Message, Tool, read
 from serve.errors import InvalidRequestError
 
-WISH_FIELD = "enable_speculative"
 WISH_HEADER = "x-enable-speculative"
-_OWN_FIELDS = frozenset({WISH_FIELD})
 _WISHES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_NONE = Raw(b"null")
-
-
-class _Skipped(Struct):
-    """An object of which only the presence counts."""
-
-
-class _Function(Struct):
-    name: str
-    strict: bool | None = None
-
-
-class _Tool(Struct):
-    type: str = "function"
-    function: _Function | None = None
-
-
-class _Message(Struct):
-    role: str = ""
-    content: Raw = _NONE
-    tool_calls: list[_Skipped] | None = None
-
-
-class _JsonSchema(Struct):
-    strict: bool | None = None
-
-
-class _Format(Struct):
-    type: str
-    json_schema: _JsonSchema | None = None
-
-
-class _Named(Struct):
-    name: str | None = None
-
-
-class _Choice(Struct):
-    type: str
-    function: _Named | None = None
-    allowed_tools: "dict[str, Any] | None" = None
-
-
-class _Template(Struct):
-    thinking: Any = None
-    enable_thinking: Any = None
-
-
-class _Body(Struct):
-    """The fields that the policy needs. The others are skipped without being built."""
-
-    model: str
-    messages: list[_Message] | None = None
-    prompt: Raw = _NONE
-    stream: bool | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: str | _Choice | None = None
-    parallel_tool_calls: bool | None = None
-    response_format: _Format | None = None
-    structured_outputs: Raw = _NONE
-    guided_json: Raw = _NONE
-    guided_regex: Raw = _NONE
-    guided_choice: Raw = _NONE
-    guided_grammar: Raw = _NONE
-    chat_template_kwargs: _Template | None = None
-    reasoning_effort: str | None = None
-    include_reasoning: bool | None = None
-    stop: str | list[str] | None = None
-    logprobs: bool | int | None = None
-    n: int | None = None
-    prompt_cache_key: str | None = None
-    enable_speculative: bool | UnsetType = UNSET
-
-
-_DECODER = msgspec.json.Decoder(_Body)
-_AT = re.compile(r" - at `\$\.?(.*)`$")
 
 
 def extract(
     body: bytes, headers: Mapping[str, str], thinking_default: Callable[[str], bool] = lambda _model: False
 ) -> RequestFeatures:
-    """Read the features of a chat or text completion.
+    """The features of a chat or text completion; see `features_of`, and `serve.asked.read` for the body."""
+    return features_of(read(body), headers, thinking_default)
+
+
+def features_of(
+    asked: Asked, headers: Mapping[str, str], thinking_default: Callable[[str], bool] = lambda _model: False
+) -> RequestFeatures:
+    """The features of a request.
 
     Args:
-        body: The request's body as it came.
+        asked: Its body.
         headers: By lower-case name.
         thinking_default: Whether a model thinks when the request does not say, by the name that the caller used.
 
     Raises:
-        InvalidRequestError: The body is not the JSON of such a request.
+        InvalidRequestError: It contradicts itself, or asks for what there isn't.
     """
-    asked = _decode(body)
     choice = _tool_choice(asked)
     kind = asked.response_format.type if asked.response_format else "text"
     return RequestFeatures(
@@ -128,36 +55,14 @@ def extract(
         tool_history=_has_tool_history(asked.messages),
         conversation_key=_conversation_key(asked),
         wish=_wish(asked, headers),
-        own_fields=asked.enable_speculative is not UNSET,
     )
 
 
-def _decode(body: bytes) -> _Body:
-    try:
-        return _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json") from error
-
-
-def _invalid(text: str) -> InvalidRequestError:
-    """Say in terms of the request what msgspec says in terms of its types."""
-    found = _AT.search(text)
-    if "missing required field `model`" in text and not found:
-        return InvalidRequestError("The field `model` is missing.", "model", "missing_field")
-    param = found[1] if found else None
-    problem = text[: found.start()] if found else text
-    if param is None:
-        return InvalidRequestError(f"The body must be a JSON object: {problem}.")
-    return InvalidRequestError(f"The field `{param}` is wrong: {problem}.", param)
-
-
-def _tool_choice(asked: _Body) -> str | None:
+def _tool_choice(asked: Asked) -> str | None:
     """`auto`, `required`, `named` or `none`; None without tools."""
     names = {tool.function.name for tool in asked.tools or () if tool.function}
     choice = asked.tool_choice
-    if isinstance(choice, _Choice):
+    if isinstance(choice, Choice):
         return _object_choice(choice, names)
     if choice is not None and choice not in _CHOICES:
         raise InvalidRequestError(
@@ -169,7 +74,7 @@ def _tool_choice(asked: _Body) -> str | None:
     return choice or "auto" if asked.tools else None
 
 
-def _object_choice(choice: _Choice, names: set[str]) -> str:
+def _object_choice(choice: Choice, names: set[str]) -> str:
     if choice.type == "allowed_tools":
         return "required" if (choice.allowed_tools or {}).get("mode") == "required" else "auto"
     name = choice.function.name if choice.function else None
@@ -186,23 +91,23 @@ def _object_choice(choice: _Choice, names: set[str]) -> str:
     return "named"
 
 
-def _any_strict(tools: list[_Tool] | None) -> bool:
+def _any_strict(tools: list[Tool] | None) -> bool:
     return any(tool.function is not None and tool.function.strict is True for tool in tools or ())
 
 
-def _strict_schema(wanted: _Format | None) -> bool:
+def _strict_schema(wanted: Format | None) -> bool:
     return bool(wanted and wanted.json_schema and wanted.json_schema.strict)
 
 
-def _guided(asked: _Body) -> bool:
+def _guided(asked: Asked) -> bool:
     return any(map(_given, (asked.guided_json, asked.guided_regex, asked.guided_choice, asked.guided_grammar)))
 
 
 def _given(raw: Raw) -> bool:
-    return raw is not _NONE and bytes(raw) != b"null"
+    return raw is not NONE and bytes(raw) != b"null"
 
 
-def _thinking(asked: _Body, default: Callable[[str], bool]) -> bool:
+def _thinking(asked: Asked, default: Callable[[str], bool]) -> bool:
     template = asked.chat_template_kwargs
     if template is not None:
         for said in (template.thinking, template.enable_thinking):
@@ -213,14 +118,14 @@ def _thinking(asked: _Body, default: Callable[[str], bool]) -> bool:
     return default(asked.model)
 
 
-def _has_tool_history(messages: list[_Message] | None) -> bool:
+def _has_tool_history(messages: list[Message] | None) -> bool:
     for message in messages or ():  # noqa: SIM110 - half the time of any() with a generator
         if message.tool_calls or message.role == "tool":
             return True
     return False
 
 
-def _conversation_key(asked: _Body) -> str:
+def _conversation_key(asked: Asked) -> str:
     """The same for every turn: the client's own cache key, else all up to and with the first message of the user."""
     if asked.prompt_cache_key:
         return asked.prompt_cache_key
@@ -232,7 +137,7 @@ def _conversation_key(asked: _Body) -> str:
     return f"{check:08x}"
 
 
-def _wish(asked: _Body, headers: Mapping[str, str]) -> bool | None:
+def _wish(asked: Asked, headers: Mapping[str, str]) -> bool | None:
     """Body and header; `false` in either is a guarantee and wins."""
     header = headers.get(WISH_HEADER)
     by_header = None
@@ -244,56 +149,3 @@ def _wish(asked: _Body, headers: Mapping[str, str]) -> bool | None:
     if by_header is False or by_body is False:
         return False
     return by_header or by_body or None
-
-
-class _Own(Struct):
-    enable_speculative: Raw | UnsetType = UNSET
-
-
-_OWN_DECODER = msgspec.json.Decoder(_Own)
-# Whole strings at a stride, so that nothing inside one is taken for structure.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],]', re.DOTALL)
-
-
-def strip_own_fields(body: bytes) -> bytes:
-    """Take the gateway's own fields out of a JSON object and leave every other byte as it is.
-
-    Args:
-        body: A JSON object that `extract` has accepted.
-    """
-    if not _may_hold_own_fields(body):
-        return body
-    start = body.index(b"{") + 1
-    members, end = _members(body, start)
-    kept = [body[a:b] for a, b in members if not _is_own(body, a, b)]
-    return body if len(kept) == len(members) else body[:start] + b",".join(kept) + body[end:]
-
-
-def _may_hold_own_fields(body: bytes) -> bool:
-    if WISH_FIELD.encode() in body:
-        return True
-    # A key may be spelled with escapes; those of ASCII letters all begin so, and hardly any text has them.
-    return b"\\u00" in body and _OWN_DECODER.decode(body).enable_speculative is not UNSET
-
-
-def _members(body: bytes, start: int) -> tuple[list[tuple[int, int]], int]:
-    """The spans of an object's members between their commas, and where the object's closing brace is."""
-    spans: list[tuple[int, int]] = []
-    depth, begin = 1, start
-    for token in _TOKEN.finditer(body, start):
-        mark = token[0]
-        if mark in (b"{", b"["):
-            depth += 1
-        elif mark in (b"}", b"]"):
-            depth -= 1
-            if depth == 0:
-                return [*spans, (begin, token.start())], token.start()
-        elif mark == b"," and depth == 1:
-            spans.append((begin, token.start()))
-            begin = token.end()
-    raise InvalidRequestError("The body is not valid JSON: the object does not end.", None, "invalid_json")
-
-
-def _is_own(body: bytes, start: int, end: int) -> bool:
-    key = _TOKEN.search(body, start, end)
-    return key is not None and key[0][:1] == b'"' and msgspec.json.decode(key[0]) in _OWN_FIELDS

@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-import time
-import uuid
+import random
 from collections.abc import Mapping
 from typing import Any
 
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
+from serve.asked import Asked, read
 from serve.attempts import Attempts
 from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, OverloadedError, PolicyConflictError
 from serve.exchange import FRONT, Exchange, Receive, Scope, Send, read_body
-from serve.features import extract
+from serve.features import features_of
 from serve.guarded import GuardedPath
 from serve.history import repaired
 from serve.integrity import GuardSettings
@@ -76,7 +76,7 @@ class Gateway:
         headers = request_headers(scope["headers"])
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
-            request_id = headers.get("x-request-id") or uuid.uuid4().hex
+            request_id = headers.get("x-request-id") or f"{random.getrandbits(128):032x}"
             front = scope.get("extensions", {}).get(FRONT)
             write = front and front.get("write")
             exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
@@ -105,17 +105,18 @@ class Gateway:
 
     def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
         """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""
-        features = self._features(body, headers)
+        _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.wish)
         return explain(self.policy, features, decision), decision.evidence
 
-    def _features(self, body: bytes, headers: Mapping[str, str]) -> RequestFeatures:
+    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[Asked, RequestFeatures]:
         with self._telemetry.step("features"):
-            features = extract(body, headers, self._thinking_default)
+            asked = read(body)
+            features = features_of(asked, headers, self._thinking_default)
             model = self._config.resolve(features.model)
             if model is None:
                 raise ModelNotFoundError.unknown(features.model, self._config.models)
-            return features.of_model(model)
+            return asked, features.of_model(model)
 
     def _decide(self, features: RequestFeatures) -> Decision:
         with self._telemetry.step("decide") as span:
@@ -129,7 +130,7 @@ class Gateway:
         return name is not None and self._config.models[name].thinking
 
     async def _answer(self, exchange: Exchange) -> None:
-        exchange.features = self._features(exchange.body, exchange.headers)
+        exchange.asked, exchange.features = self._read(exchange.body, exchange.headers)
         exchange.decision = self._decide(exchange.features)
         if exchange.span.is_recording():
             exchange.span.set_attributes(decision_attributes(exchange.decision))
@@ -137,7 +138,10 @@ class Gateway:
             raise PolicyConflictError(refusal(exchange.decision))
         if exchange.features.tool_history:
             self._repair_history(exchange, exchange.decision.model)
-        limit = None if exchange.features.stream else self._config.limits.request_timeout_s
+        if exchange.features.stream:
+            await self._send(exchange, exchange.decision)
+            return
+        limit = self._config.limits.request_timeout_s
         try:
             async with asyncio.timeout(limit):
                 await self._send(exchange, exchange.decision)
@@ -169,14 +173,13 @@ class Gateway:
 
     def _record(self, exchange: Exchange) -> None:
         decision, candidate = exchange.decision, exchange.candidate
-        labels = {
-            "model": decision.model if decision else "",
-            "pool": candidate.pool if candidate else "",
-            "speculative": "on" if candidate and candidate.speculative else "off",
-            "status": str(exchange.status),
-        }
-        self._telemetry.instruments.requests.add(1, labels)
-        self._telemetry.instruments.duration.record(time.monotonic() - exchange.arrived, labels)
+        self._telemetry.ended(
+            exchange.arrived,
+            decision.model if decision else "",
+            candidate.pool if candidate else "",
+            "on" if candidate and candidate.speculative else "off",
+            exchange.status,
+        )
 
 
 def decision_attributes(decision: Decision) -> dict[str, Any]:

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-import msgspec
-
 from policies import Candidate, Decision
+from serve.asked import Expected
 from serve.attempts import Attempts
 from serve.errors import EngineError, GatewayError
 from serve.exchange import Exchange
@@ -53,7 +52,7 @@ class GuardedPath:
             if settings.mode == "observe":
                 await self._observe(exchange, decision, settings, answer)
                 return
-            flow = flow_of(exchange, settings, msgspec.json.decode(exchange.body), streamed=answer.is_stream)
+            flow = flow_of(exchange, settings, _expected(exchange), streamed=answer.is_stream)
             if flow.streamed:
                 self._telemetry.first_token(exchange.arrived, tried[0].pool)
             await flow.attempt(answer)
@@ -94,7 +93,7 @@ class GuardedPath:
         return True
 
     async def _observe(self, exchange: Exchange, decision: Decision, settings: GuardSettings, answer: Answer) -> None:
-        watched = Watched(settings, msgspec.json.decode(exchange.body), streamed=answer.is_stream)
+        watched = Watched(settings, _expected(exchange), streamed=answer.is_stream)
         assert exchange.candidate is not None
         try:
             await relay(exchange, answer, self._telemetry, watched.see)
@@ -127,6 +126,11 @@ class GuardedPath:
                     response_id=guard.response_id,
                 )
             )
+
+
+def _expected(exchange: Exchange) -> Expected:
+    assert exchange.asked is not None
+    return Expected(exchange.asked, exchange.body)
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:

@@ -20,6 +20,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
+from serve.counts import Count
+
 _NO_SPAN = nullcontext(trace.INVALID_SPAN)
 _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -69,11 +71,11 @@ def _metric_reader(name: str) -> MetricReader | None:
 class Instruments:
     """The gateway's metrics; every label set is bounded by the configuration, not by what clients send."""
 
-    requests: metrics.Counter
+    requests: Count
     duration: metrics.Histogram
     first_token: metrics.Histogram
-    retries: metrics.Counter
-    history: metrics.Counter
+    retries: Count
+    history: Count
 
 
 class Telemetry:
@@ -100,7 +102,10 @@ class Telemetry:
         self._meters = MeterProvider(metric_readers=[reader for reader in readers if reader], resource=resource)
         meter = self.meter = self._meters.get_meter("specgate")
         self.instruments = Instruments(
-            requests=meter.create_counter("specgate.requests", "1", "Requests by model, pool, speculation and outcome"),
+            requests=Count(
+                meter, "specgate.requests", "Requests by model, pool, speculation and outcome",
+                "model", "pool", "speculative", "status",
+            ),
             duration=meter.create_histogram(
                 "specgate.request.duration", "s", "From the request to the last byte",
                 explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
@@ -109,8 +114,10 @@ class Telemetry:
                 "specgate.time_to_first_token", "s", "From the request to the first byte of a streamed answer",
                 explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
             ),
-            retries=meter.create_counter("specgate.retries", "1", "Attempts repeated before the first byte"),
-            history=meter.create_counter("specgate.history.malformed", "1", "Calls of earlier turns at fault"),
+            retries=Count(meter, "specgate.retries", "Attempts repeated before the first byte", "pool"),
+            history=Count(
+                meter, "specgate.history.malformed", "Calls of earlier turns at fault", "model", "mode", "kind"
+            ),
         )  # fmt: skip
 
     def request(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
@@ -139,11 +146,25 @@ class Telemetry:
         """
         self.instruments.first_token.record(time.monotonic() - arrived, {"pool": pool})
 
+    def ended(self, arrived: float, model: str, pool: str, speculative: str, status: int) -> None:
+        """Note that a request is over.
+
+        Args:
+            arrived: When it came, by the monotonic clock.
+            model: Empty if none was found, as the pool.
+            pool: Who served it.
+            speculative: `on` or `off`.
+            status: Of the answer.
+        """
+        labels = {"model": model, "pool": pool, "speculative": speculative, "status": str(status)}
+        self.instruments.requests.add(*labels.values())
+        self.instruments.duration.record(time.monotonic() - arrived, labels)
+
     def history(self, model: str, mode: str, arguments: int, ids: int) -> None:
         """Count what was wrong with the calls of a conversation's earlier turns; `mode` tells whether it was mended."""
         for kind, count in (("arguments", arguments), ("id", ids)):
             if count:
-                self.instruments.history.add(count, {"model": model, "mode": mode, "kind": kind})
+                self.instruments.history.add(model, mode, kind, count=count)
 
     def shutdown(self) -> None:
         """Send what is still buffered."""

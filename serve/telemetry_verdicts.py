@@ -6,11 +6,14 @@ from typing import Any
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from serve.counts import Count
 from serve.verdicts import Judgement
 
 # OpenTelemetry's names; the Python package has them only in a private module that says they moved elsewhere.
 _EVENT = "gen_ai.evaluation.result"
 _EVALUATION = "specgate.answer_integrity"
+
+_CELL = ("model", "pool", "speculative", "request_class")
 
 Cells = Callable[[], Iterable[Mapping[str, Any]]]
 
@@ -25,11 +28,21 @@ class VerdictTelemetry:
 
     def __init__(self, meter: metrics.Meter, cells: Cells) -> None:
         self._cells = cells
-        self._verdicts = meter.create_counter(
-            "specgate.verdicts", "1", "Engines' answers that were judged, by model, pool, class and outcome"
+        self._verdicts = Count(
+            meter,
+            "specgate.verdicts",
+            "Engines' answers that were judged, by model, pool, class and outcome",
+            *_CELL,
+            "outcome",
+            "counts",
         )
-        self._answers = meter.create_counter(
-            "specgate.answers", "1", "Guarded answers as clients got them, by model, class and outcome"
+        self._answers = Count(
+            meter,
+            "specgate.answers",
+            "Guarded answers as clients got them, by model, class and outcome",
+            "model",
+            "request_class",
+            "outcome",
         )
         meter.create_observable_gauge(
             "specgate.quarantined", [self._quarantined], "1", "1 for a cell in quarantine, 0 for any other"
@@ -42,11 +55,9 @@ class VerdictTelemetry:
         """Count one judgement and note it on the span that is current."""
         verdict = judgement.verdict
         cell = _labels(judgement.model, judgement.pool, judgement.speculative, judgement.request_class)
-        counts = "yes" if verdict.counts else "no"
-        self._verdicts.add(1, {**cell, "outcome": str(verdict.outcome), "counts": counts})
+        self._verdicts.add(*cell, str(verdict.outcome), "yes" if verdict.counts else "no")
         if judgement.final is not None:
-            labels = {"model": judgement.model, "request_class": judgement.request_class}
-            self._answers.add(1, {**labels, "outcome": str(judgement.final)})
+            self._answers.add(judgement.model, judgement.request_class, str(judgement.final))
         span = trace.get_current_span()
         if span.is_recording():
             span.add_event(_EVENT, evaluation(judgement))
@@ -81,10 +92,10 @@ def evaluation(judgement: Judgement) -> dict[str, Any]:
     return attributes
 
 
-def _labels(model: str, pool: str, speculative: bool, request_class: str) -> dict[str, str]:
-    how = "on" if speculative else "off"
-    return {"model": model, "pool": pool, "speculative": how, "request_class": request_class}
+def _labels(model: str, pool: str, speculative: bool, request_class: str) -> tuple[str, ...]:
+    return model, pool, "on" if speculative else "off", request_class
 
 
 def _labels_of(cell: Mapping[str, Any]) -> dict[str, str]:
-    return _labels(cell["model"], cell["pool"], cell["speculative"], cell["request_class"])
+    values = _labels(cell["model"], cell["pool"], cell["speculative"], cell["request_class"])
+    return dict(zip(_CELL, values, strict=True))

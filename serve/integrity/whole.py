@@ -26,7 +26,7 @@ class WholeGuard:
     """
 
     def __init__(self, settings: GuardSettings, request: Mapping[str, Any]) -> None:
-        self.guard = Guard(settings, _with_usage(request), whole=True)
+        self.guard = Guard(settings, request, whole=True)
         self._observing = settings.mode == "observe"
         self._answer: dict[str, Any] = {}
 
@@ -96,8 +96,3 @@ def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any],
     if calls or "tool_calls" in message:
         message["tool_calls"] = calls
     return {**choice, "message": message, "finish_reason": reason}
-
-
-def _with_usage(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole answer always carries usage."""
-    return {**request, "stream_options": {"include_usage": True}}

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.body import strip_own_fields
 from serve.errors import InvalidRequestError
-from serve.features import extract, strip_own_fields
+from serve.features import extract
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
@@ -102,11 +103,6 @@ def test_the_wish_is_read_from_body_and_header_and_false_wins(body, header, wish
     headers = {} if header is None else {"x-enable-speculative": header}
     fields = {} if body is None else {"enable_speculative": body}
     assert features(headers, **fields).wish is wish
-
-
-def test_it_is_known_whether_the_body_holds_a_field_of_ours():
-    assert features(enable_speculative=True).own_fields
-    assert not features(vllm_xargs={"enable_speculative": 1}).own_fields
 
 
 @pytest.mark.parametrize(

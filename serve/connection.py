@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self.headers: dict[str, str] = {}
         self.answered = False
         self._head_bytes = 0
-        self._has_head = self._complete = self._until_closed = False
+        self._has_head = self._complete = self._until_closed = self._stopped = False
         self._parts: list[bytes] = []
         self._size = 0
         self._take: Take | None = None
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         return data
 
     async def pump(self, take: Take) -> None:
-        """Hand on what follows of the body straight from the event loop, and return at its end.
+        """Hand on what follows of the body straight from the event loop, and return at its end or when stopped.
 
         No task wakes for a read: for a stream of tokens that is half of what one costs.
 
@@ -112,10 +112,15 @@ class Connection(asyncio.Protocol):
         self._take = take
         try:
             self._hand_on()
-            while not self._complete or self._parts:
+            while not (self._stopped or (self._complete and not self._parts)):
                 await self._more()
         finally:
             self._take = None
+
+    def stop(self) -> None:
+        """Nothing more of this answer is wanted."""
+        self._stopped, self._take = True, None
+        self._wake()
 
     def _hand_on(self) -> None:
         if self._take is None or not self._parts or self._room is not None:

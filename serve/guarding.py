@@ -1,16 +1,16 @@
 """An engine's answer through the guard to the client: streamed frame by frame, whole at once, or only watched."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from serve.errors import EngineError
 from serve.exchange import Exchange
-from serve.frames import FrameReader, chunk_of, data_of, ends, frame_of, frames_of
+from serve.frames import chunk_of, frames_of
 from serve.integrity import Guard, GuardSettings, State, WholeGuard
 from serve.protocol import DONE, RawHeaders, answered_headers, encode_json
+from serve.relay import pass_on
+from serve.sieve import Sieve
 from serve.upstream import Answer
-
-Chunk = dict[str, Any]
 
 
 class Flow(Protocol):
@@ -51,39 +51,24 @@ class Streamed:
     def __init__(self, exchange: Exchange, settings: GuardSettings, request: Mapping[str, Any]) -> None:
         self.guard = Guard(settings, request)
         self._exchange = exchange
-        self._failure: EngineError | None = None
-        self._ending: list[Chunk] = []
+        self._attempt = Sieve(self.guard)
 
     async def attempt(self, answer: Answer) -> None:
         if not self._exchange.status:
             await self._exchange.start_stream(answer.status, answered_headers(answer.headers))
-        reader = FrameReader()
-        self._failure = None
+        self._attempt = attempt = Sieve(self.guard)
         try:
-            async for data in _parts(answer):
-                await self._pass(reader.feed(data))
-                if _over(self.guard):
-                    return
-            self._ending = self.guard.finish()
+            await pass_on(self._exchange, answer, attempt)
         except EngineError as error:
-            if self.guard.state is State.OPEN:
-                self._failure = error
-            self._ending = self.guard.broke(error.message)
-
-    async def _pass(self, frames: list[bytes]) -> None:
-        passed: list[bytes] = []
-        try:
-            passed.extend(_through(self.guard, frames))
-        finally:  # what the guard let go before a frame that broke the stream counts as sent
-            if passed:
-                await self._exchange.part(b"".join(passed))
+            attempt.broke(error)
+        else:
+            attempt.finish()
 
     async def settle(self) -> None:
-        if self.guard.state is not State.DONE:
-            self._ending = self.guard.give_up()
+        ending = self._attempt.ending if self.guard.state is State.DONE else self.guard.give_up()
         if self.guard.state is State.FAILED:
-            raise self._failure or self.guard.error()
-        await self._exchange.end(frames_of(self._ending) + DONE)
+            raise self._attempt.failure or self.guard.error()
+        await self._exchange.end(frames_of(ending) + DONE)
 
 
 class Whole:
@@ -131,50 +116,18 @@ class Watched:
     def __init__(self, settings: GuardSettings, request: Mapping[str, Any], *, streamed: bool) -> None:
         self._whole = None if streamed else WholeGuard(settings, request)
         self.guard = self._whole.guard if self._whole else Guard(settings, request)
-        self._reader = FrameReader()
+        self._stream = Sieve(self.guard)
 
     def see(self, data: bytes) -> None:
         """Look at bytes of the answer: any part of a stream, or all of a whole one."""
+        if self._whole is None:
+            self._stream.feed(data)
+            return
         try:
-            if self._whole is not None:
-                self._whole.check(chunk_of(data))
-            else:
-                for _ in _through(self.guard, self._reader.feed(data)):
-                    pass
+            self._whole.check(chunk_of(data))
         except EngineError as error:
             self.guard.broke(error.message)
 
     def end(self) -> None:
         """The answer is over."""
         self.guard.finish()
-
-
-def _through(guard: Guard, frames: list[bytes]) -> Iterator[bytes]:
-    """The frames that may go out now: the engine's own bytes wherever nothing had to change."""
-    for frame in frames:
-        if _over(guard):
-            return
-        data = data_of(frame)
-        if data is None:
-            yield frame  # a comment that keeps the connection alive
-        elif not ends(data):
-            yield from _judged(guard, frame, chunk_of(data))
-
-
-def _judged(guard: Guard, frame: bytes, chunk: Chunk) -> Iterator[bytes]:
-    if (error := chunk.get("error")) is not None:
-        said = error.get("message") if isinstance(error, dict) else None
-        raise EngineError(f"The engine failed in the middle of the answer{f': {said}' if said else '.'}")
-    for passed in guard.feed(chunk):
-        yield frame if passed is chunk else frame_of(passed)
-
-
-def _over(guard: Guard) -> bool:
-    """Whether what follows of this attempt is of no use."""
-    return guard.state is not State.OPEN and not guard.awaits_usage
-
-
-async def _parts(answer: Answer) -> AsyncIterator[bytes]:
-    yield answer.first
-    async for part in answer.rest():
-        yield part

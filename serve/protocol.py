@@ -83,7 +83,10 @@ class StreamEnd:
     Attributes:
         failed: An error frame went by.
         done: The stream ended as a whole one does.
+        over: Never: read to its end, the connection can serve the next request.
     """
+
+    over = False
 
     def __init__(self) -> None:
         self.failed = False

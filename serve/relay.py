@@ -1,13 +1,27 @@
-"""A plain answer to the client: the engine's bytes, untouched."""
+"""An engine's answer to the client as it arrives: a plain one untouched, any other through what is to look at it."""
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from serve.errors import EngineError
 from serve.exchange import Exchange
 from serve.protocol import StreamEnd, answered_headers
 from serve.telemetry import Telemetry, fail
 from serve.upstream import Answer
+
+
+class Filter(Protocol):
+    """Bytes of a stream in, bytes that may go out.
+
+    Attributes:
+        over: Whether what follows is of no use.
+    """
+
+    @property
+    def over(self) -> bool: ...
+
+    def feed(self, data: bytes) -> bytes: ...
 
 
 def _unwatched(data: bytes) -> None:
@@ -23,7 +37,7 @@ async def relay(
         exchange: Whose answer it is.
         answer: The engine's.
         telemetry: Spans and metrics.
-        watch: Gets to see the body's bytes once they have been sent.
+        watch: Gets to see the body's bytes.
 
     Raises:
         EngineError: The engine broke off; what was sent of a stream is all there is.
@@ -36,10 +50,7 @@ async def relay(
     telemetry.first_token(exchange.arrived, exchange.candidate.pool if exchange.candidate else "")
     await exchange.start_stream(answer.status, answered_headers(answer.headers))
     end = StreamEnd()
-    if data := end.feed(answer.first):
-        await exchange.part(data)
-    watch(answer.first)
-    await _relay_rest(exchange, answer, end, watch)
+    await pass_on(exchange, answer, end if watch is _unwatched else _Watched(end, watch))
     if end.failed:
         fail(exchange.span, "the engine failed in the middle of the stream")
     elif not end.done:
@@ -47,19 +58,45 @@ async def relay(
     await exchange.end()
 
 
-async def _relay_rest(exchange: Exchange, answer: Answer, end: StreamEnd, watch: Callable[[bytes], None]) -> None:
+async def pass_on(exchange: Exchange, answer: Answer, through: Filter) -> None:
+    """Send what a filter lets pass of a stream, as it arrives; return when the stream or the filter is over.
+
+    Raises:
+        EngineError: The engine broke off.
+    """
+    if data := through.feed(answer.first):
+        await exchange.part(data)
+    if through.over:
+        return
     write = exchange.write
     if write is None:
         async for part in answer.rest():
-            if data := end.feed(part):
+            if data := through.feed(part):
                 await exchange.part(data)
-            watch(part)
+            if through.over:
+                return
         return
 
     def take(part: bytes) -> asyncio.Future[None] | None:
-        data = end.feed(part)
+        data = through.feed(part)
         room = write(data) if data else None
-        watch(part)
+        if through.over:
+            answer.stop()
         return room
 
     await answer.pump(take)
+
+
+class _Watched:
+    """A filter whose input somebody else gets to see too."""
+
+    def __init__(self, inner: Filter, watch: Callable[[bytes], None]) -> None:
+        self._inner, self._watch = inner, watch
+
+    @property
+    def over(self) -> bool:
+        return self._inner.over
+
+    def feed(self, data: bytes) -> bytes:
+        self._watch(data)
+        return self._inner.feed(data)

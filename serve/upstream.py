@@ -60,6 +60,10 @@ class Answer:
         except OSError as error:
             raise _broke(error) from error
 
+    def stop(self) -> None:
+        """Nothing more of the answer is wanted: `pump` returns, and the engine will hear of it."""
+        self._connection.stop()
+
     async def body(self) -> bytes:
         """The whole body."""
         return b"".join([self.first, *[part async for part in self.rest()]])

@@ -1,5 +1,6 @@
 """The guard: judges answers, holds broken ones back, merges reruns, keeps clean-rates. Pure: no I/O, no clock."""
 
+from serve.integrity.glance import Piece, lone_piece
 from serve.integrity.guard import Guard, State
 from serve.integrity.history import Repair, repair_history
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation
@@ -14,6 +15,7 @@ __all__ = [
     "Guard",
     "GuardSettings",
     "Outcome",
+    "Piece",
     "Quarantine",
     "QuarantineSettings",
     "Repair",
@@ -25,5 +27,6 @@ __all__ = [
     "Violation",
     "WholeGuard",
     "check_answer",
+    "lone_piece",
     "repair_history",
 ]

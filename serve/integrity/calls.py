@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NoReturn
 
 from serve.integrity.expectation import Expectation
@@ -56,6 +57,15 @@ class HeldCall:
         """The arguments' text; an engine that writes nothing for a call without arguments means `{}`."""
         return "".join(self.pieces) or "{}"
 
+    @cached_property
+    def value(self) -> Any:
+        """What the arguments of a complete call say.
+
+        Raises:
+            ValueError: They are not JSON.
+        """
+        return loads(self.arguments)
+
 
 class CallCheck:
     """Judges calls against what the request expects.
@@ -89,14 +99,14 @@ class CallCheck:
         if not self._expected.quotes(REPLACEMENT) and REPLACEMENT in text:
             return found(Outcome.TRUNCATED, "a cut character in the arguments")
         try:
-            value = loads(text)
+            value = call.value
         except ValueError:
             cut = not call.prefix.broken
             detail = "arguments end early" if cut else "arguments are not JSON"
             return found(Outcome.TRUNCATED if cut else Outcome.INVALID_JSON, detail)
         if not isinstance(value, dict):
             return found(Outcome.INVALID_JSON, "arguments are no object")
-        if has_half_character(value):
+        if has_half_character(text, value):
             return found(Outcome.TRUNCATED, "half a character in the arguments")
         schema = self._expected.tools[call.name]
         if mismatch := schema.mismatch(value):
@@ -122,9 +132,11 @@ class CallCheck:
         return None
 
 
-def has_half_character(value: Any) -> bool:
-    """Whether a string in `value` holds a lone surrogate, which no text can be encoded from."""
-    return _SURROGATE.search(json.dumps(value, ensure_ascii=False)) is not None
+def has_half_character(text: str, value: Any) -> bool:
+    """Whether a string in `value`, which `text` is the JSON of, holds a lone surrogate: it can't be encoded."""
+    if "\\u" not in text and (text.isascii() or _SURROGATE.search(text) is None):
+        return False
+    return _SURROGATE.search(_plain.encode(value)) is not None
 
 
 def loads(text: str) -> Any:
@@ -134,10 +146,14 @@ def loads(text: str) -> Any:
         ValueError: If the text is not one JSON document.
     """
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return _strict.decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+_strict = json.JSONDecoder(parse_constant=_refuse)
+_plain = json.JSONEncoder(ensure_ascii=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from serve.integrity.calls import CallCheck, HeldCall, loads
+from serve.integrity.calls import CallCheck, HeldCall
 from serve.integrity.document import DocumentGuard
 from serve.integrity.expectation import Expectation
-from serve.integrity.glance import TEXTS, more_arguments
+from serve.integrity.glance import TEXTS
 from serve.integrity.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.integrity.outcome import Outcome, Severity, Violation
 from serve.integrity.outflow import Delta, Outflow, ReadyCall
@@ -76,12 +76,11 @@ class ChoiceGuard:
     def _stops(self, severity: Severity) -> bool:
         return severity is not Severity.NOTE and severity not in self._tolerates
 
-    def goes_on(self, entry: Any) -> bool:
-        """Whether a call's entry is nothing but more of the open call's arguments; if so, it has been taken in."""
-        more = more_arguments(entry)
-        if more is None or self._open is None or more[0] != self._open.index:
+    def goes_on(self, call: int, arguments: str) -> bool:
+        """Whether a call is the open one; if so, more of its arguments has been taken in."""
+        if self._open is None or call != self._open.index:
             return False
-        self._open.more(more[1])
+        self._open.more(arguments)
         self._note_early(self._open)
         return True
 
@@ -193,7 +192,7 @@ class ChoiceGuard:
 
     def _release(self, call: HeldCall) -> Iterator[Delta]:
         try:
-            value = loads(call.arguments)
+            value = call.value
         except ValueError:
             value = None
         return self._outflow.call(ReadyCall(call.id, call.name, call.arguments, value))

@@ -63,8 +63,9 @@ class DocumentGuard:
             how = ("was cut by length", Severity.NOTE) if cut else ("ends early", Severity.HARD)
             self._found(Outcome.TRUNCATED, f"the document {how[0]}", how[1])
             return
-        value = loads("".join(self._pieces))
-        if has_half_character(value):
+        text = "".join(self._pieces)
+        value = loads(text)
+        if has_half_character(text, value):
             self._found(Outcome.TRUNCATED, "half a character in the document")
         elif mismatch := self._schema.mismatch(value):
             severity = self._check.schema_severity(self._schema.strict)

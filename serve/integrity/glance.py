@@ -1,16 +1,33 @@
-"""Most chunks hold one piece of a text or of a call's arguments: they are told at a glance and cost little."""
+"""The shape of a chunk: whether it is one, and whether it holds just one piece of a text, as most do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 TEXTS = ("content", "reasoning", "reasoning_content")
+ARGUMENTS = "tool_calls"
 _SILENT: tuple[Any, ...] = (None, "", [])
 
 
-def lone_piece(chunk: Mapping[str, Any]) -> tuple[int, str, Any] | None:
-    """(choice, field, value) of a chunk that says one text, or one entry of a call, and nothing else.
+class Piece(NamedTuple):
+    """All that a chunk says.
+
+    Attributes:
+        choice: Index of the choice.
+        field: One of `TEXTS`, or `ARGUMENTS`.
+        call: Index of the call whose arguments go on; -1 for a text.
+        text: What is added; not empty.
+    """
+
+    choice: int
+    field: str
+    call: int
+    text: str
+
+
+def lone_piece(chunk: Mapping[str, Any]) -> Piece | None:
+    """The one piece of a text or of a call's arguments that a chunk holds; None if it holds anything else.
 
     Args:
         chunk: Of any shape: a foreign engine may send anything.
@@ -26,17 +43,31 @@ def lone_piece(chunk: Mapping[str, Any]) -> tuple[int, str, Any] | None:
     if len(said) != 1 or type(index) is not int:
         return None
     name, value = said[0]
-    if name == "tool_calls":
-        return (index, name, value[0]) if type(value) is list and len(value) == 1 else None
-    return (index, name, value) if name in TEXTS and type(value) is str else None
+    if name == ARGUMENTS:
+        return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
+    return Piece(index, name, -1, value) if name in TEXTS and type(value) is str else None
 
 
-def more_arguments(entry: Any) -> tuple[int, str] | None:
-    """(call, text) of a call's entry that only carries on with its arguments."""
+def _more_arguments(choice: int, entry: Any) -> Piece | None:
+    """The piece of a call's entry that only carries on with its arguments."""
     if type(entry) is not dict or entry.get("id"):
         return None
     index, function = entry.get("index"), entry.get("function")
     if type(index) is not int or type(function) is not dict or function.get("name"):
         return None
     text = function.get("arguments")
-    return (index, text) if type(text) is str else None
+    return Piece(choice, ARGUMENTS, index, text) if type(text) is str and text else None
+
+
+def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    """The choices of a chunk; None if they don't have OpenAI's shape: a foreign engine may send anything."""
+    choices = chunk.get("choices") or ()
+    return list(choices) if isinstance(choices, list | tuple) and all(map(_is_choice, choices)) else None
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
+        return False
+    delta, reason = choice.get("delta"), choice.get("finish_reason")
+    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+    return isinstance(delta, dict | None) and isinstance(reason, str | None) and isinstance(calls, list | None)

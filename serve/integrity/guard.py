@@ -9,7 +9,7 @@ from typing import Any
 from serve.errors import IntegrityError
 from serve.integrity.choice import ChoiceGuard
 from serve.integrity.expectation import Expectation
-from serve.integrity.glance import lone_piece
+from serve.integrity.glance import ARGUMENTS, Piece, choices_of, lone_piece
 from serve.integrity.outcome import Outcome, Severity, Verdict, Violation, gravest
 from serve.integrity.outflow import Delta, Outflow
 from serve.integrity.settings import GuardSettings
@@ -54,6 +54,7 @@ class Guard:
         self.verdicts: list[Verdict] = []
         self._settings, self._whole = settings, whole
         self._expected = Expectation(request)
+        self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._choices: dict[int, ChoiceGuard] = {}
         self._outflows: dict[int, Outflow] = {}
         self._envelope: Chunk = {}
@@ -70,7 +71,7 @@ class Guard:
     def awaits_usage(self) -> bool:
         """Whether a lost attempt is over but for its usage, so that reading on costs nothing and counts it."""
         over = self.state in (State.RERUN, State.FAILED) and not self._unfinished() and not self._upstream
-        return over and self._expected.wants_usage and not self._usage.reported
+        return over and self._wants_usage and not self._usage.reported
 
     @property
     def outcome(self) -> Outcome:
@@ -86,7 +87,7 @@ class Guard:
         told: dict[str, Any] = {}
         if reruns := (self.verdicts if self.state is State.OPEN else self.verdicts[:-1]):
             told = {"rerun": self._pool, "reasons": [str(verdict.outcome) for verdict in reruns]}
-            if self._usage.unreported and self._expected.wants_usage:
+            if self._usage.unreported and self._wants_usage:
                 told["attempts_without_usage"] = self._usage.unreported
         wrong = [each for each in self._violations() if each.severity is not Severity.NOTE]
         if wrong:
@@ -99,14 +100,39 @@ class Guard:
         if self.state is not State.OPEN:
             self._usage.see(chunk)
             return [chunk] if observing else []
-        made = self._at_a_glance(chunk)
-        if made is None:
-            made = self._read(chunk)
+        piece = lone_piece(chunk)
+        if piece is not None and (passed := self.see(piece)) is not None:
+            if passed == piece.text:
+                return [chunk]
+            return self._chunks(chunk, chunk["choices"][0], [({piece.field: passed}, None)]) if passed else []
+        made = self._read(chunk)
         if observing:
             return [chunk]
-        if self._hopeless():
-            self._end_attempt(lost=True)
+        self._end_if_hopeless()
         return made
+
+    def see(self, piece: Piece) -> str | None:
+        """What may go out of a chunk that holds one piece, for callers that need not read the chunk to know.
+
+        Returns:
+            The text that goes out in place of the piece's; None: nothing was done, `feed` the chunk.
+        """
+        choice = self._choices.get(piece.choice)
+        if self.state is not State.OPEN or choice is None or choice.ended or choice.broken:
+            return None
+        if piece.field == ARGUMENTS:
+            if not choice.goes_on(piece.call, piece.text):
+                return None
+            passed = ""
+        elif self._outflows[piece.choice].first:
+            passed = choice.text(piece.field, piece.text)
+        else:
+            return None
+        if self._settings.mode == "observe":
+            return piece.text
+        if choice.violations:
+            self._end_if_hopeless()
+        return passed
 
     def finish(self) -> list[Chunk]:
         """The engine's stream is over: the chunks that end the client's, if all is well."""
@@ -168,29 +194,16 @@ class Guard:
 
     # One chunk
 
-    def _at_a_glance(self, chunk: Chunk) -> list[Chunk] | None:
-        """What may go out of a chunk that holds one piece of a text or of a call; None of any other chunk."""
-        piece = lone_piece(chunk)
-        choice = self._choices.get(piece[0]) if piece is not None else None
-        if piece is None or choice is None or choice.ended or choice.broken:
-            return None
-        index, name, value = piece
-        if name == "tool_calls":
-            return [] if choice.goes_on(value) else None
-        if not self._outflows[index].first:
-            return None
-        passed = choice.text(name, value)
-        if passed == value:
-            return [chunk]
-        return self._chunks(chunk, chunk["choices"][0], [({name: passed}, None)]) if passed else []
-
     def _read(self, chunk: Chunk) -> list[Chunk]:
         """What may go out of any chunk."""
         if chunk.get("error") is not None:
             self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "the engine sent an error"))
         self._usage.see(chunk)
         made: list[Chunk] = []
-        for choice in self._well_formed(chunk.get("choices") or ()):
+        choices = choices_of(chunk)
+        if choices is None and not self._upstream:
+            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "a malformed chunk"))
+        for choice in choices or ():
             self._envelope = self._envelope or {key: chunk[key] for key in _ENVELOPE if key in chunk}
             made += self._feed_choice(chunk, choice)
         return made
@@ -208,14 +221,6 @@ class Guard:
         if outflow.first and reason is None and pairs == [(delta, None)] and len(chunk["choices"]) == 1:
             return [chunk]
         return self._chunks(chunk, choice, pairs)
-
-    def _well_formed(self, choices: Any) -> list[Mapping[str, Any]]:
-        """The choices of a chunk, as long as they have OpenAI's shape; a foreign engine may send anything."""
-        if isinstance(choices, list | tuple) and all(map(_is_choice, choices)):
-            return list(choices)
-        if not self._upstream:
-            self._upstream.append(Violation(Outcome.FAILED, Severity.HARD, "a malformed chunk"))
-        return []
 
     def _outflow(self, index: int) -> Outflow:
         if index not in self._outflows:
@@ -250,6 +255,10 @@ class Guard:
         return made
 
     # The end of an attempt
+
+    def _end_if_hopeless(self) -> None:
+        if self._hopeless():
+            self._end_attempt(lost=True)
 
     def _hopeless(self) -> bool:
         return bool(self._upstream) or any(choice.broken for choice in self._choices.values())
@@ -286,14 +295,6 @@ class Guard:
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()
-        if not self._expected.wants_usage or usage is None:
+        if not self._wants_usage or usage is None:
             return []
         return [{**self._envelope, "choices": [], "usage": usage, **self._usage.extras}]
-
-
-def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
-        return False
-    delta, reason = choice.get("delta"), choice.get("finish_reason")
-    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
-    return isinstance(delta, dict | None) and isinstance(reason, str | None) and isinstance(calls, list | None)

@@ -122,7 +122,10 @@ class Outflow:
 
     def text(self, name: str, text: str) -> str:
         """The part of a text that goes out now."""
-        return self._texts.setdefault(name, _Text()).add(text)
+        known = self._texts.get(name)
+        if known is None:
+            known = self._texts[name] = _Text()
+        return known.add(text)
 
     def call(self, call: ReadyCall) -> Iterator[Delta]:
         """Send a call, or keep it until it is known which calls the client has already."""

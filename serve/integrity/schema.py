@@ -15,6 +15,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 
 _MATCH_TIMEOUT_S = 0.05
+_canonical = json.JSONEncoder(sort_keys=True)
 _CANNOT_APPLY = (referencing.exceptions.Unresolvable, re.error, regex.error, TimeoutError, RecursionError)
 
 
@@ -39,7 +40,7 @@ class Schema:
         if self._schema is None:
             return None
         try:
-            validator = _compiled(json.dumps(self._schema, sort_keys=True))
+            validator = _compiled(_canonical.encode(self._schema))
             error = next(validator.iter_errors(value), None) if validator is not None else None
         except _CANNOT_APPLY:
             return None

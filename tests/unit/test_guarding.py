@@ -39,7 +39,7 @@ class Answer:
 class Exchange:
     """Keeps what is sent."""
 
-    status = 0
+    status, write = 0, None
 
     def __init__(self) -> None:
         self.sent = b""

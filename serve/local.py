@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import re
 import socket
 import tempfile
 import time
@@ -15,6 +16,7 @@ from serve.errors import ConfigError
 
 Progress = Callable[[str], None]
 
+_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # as a traceback's last part begins
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
 
@@ -145,9 +147,15 @@ def _wait_until_running(say: Progress) -> None:
 
 
 def cause_of(message: str) -> str:
-    """Ray Serve's message about a deployment, down to our own error where one of ours is at its end."""
-    _, mark, cause = message.rpartition(f"{ConfigError.__module__}.{ConfigError.__qualname__}: ")
-    return cause.strip() if mark else message
+    """Ray Serve's message about a deployment, down to the error at its end: our own text, or another's with its type.
+
+    The traceback before it is of Ray Serve's and vLLM's insides, a screen long; the replica's log has it.
+    """
+    _, ours, cause = message.rpartition(f"{ConfigError.__module__}.{ConfigError.__qualname__}: ")
+    if ours:
+        return cause.strip()
+    *_, last = [0, *(found.start() for found in _ERROR.finditer(message))]
+    return message[last:].strip()
 
 
 def session_logs() -> Path:

@@ -13,6 +13,7 @@ from serve.config import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import layers, submit
 from serve.launch.apart import apart
+from serve.launch.engines import check_engines
 
 
 def deploy(
@@ -35,7 +36,8 @@ def deploy(
     """
     submit.use_token()
     document = submit.serve_document(config)
-    hazards = _hazards(GatewayConfig.parse(args_of(document, config), config))
+    parsed = GatewayConfig.parse(args_of(document, config), config)
+    hazards = _hazards(parsed)
     if hazards and not accept_hazards:
         raise ConfigError(
             "\n".join((f"{config} has hazards that nothing covers:", *hazards))
@@ -49,6 +51,8 @@ def deploy(
     def say(line: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
+    if not accept_hazards:
+        check_engines(parsed, say)
     submit.submit(document, url, say)
     say(f"{config} is sent to {url}")
     if wait:

@@ -28,8 +28,10 @@ def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with cluster(parsed, port, _clocked(), verbose, host) as url:
-        console().print(f"specgate listens on {url}; models: {', '.join(parsed.models)}. Ctrl-C stops it.")
+    with cluster(parsed, port, _clocked(), verbose, host):
+        console().print(
+            f"specgate listens on http://{host}:{port}; models: {', '.join(parsed.models)}. Ctrl-C stops it."
+        )
         stop.wait()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from serve.local import cause_of
 
 _CONNECT_TIMEOUT_S = 60.0
 _POLL_S = 1.0
+_MORE = "The log of the replica, in Ray's dashboard or under session_latest/logs/serve on its node, has the rest."
 
 
 def use_token() -> None:
@@ -71,6 +72,8 @@ def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]
     """
     client = _client(address, say)
     try:
+        for line in _kept_options(document, client.get_serve_details()):
+            say(line)
         client.deploy_applications(apart(document))
     except RuntimeError as error:  # what Ray's client raises for an answer other than 200
         raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
@@ -78,15 +81,26 @@ def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]
         raise ConfigError(f"the cluster at {address} broke off; is its head busy? Deploy again: {error}") from error
 
 
+def _kept_options(document: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
+    """What the document says of HTTP in vain: Serve, once it runs, keeps what it was started with."""
+    running = details.get("http_options") or {}
+    for name, wanted in (document.get("http_options") or {}).items():
+        if name in running and running[name] != wanted:
+            yield (
+                f"http_options.{name} stays {running[name]}, not {wanted}: Ray Serve reads it when it starts. "
+                "`serve shutdown` before the next `specgate deploy` ends everything that is served, and starts it anew."
+            )
+
+
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Report each deployment as it becomes healthy, and return when all applications run.
+    """Report each deployment as it becomes healthy, and what it waits for; return when all applications run.
 
     Raises:
         ConfigError: A deployment failed (its own error), or not all are up within `timeout_s` seconds.
     """
     from serve.app import ROOT
 
-    client, started, seen = _client(address, say), time.monotonic(), set[str]()
+    client, started, seen, told = _client(address, say), time.monotonic(), set[str](), dict[str, str]()
     while True:
         applications = _applications(client, address)
         deployments = {
@@ -106,7 +120,11 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
         if failed := {name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")}:
             texts = [f"{name}: {cause_of(each['message'])}" for name, each in waiting.items() if each.get("message")]
             texts = texts or [f"{name}: {applications[name]['message'] or states[name]}" for name in sorted(failed)]
-            raise ConfigError("\n".join(texts))
+            raise ConfigError("\n".join((*texts, _MORE)))
+        for name, each in waiting.items():
+            if (message := each.get("message")) and message != told.get(name):
+                told[name] = message
+                say(f"{name}: {cause_of(message)}")
         if time.monotonic() - started > timeout_s:
             names = ", ".join(waiting) or "the applications"
             raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` tells what each waits for")

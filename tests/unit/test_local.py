@@ -13,8 +13,18 @@ def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
     assert cause_of(message) == "the parser 'x' is not known"
 
 
-def test_any_other_error_is_told_whole() -> None:
-    assert cause_of("Traceback ... OutOfMemory") == "Traceback ... OutOfMemory"
+def test_another_error_is_told_with_its_type_and_without_the_traceback() -> None:
+    message = (
+        "The deployment failed to start 3 times in a row. Error:\nray::x (pid=1)\n  File ...\n    raise\n"
+        "RuntimeError: Traceback (most recent call last):\n  File ...\nvllm.Error: first\n\n"
+        "The above exception was the direct cause\n  File ...\n"
+        "pydantic.ValidationError: 1 error for VllmConfig\n  No available memory [type=value]\n"
+    )
+    assert cause_of(message) == "pydantic.ValidationError: 1 error for VllmConfig\n  No available memory [type=value]"
+
+
+def test_what_is_no_traceback_is_told_whole() -> None:
+    assert cause_of("1 replica waits. Resources required: {}") == "1 replica waits. Resources required: {}"
 
 
 def test_a_taken_port_is_told_with_the_way_out() -> None:

@@ -115,6 +115,8 @@ class FakeClient:
         self.sent.append(document)
 
     def get_serve_details(self) -> dict[str, Any]:
+        if not self.sent:
+            return {"applications": {}, "http_options": {"host": "127.0.0.1", "port": 9999}}
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, OSError):
             raise state
@@ -153,7 +155,9 @@ def test_a_pool_that_fails_is_told_with_its_own_error(specgate: Run, cluster: Ca
     message = "Traceback ...\nserve.errors.ConfigError: the parser 'x' is not known\n"
     cluster({"status": "DEPLOY_FAILED", "deployments": {"kimi--standard": deployment("UNHEALTHY", message)}})
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
-    assert (code, output.strip().splitlines()[-1]) == (2, "specgate: kimi--standard: the parser 'x' is not known")
+    *_, told, more = output.strip().splitlines()
+    assert (code, told) == (2, "specgate: kimi--standard: the parser 'x' is not known")
+    assert "log of the replica" in more
 
 
 def test_a_head_that_is_silent_for_a_moment_is_asked_again(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
@@ -184,12 +188,46 @@ def test_a_head_that_breaks_off_when_it_is_sent_the_config_is_told(
     assert "broke off" in output
 
 
-def test_a_pool_that_does_not_come_up_in_time_is_named(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
-    cluster({"status": "DEPLOYING", "deployments": {"kimi--standard": deployment("UPDATING")}})
-    monkey = ("deploy", "--config", ROOT / "deploy" / "sim.yaml", "--timeout-s", "1")
-    code, output = specgate(*monkey)
+def test_a_pool_that_does_not_come_up_in_time_is_named_and_what_it_waits_for_is_told_once(
+    specgate: Run, cluster: Callable[..., FakeClient]
+) -> None:
+    waits = deployment("UPDATING", "1 replica has taken more than 30s to be scheduled.")
+    cluster({"status": "DEPLOYING", "deployments": {"kimi--standard": waits}})
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml", "--timeout-s", "1")
     assert code == 2
     assert "not up within 1 s: kimi--standard" in output
+    assert output.count("kimi--standard: 1 replica has taken more than 30s") == 1
+
+
+def test_http_options_that_serve_does_not_change_while_it_runs_are_told(
+    specgate: Run, cluster: Callable[..., FakeClient]
+) -> None:
+    cluster({"status": "RUNNING"})
+    code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
+    assert code == 0
+    assert "http_options.port stays 9999, not 8000" in output
+    assert "http_options.host" not in output
+
+
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [
+        ({"kind": "sim", "sim": {"sede": 1}}, "m/p: simulated engine: unknown settings ['sede']"),
+        ({"engine_args": {"model": "x", "max-model-lne": 1}}, "does not know the engine argument '--max-model-lne"),
+        ({"engine_args": {"model": "x", "max-model-len": "long"}}, "rejects the engine arguments"),
+    ],
+    ids=["sim", "unknown", "value"],
+)
+def test_settings_with_which_an_engine_would_not_start_replace_none_that_runs(
+    specgate: Run, cluster: Callable[..., FakeClient], tmp_path: Path, pool: dict[str, Any], told: str
+) -> None:
+    client, path = cluster({"status": "RUNNING"}), tmp_path / "own.yaml"
+    args = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool}}}}
+    path.write_text(yaml.safe_dump({"applications": [{"name": "s", "import_path": "serve.app:build", "args": args}]}))
+    code, output = specgate("deploy", "--config", path)
+    assert (code, client.sent) == (2, []), output
+    assert told in output
+    assert specgate("deploy", "--config", path, "--accept-hazards")[0] == 0
 
 
 def test_dry_run_prints_a_file_that_needs_no_other(specgate: Run) -> None:

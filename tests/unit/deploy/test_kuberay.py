@@ -52,7 +52,7 @@ def base() -> dict[str, Any]:
 
 
 def served(spec: dict[str, Any]) -> GatewayConfig:
-    """The gateway's config: the `args` of the first application; the others are its pools."""
+    """The gateway's config: the `args` of the first application; what can change in place is not among them."""
     gateway, *_ = yaml.safe_load(spec["serveConfigV2"])["applications"]
     return GatewayConfig.parse(gateway["args"])
 
@@ -102,8 +102,8 @@ def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:
 
 def test_a_worker_has_time_to_end_its_streams_before_it_is_killed() -> None:
     spec = base()["spec"]
-    config = served(spec)
-    longest = max(pool.graceful_shutdown_timeout_s for *_, pool in config.each_pool())
+    applications = yaml.safe_load(spec["serveConfigV2"])["applications"]
+    longest = max(each["graceful_shutdown_timeout_s"] for one in applications for each in one["deployments"])
     (workers,) = spec["rayClusterConfig"]["workerGroupSpecs"]
     assert workers["template"]["spec"]["terminationGracePeriodSeconds"] > longest
     assert spec["rayClusterDeletionDelaySeconds"] >= longest

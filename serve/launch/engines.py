@@ -1,0 +1,61 @@
+"""A config's engine settings, held against the engines' own rules before any engine that runs is replaced by them."""
+
+import importlib
+import logging
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from serve.config import GatewayConfig, ModelConfig
+from serve.errors import ConfigError
+
+
+def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
+    """Ask the simulated engine about its pools, and vLLM's command line about the others where vLLM is installed.
+
+    Raises:
+        ConfigError: An engine would not start with its settings.
+    """
+    pools = list(config.each_pool())
+    if any(settings.kind == "vllm" for *_, settings in pools) and (reason := _vllm_is_missing()):
+        say(f"engine arguments are not checked here: {reason}")
+        pools = [each for each in pools if each[3].kind != "vllm"]
+    for name, model, pool, settings in pools:
+        check = _CHECKS.get(settings.kind)
+        if check is None:
+            continue
+        try:
+            check(name, model, pool)
+        except ConfigError as error:
+            raise ConfigError(f"{name}/{pool}: {error}; --accept-hazards deploys it all the same") from error
+
+
+def _vllm_is_missing() -> str:
+    """Why vLLM can't tell what it accepts; empty if it can. A head without GPU may have it and be unable to load it."""
+    if find_spec("vllm") is None:
+        return "vLLM is not installed"
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what vLLM and PyTorch have to say of this machine concerns no engine
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            importlib.import_module("serve.engine.vllm_host")
+    except (ImportError, RuntimeError) as error:
+        return f"vLLM can't be loaded: {error}"
+    finally:
+        logging.disable(logged)
+    return ""
+
+
+def _sim(name: str, model: ModelConfig, pool: str) -> None:
+    from serve.engine.sim import SimSettings
+
+    SimSettings.from_mapping({"model": name, "grammar": model.grammar} | model.pools[pool].sim)
+
+
+def _vllm(name: str, model: ModelConfig, pool: str) -> None:
+    from serve.engine.vllm_host import parse_args
+
+    parse_args(model.engine_args_of(pool), (name, *model.aliases), "key")
+
+
+_CHECKS: dict[str, Callable[[str, ModelConfig, str], None]] = {"sim": _sim, "vllm": _vllm}

@@ -140,7 +140,8 @@ def _wait_until_running(say: Progress) -> None:
             return
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
-            raise ConfigError("\n".join(f"{name}: {cause_of(message)}" for name, message in failed.items() if message))
+            causes = (f"{name}: {cause_of(message)}" for name, message in failed.items() if message)
+            raise ConfigError("\n".join((*causes, f"The replicas' logs are under {session_logs()}")))
         if time.monotonic() - started > _START_TIMEOUT_S:
             raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
         time.sleep(0.5)

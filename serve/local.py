@@ -19,6 +19,7 @@ Progress = Callable[[str], None]
 _ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # as a traceback's last part begins
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
+_REPLICA_PORTS = 200  # Ray Serve uses the port of a replica that is gone again after an hour
 
 
 def prepare_environment() -> None:
@@ -35,11 +36,13 @@ def node_environment(folder: str) -> dict[str, str]:
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
     (docs/adr/0002). It sends a request again whose gateway replica died before answering, and lets streams of up to an
     hour end when replicas change (docs/failures.md). Its ports and files are chosen free, so that two gateways can run
-    on one machine.
+    on one machine. So are the ports of the gateway replicas: a HAProxy that has not heard yet of a replica's end would
+    bring its requests to whoever takes the port next.
 
     Args:
         folder: For HAProxy's files; a short path, for one of them is a Unix socket.
     """
+    replicas = random.randrange(20_000, 30_000, _REPLICA_PORTS)
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
@@ -52,6 +55,8 @@ def node_environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": folder,
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replicas),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replicas + _REPLICA_PORTS),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -37,6 +37,13 @@ def test_a_free_port_is_free() -> None:
 
 
 def test_two_gateways_share_neither_files_nor_ports() -> None:
-    one, other = node_environment("/tmp/a"), node_environment("/tmp/b")
-    own = [name for name in one if one[name] != other[name]]
-    assert {name for name in one if "HAPROXY" in name and ("PORT" in name or "/tmp" in one[name])} == set(own)
+    many = [node_environment(f"/tmp/{n}") for n in range(20)]
+    own = {name for name in many[0] if len({each[name] for each in many}) > 1}
+    chosen = {name for name in many[0] if name.endswith("_PORT") or "/tmp" in many[0][name]}
+    assert own == chosen
+
+
+def test_gateway_replicas_get_ports_below_those_that_the_system_hands_out() -> None:
+    chosen = node_environment("/tmp/a")
+    first, end = (int(chosen[f"RAY_SERVE_DIRECT_INGRESS_{which}_HTTP_PORT"]) for which in ("MIN", "MAX"))
+    assert 20_000 <= first < end <= 30_000

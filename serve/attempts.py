@@ -10,8 +10,9 @@ from serve.body import OPT_OUT, REPORT, engine_body
 from serve.config import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
 from serve.exchange import Exchange
+from serve.leases import SLOT_HEADER, Endpoint
 from serve.protocol import forwarded_headers
-from serve.router import Endpoint, Route
+from serve.router import Route
 from serve.telemetry import Telemetry, inject
 from serve.upstream import Answer, Upstream
 
@@ -51,6 +52,7 @@ class Attempts:
         Raises:
             GatewayError: Nobody answered.
         """
+        assert exchange.decision is not None
         plan, sent = [candidates[0], *candidates], 0
         failure: GatewayError = PoolUnavailableError("No replica answered.", None, None, self._limits.retry_after_s)
         while plan and sent < self._limits.max_attempts:
@@ -65,6 +67,8 @@ class Attempts:
                     answer = await held.enter_async_context(self._post(exchange, candidate, endpoint))
                 except _RETRIED as error:
                     failure = error
+                    if endpoint is not None:
+                        self._routes[exchange.decision.model, candidate.pool].forget(endpoint)
                     log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
                 else:
                     if answer.status not in _RETRIED_STATUS or not plan or sent == self._limits.max_attempts:
@@ -95,6 +99,8 @@ class Attempts:
         assert exchange.decision is not None
         assert exchange.asked is not None
         headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
+        if endpoint.slot:
+            headers[SLOT_HEADER] = endpoint.slot
         xargs = {
             **(OPT_OUT if candidate.opt_out else {}),
             **(REPORT if exchange.guarded and (exchange.decision.model, candidate.pool) in self._ours else {}),

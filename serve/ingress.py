@@ -22,12 +22,13 @@ from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.exchange import read_body
 from serve.front import AsgiApp, answer_first
 from serve.gateway import Gateway
+from serve.leases import Endpoint
 from serve.policy import LivePolicy, compile_for
 from serve.protocol import request_headers
 from serve.quarantine import QuarantineView
 from serve.quarantine_actor import connect
 from serve.quarantine_api import routes as quarantine_routes
-from serve.router import Endpoint, RemoteRoute, ReplicaRoute, Route
+from serve.router import RemoteRoute, ReplicaRoute, Route
 from serve.telemetry import Telemetry
 from serve.telemetry_verdicts import VerdictTelemetry
 from serve.upstream import Upstream
@@ -161,6 +162,7 @@ class GatewayReplica:
             for task in watching:
                 task.cancel()
             self._telemetry.shutdown()
+            await asyncio.gather(*(route.close() for route in self._routes.values()))
             await self._upstream.close()
 
     def _judged(self, judgement: Judgement) -> None:

@@ -4,28 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from serve.errors import OverloadedError, PoolUnavailableError
+from serve.leases import Endpoint, Lease, Leases
 
 log = logging.getLogger("ray.serve.specgate.router")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where one replica answers. Never shown to a client.
-
-    Attributes:
-        url: Base URL, without `/v1`.
-        key: Bearer token, or None.
-    """
-
-    url: str
-    key: str | None
 
 
 class Route(Protocol):
@@ -44,8 +31,16 @@ class Route(Protocol):
         """
         ...
 
+    def forget(self, endpoint: Endpoint) -> None:
+        """A replica did not answer."""
+        ...
+
     async def facts(self) -> Mapping[str, Any]:
         """What a running replica says of itself; raises a `GatewayError` while none is up."""
+        ...
+
+    async def close(self) -> None:
+        """Give back all that is held without a request."""
         ...
 
 
@@ -68,22 +63,25 @@ class ReplicaRoute:
     ) -> None:
         self._label, self._handle, self._sticky = label, handle, sticky
         self._queue_timeout_s, self._retry_after_s = queue_timeout_s, retry_after_s
+        self._leases = Leases(0) if sticky else Leases()
         self._has_room = True
 
     @asynccontextmanager
     async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         handle = self._handle.options(session_id=session) if self._sticky else self._handle
         wait_s = self._queue_timeout_s if self._has_room or not elsewhere else _GLANCE_S
-        async with self._select(handle, wait_s) as selection:
-            metadata = selection.replica_metadata
-            host = metadata["http_host"]
-            yield Endpoint(
-                f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}", metadata["http_key"]
-            )
 
-    @asynccontextmanager
-    async def _select(self, handle: DeploymentHandle, wait_s: float) -> AsyncIterator[ReplicaSelection]:
-        selecting = handle.choose_replica()
+        async def reserve() -> Lease:
+            selecting = handle.choose_replica()
+            selection = await self._selection(selecting, wait_s)
+            return Lease(_endpoint(selection), lambda: selecting.__aexit__(None, None, None))
+
+        async with self._leases.hold(reserve) as endpoint:
+            yield endpoint
+
+    async def _selection(
+        self, selecting: AbstractAsyncContextManager[ReplicaSelection], wait_s: float
+    ) -> ReplicaSelection:
         try:
             async with asyncio.timeout(wait_s):
                 selection = await selecting.__aenter__()
@@ -97,15 +95,28 @@ class ReplicaRoute:
                 f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
             ) from error
         self._has_room = True
-        try:
-            yield selection
-        finally:
-            # Shielded: a client that leaves cancels us here, and the slot must go back all the same.
-            await asyncio.shield(selecting.__aexit__(None, None, None))
+        return selection
+
+    def forget(self, endpoint: Endpoint) -> None:
+        self._leases.forget(endpoint)
 
     async def facts(self) -> Mapping[str, Any]:
-        async with self._select(self._handle, self._queue_timeout_s) as selection:
+        selecting = self._handle.choose_replica()
+        selection = await self._selection(selecting, self._queue_timeout_s)
+        try:
             return dict(selection.replica_metadata["facts"])
+        finally:
+            await asyncio.shield(selecting.__aexit__(None, None, None))
+
+    async def close(self) -> None:
+        await self._leases.close()
+
+
+def _endpoint(selection: ReplicaSelection) -> Endpoint:
+    metadata = selection.replica_metadata
+    host = metadata["http_host"]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}"
+    return Endpoint(url, metadata["http_key"], selection._slot_token or "")
 
 
 class RemoteRoute:
@@ -122,6 +133,12 @@ class RemoteRoute:
     @asynccontextmanager
     async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         yield self._endpoint
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """There is no other to ask."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
     async def facts(self) -> Mapping[str, Any]:
         return self._facts

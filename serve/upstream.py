@@ -8,7 +8,7 @@ from serve.connection import Connection, Take
 from serve.connections import Connections, ConnectTimeoutError, Target
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1 import head
-from serve.router import Endpoint
+from serve.leases import Endpoint
 
 
 class Answer:

@@ -10,6 +10,7 @@ import aiohttp
 from serve.autoscaling import ONGOING
 from serve.config import ModelConfig
 from serve.engine.listener import Listener, node_address
+from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError
 
 log = logging.getLogger("ray.serve.specgate.engine")
@@ -40,7 +41,7 @@ class VllmReplica:
         self._engine = await vllm_host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
         checks.check_markers(self._engine.client.get_tokenizer(), model_config.grammar, settings.markers)
-        await self._listener.start(self._engine.app)
+        await self._listener.start(Slots(self._engine.app, release_slot))
         await self._warm_up()
         log.info(
             "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s)",

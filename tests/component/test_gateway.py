@@ -15,7 +15,8 @@ from support.engines import Engine, answering, chunk, end, frame, silent, start,
 from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
-from serve.router import Endpoint, RemoteRoute
+from serve.leases import Endpoint
+from serve.router import RemoteRoute
 from serve.telemetry import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]

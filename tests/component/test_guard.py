@@ -12,7 +12,8 @@ from support.stack import running
 
 from serve.engine.sim import SimSettings
 from serve.integrity import Outcome
-from serve.router import Endpoint, RemoteRoute
+from serve.leases import Endpoint
+from serve.router import RemoteRoute
 
 DONE = b"data: [DONE]\n\n"
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})

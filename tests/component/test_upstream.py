@@ -13,7 +13,7 @@ from serve.config import LimitsConfig
 from serve.connection import Connection
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1 import READ_AHEAD_BYTES
-from serve.router import Endpoint
+from serve.leases import Endpoint
 from serve.upstream import Answer, Upstream
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"

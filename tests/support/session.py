@@ -81,6 +81,19 @@ def served(folder: Path) -> Iterator[str]:
     assert code == 0, output.read_text(errors="replace")[-3000:]
 
 
+async def until_ready(url: str) -> None:
+    """Wait until a gateway answers again."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(120):
+        while True:
+            try:
+                async with session.get(f"{url}/ready") as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.5)
+
+
 def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, output: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
@@ -94,7 +107,12 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, output: Path
 
 def replicas(model: str, pool: str) -> list[psutil.Process]:
     """The replica processes of a pool, by the title that Ray gives them."""
-    title = f"ServeReplica:specgate:{model}--{pool}"
+    return processes(f"{model}--{pool}")
+
+
+def processes(deployment: str) -> list[psutil.Process]:
+    """The replica processes of a deployment."""
+    title = f"ServeReplica:specgate:{deployment}"
     return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
 
 

@@ -12,8 +12,9 @@ from serve.config import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.front import protocol
 from serve.gateway import Gateway
+from serve.leases import Endpoint
 from serve.policy import LivePolicy, compile_for
-from serve.router import Endpoint, RemoteRoute, Route
+from serve.router import RemoteRoute, Route
 from serve.telemetry import Telemetry
 from serve.upstream import Upstream
 from serve.verdicts import VerdictSink, ignore

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from policies import Candidate
 from serve.affinity import session_key
@@ -62,7 +62,8 @@ class Attempts:
             async with AsyncExitStack() as held:
                 try:
                     slot = self._slot(exchange, candidate, sent, elsewhere=bool(others))
-                    endpoint = await held.enter_async_context(slot)
+                    with self._telemetry.step("choose_replica", pool=candidate.pool):
+                        endpoint = await held.enter_async_context(slot)
                     sent += 1
                     answer = await held.enter_async_context(self._post(exchange, candidate, endpoint))
                 except _RETRIED as error:
@@ -79,19 +80,14 @@ class Attempts:
             self._telemetry.instruments.retries.add(candidate.pool)
         raise failure
 
-    @asynccontextmanager
-    async def _slot(
+    def _slot(
         self, exchange: Exchange, candidate: Candidate, sent: int, *, elsewhere: bool
-    ) -> AsyncIterator[Endpoint]:
-        """A place on a replica of the pool, held while the context lasts; another one after a request was sent."""
+    ) -> AbstractAsyncContextManager[Endpoint]:
+        """A place on a replica of the pool; another one after a request was sent."""
         assert exchange.decision is not None
         assert exchange.features is not None
-        async with AsyncExitStack() as held:
-            with self._telemetry.step("choose_replica", pool=candidate.pool):
-                session = session_key(exchange.headers, exchange.features, sent)
-                route = self._routes[exchange.decision.model, candidate.pool]
-                endpoint = await held.enter_async_context(route.reserve(session, elsewhere))
-            yield endpoint
+        session = session_key(exchange.headers, exchange.features, sent)
+        return self._routes[exchange.decision.model, candidate.pool].reserve(session, elsewhere)
 
     @asynccontextmanager
     async def _post(self, exchange: Exchange, candidate: Candidate, endpoint: Endpoint) -> AsyncIterator[Answer]:

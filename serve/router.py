@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -66,8 +66,7 @@ class ReplicaRoute:
         self._leases = Leases(0) if sticky else Leases()
         self._has_room = True
 
-    @asynccontextmanager
-    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
         handle = self._handle.options(session_id=session) if self._sticky else self._handle
         wait_s = self._queue_timeout_s if self._has_room or not elsewhere else _GLANCE_S
 
@@ -76,8 +75,7 @@ class ReplicaRoute:
             selection = await self._selection(selecting, wait_s)
             return Lease(_endpoint(selection), lambda: selecting.__aexit__(None, None, None))
 
-        async with self._leases.hold(reserve) as endpoint:
-            yield endpoint
+        return self._leases.hold(reserve)
 
     async def _selection(
         self, selecting: AbstractAsyncContextManager[ReplicaSelection], wait_s: float
@@ -130,9 +128,8 @@ class RemoteRoute:
     def __init__(self, endpoint: Endpoint, facts: Mapping[str, Any]) -> None:
         self._endpoint, self._facts = endpoint, facts
 
-    @asynccontextmanager
-    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
-        yield self._endpoint
+    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
+        return nullcontext(self._endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
         """There is no other to ask."""

@@ -4,6 +4,8 @@ An engine's stream is the same bytes again and again around what is new. What st
 from two frames that were read; a frame with these bytes around a JSON string differs from them in that string alone.
 """
 
+from typing import Any
+
 import msgspec
 
 from serve.errors import EngineError
@@ -11,7 +13,7 @@ from serve.frames import chunk_of, data_of
 from serve.integrity import Piece, lone_piece
 
 _PROBE = "\x00?"  # no text of a model, and not the same in JSON as in text
-_TRIES = 32  # after so many frames of which nothing was learnt, a stream is not of this kind
+_TRIES = 32  # after so many frames from which nothing was learnt, a stream is not of this kind
 
 _string = msgspec.json.Decoder(str)
 
@@ -41,20 +43,21 @@ class PieceReader:
         """A frame of the kind that was learnt, with another text."""
         return self._before[:-1] + msgspec.json.encode(text) + self._behind[1:]
 
-    def learn(self, frame: bytes, piece: Piece | None) -> None:
+    def learn(self, frame: bytes, chunk: dict[str, Any]) -> None:
         """Learn from a frame that `read` could not tell.
 
         Args:
             frame: All of it.
-            piece: What it holds; None if it holds anything else than one piece.
+            chunk: Its data.
         """
+        if not self._tries:
+            return
+        self._tries -= 1
+        piece = lone_piece(chunk)
         of = piece[:3] if piece is not None else None
         if piece is None or of != self._seen:  # frames that come once, or in turn, are not worth it
             self._seen = of
             return
-        if not self._tries:
-            return
-        self._tries -= 1
         encoded = msgspec.json.encode(piece.text)
         place = frame.find(encoded)
         if place < 0:

@@ -4,7 +4,7 @@ from typing import Any
 
 from serve.errors import EngineError
 from serve.frames import FrameReader, chunk_of, data_of, ends, frame_of
-from serve.integrity import Guard, State, lone_piece
+from serve.integrity import Guard, State
 from serve.pieces import PieceReader
 
 
@@ -71,5 +71,5 @@ class Sieve:
         if (error := chunk.get("error")) is not None:
             said = error.get("message") if isinstance(error, dict) else None
             raise EngineError(f"The engine failed in the middle of the answer{f': {said}' if said else '.'}")
-        self._pieces.learn(frame, lone_piece(chunk))
+        self._pieces.learn(frame, chunk)
         passed += [frame if out is chunk else frame_of(out) for out in self._guard.feed(chunk)]

@@ -59,7 +59,7 @@ def test_what_bytes_tell_is_what_reading_tells(stream: list[dict[str, Any]], fra
         told, known = reader.read(sent), read(sent)
         assert told in (None, known)
         if told is None:
-            reader.learn(sent, known)
+            reader.learn(sent, made)
         else:
             assert read(reader.frame('other "text" 😀')) == told._replace(text='other "text" 😀')
 
@@ -68,9 +68,9 @@ def test_what_bytes_tell_is_what_reading_tells(stream: list[dict[str, Any]], fra
 def test_after_two_of_a_kind_a_stream_is_told_by_its_bytes(delta: Any) -> None:
     reader = PieceReader()
     for text in ("one", "two"):
-        sent = frame_of(chunk(delta(text)))
-        assert reader.read(sent) is None
-        reader.learn(sent, read(sent))
+        made = chunk(delta(text))
+        assert reader.read(frame_of(made)) is None
+        reader.learn(frame_of(made), made)
     for text in ("three", "a\n", "é", '{"a":"'):
         sent = frame_of(chunk(delta(text)))
         assert reader.read(sent) == read(sent)
@@ -82,6 +82,7 @@ def test_after_two_of_a_kind_a_stream_is_told_by_its_bytes(delta: Any) -> None:
 def test_what_is_no_text_in_the_place_of_one_is_not_told(broken: bytes) -> None:
     reader = PieceReader()
     for text in ("one", "two"):
-        reader.learn(sent := frame_of(chunk({"content": text})), read(sent))
-    sent = sent.replace(b"two", broken)
+        made = chunk({"content": text})
+        reader.learn(frame_of(made), made)
+    sent = frame_of(made).replace(b"two", broken)
     assert reader.read(sent) is None

@@ -27,7 +27,8 @@ class Handle:
         if self.error is not None:
             raise self.error
         await self.room.wait()
-        yield SimpleNamespace(replica_metadata={"http_host": "127.0.0.1", "http_port": 1, "http_key": "k"})
+        metadata = {"http_host": "127.0.0.1", "http_port": 1, "http_key": "k"}
+        yield SimpleNamespace(replica_metadata=metadata, _slot_token="token")
 
 
 def route(handle: Any, queue_timeout_s: float = FOR_EVER_S) -> ReplicaRoute:
@@ -65,9 +66,9 @@ async def test_a_pool_that_has_room_again_is_waited_for_as_before() -> None:
     handle.room.set()
     async with pool.reserve(elsewhere=True):
         handle.room.clear()
-    asyncio.get_running_loop().call_later(0.3, handle.room.set)
-    async with pool.reserve(elsewhere=True):
-        pass
+        asyncio.get_running_loop().call_later(0.3, handle.room.set)
+        async with pool.reserve(elsewhere=True) as endpoint:
+            assert endpoint.slot == "token"
 
 
 async def test_a_wait_in_vain_ends_with_an_error_that_says_when_to_come_back() -> None:

@@ -229,6 +229,11 @@ def ask(running: Running, model: str) -> None:
         response.read()
 
 
+def stop_when_told() -> None:
+    """Have SIGTERM end this program as an exit does, so that what it has launched is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))
+
+
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     """Ask it to end, then make it: one of them waits three minutes for open streams."""
     for number, patience_s in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):

@@ -26,9 +26,9 @@ _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
 # find it full, spread over all others.
 _ROUTERS = {
-    "balanced": RequestRouterConfig(),
+    "balanced": RequestRouterConfig(request_router_class="serve.reservations:BalancedRouter"),
     "sticky": RequestRouterConfig(
-        request_router_class="ray.serve.experimental.consistent_hash_router:ConsistentHashRouter",
+        request_router_class="serve.reservations:StickyRouter",
         request_router_kwargs={"num_fallback_replicas": 1_000_000},
     ),
 }

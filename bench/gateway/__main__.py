@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import sys
 from pathlib import Path
 
+from bench import peers
 from bench.gateway import report, runner, sides
 from bench.gateway.runner import Cell, Results
 
@@ -39,7 +38,7 @@ def main() -> None:
         options.error(str(error))
     rounds, seconds = given.rounds or (2 if given.quick else 3), given.seconds or (1.0 if given.quick else 1.5)
     results = Results()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # so that what was started is stopped
+    peers.stop_when_told()
     try:
         runner.run(results, wanted, cells, rounds, seconds, lambda line: print(line, flush=True))
     finally:

@@ -96,6 +96,7 @@ def main() -> None:
     options.add_argument("--leaves", type=int, default=10_000, help="clients that leave")
     options.add_argument("--growth", type=float, default=8.0, help="MiB that memory may grow by after the warm-up")
     given = options.parse_args()
+    peers.stop_when_told()
     with runner.upstream() as engine, peers.launched(sides.REPLICA, engine.url, traffic.MODEL) as running:
         rows = uvloop.run(soak(running, given.requests, given.leaves))
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n")

@@ -46,9 +46,9 @@ def test_a_start_outside_the_limits_is_refused(initial: int) -> None:
 
 def test_a_sticky_pool_is_a_ring_on_which_every_replica_is_a_fall_back() -> None:
     ring = deployment(routing="sticky")._deployment_config.request_router_config
-    assert ring.request_router_class.endswith("ConsistentHashRouter")
+    assert ring.request_router_class.endswith("StickyRouter")
     assert ring.request_router_kwargs["num_fallback_replicas"] > 10_000
-    assert deployment()._deployment_config.request_router_config.is_default_request_router()
+    assert deployment()._deployment_config.request_router_config.request_router_class.endswith("BalancedRouter")
 
 
 def test_a_placement_group_is_passed_on() -> None:

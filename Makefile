@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,9 @@ bench-gateway: $(READY) ## specgate beside other gateways, the same load (instal
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots
+
+bench-real-engine: $(READY) ## the gateway before vLLM's own server, beside that server itself (7 minutes; ARGS="--answers stream" for half)
+	@$(BIN)/python -m bench.real_engine $(ARGS)
 
 bench-conform: $(READY) ## how specgate and other gateways treat their neighbours (installs them; 20 minutes, mostly waiting)
 	@$(BIN)/python -m bench.conform

@@ -20,6 +20,8 @@ from bench.peers import Peer, PeerError, Running
 from serve.local import free_port
 
 Say = Callable[[str], None]
+# Once a cluster answers, Ray Serve starts HAProxy anew as replicas come up, and the old one ends its connections.
+_SETTLES_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def run(results: Results, wanted: Sequence[str], cells: Sequence[Cell], rounds: 
                 ready = {sides.DIRECT: engine}
                 _enter(side, engine, ready, alone, results, say)
                 del ready[sides.DIRECT]
+                time.sleep(_SETTLES_S if ready else 0)
                 _rounds(ready, engine, cells, rounds, seconds, results, say)
 
 

@@ -37,7 +37,7 @@ REPLICA = Peer(
 # All of it: Ray's processes, HAProxy, the replica.
 ON_RAY = dataclasses.replace(peers.SPECGATE, name="specgate on Ray Serve", config=_CONFIG)
 TWO_HOPS = Peer(
-    "Ray Serve, two hops",
+    "Ray Serve in two hops",
     (),
     ("{bin}/python", "-m", "bench.gateway.two_hops", "--upstream", "{upstream}", "--port", "{port}"),
 )

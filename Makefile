@@ -56,10 +56,10 @@ check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSI
 	@$(BIN)/python tests/support/other_vllm.py $(VERSION)
 
 .PHONY: test-up test-chaos
-test-up: $(READY) ## `ray up` on loopback with an sshd of the test's own: head, worker, a tool call, `ray down`
-	@$(BIN)/python -m pytest tests/up
+test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then updates, growth and deaths under load (7 minutes)
+	@$(BIN)/python -m pytest tests/up tests/chaos
 
-test-chaos: $(READY) ## rolling updates under 5,000 requests each; gateways, engines and a node killed under load
+test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
 lint: $(READY) ## ruff, mypy --strict, import contracts

@@ -6,7 +6,7 @@ from typing import Any
 
 _SMALL = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 30}
 _STREAM = {"step_ms": 40, "content_tokens": [25, 25]}  # a second, and not much work for the machine
-_LONG_STREAM = {"step_ms": 1000, "content_tokens": [60, 60]}  # longer than Ray Serve by itself lets a replica finish
+_LONG_STREAM = {"step_ms": 1000, "content_tokens": [45, 45]}  # longer than Ray Serve by itself lets a replica finish
 _SCALING = {
     "min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 2, "upscale_delay_s": 0.5,
     "look_back_period_s": 2, "metrics_interval_s": 0.5,

@@ -62,9 +62,9 @@ async def streams(url: str, pool: str, concurrency: int, seconds: float) -> list
     async def client(session: aiohttp.ClientSession) -> None:
         while (began := time.perf_counter()) < until:
             async with session.post(f"{url}/v1/chat/completions", json=body, raise_for_status=True) as response:
-                await response.content.readany()
+                first = await response.content.readany()
                 waited.append((time.perf_counter() - began) * 1000)
-                if not (await response.read()).endswith(b"data: [DONE]\n\n"):
+                if not (first + await response.content.read()).endswith(b"data: [DONE]\n\n"):
                     raise ValueError("an answer that is not whole")
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:

@@ -71,7 +71,7 @@ class Front(asyncio.Protocol):
         self.room: asyncio.Future[None] | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._deadline = self._loop.time() + _KEEP_ALIVE_S
-        self._ticking = self._loop.call_later(_TICK_S, self._tick)
+        self._ticking: asyncio.TimerHandle
         self._in_head = self._draining = self._closing = self._paused = self._resuming = False
 
     # The connection as uvicorn and the calls see it.
@@ -97,6 +97,7 @@ class Front(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = cast(asyncio.Transport, transport)
+        self._ticking = self._loop.call_later(_TICK_S, self._tick)
         self._connections.add(self)
         self._addresses = addresses(transport)
 

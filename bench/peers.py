@@ -74,7 +74,8 @@ class Running:
     pid: int
 
 
-# Not on PyPI; set PRODUCTION_STACK_SOURCE to a folder with this commit where GitHub is out of reach.
+# Not on PyPI; set PRODUCTION_STACK_SOURCE to a folder with this commit where GitHub is out of reach. Its Python 3.12 is
+# what uv finds on the PATH, or else fetches.
 _PRODUCTION_STACK = os.environ.get(
     "PRODUCTION_STACK_SOURCE",
     "git+https://github.com/vllm-project/production-stack@a6c01db05f65f556235413ba8dbcfb0c01132fff",

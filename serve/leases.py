@@ -101,7 +101,7 @@ class Leases:
         """Give back what lies idle."""
         for lease in list(self._idle):
             self._expire(lease)
-        await asyncio.gather(*self._releasing)
+        await asyncio.gather(*self._releasing, return_exceptions=True)  # `_released` tells
 
     def _taken(self) -> Lease | None:
         if not self._idle:

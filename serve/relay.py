@@ -24,12 +24,8 @@ class Filter(Protocol):
     def feed(self, data: bytes) -> bytes: ...
 
 
-def _unwatched(data: bytes) -> None:
-    """Nobody looks at a plain answer."""
-
-
 async def relay(
-    exchange: Exchange, answer: Answer, telemetry: Telemetry, watch: Callable[[bytes], None] = _unwatched
+    exchange: Exchange, answer: Answer, telemetry: Telemetry, watch: Callable[[bytes], None] | None = None
 ) -> None:
     """Send an engine's answer on, streamed as it arrives or whole.
 
@@ -37,7 +33,7 @@ async def relay(
         exchange: Whose answer it is.
         answer: The engine's.
         telemetry: Spans and metrics.
-        watch: Gets to see the body's bytes.
+        watch: Gets to see the body's bytes; nobody looks at a plain answer.
 
     Raises:
         EngineError: The engine broke off; what was sent of a stream is all there is.
@@ -45,12 +41,13 @@ async def relay(
     if not answer.is_stream:
         body = await answer.body()
         await exchange.whole(answer.status, answered_headers(answer.headers), body)
-        watch(body)
+        if watch is not None:
+            watch(body)
         return
     telemetry.first_token(exchange.arrived, exchange.candidate.pool if exchange.candidate else "")
     await exchange.start_stream(answer.status, answered_headers(answer.headers))
     end = StreamEnd()
-    await pass_on(exchange, answer, end if watch is _unwatched else _Watched(end, watch))
+    await pass_on(exchange, answer, end if watch is None else _Watched(end, watch))
     if end.failed:
         fail(exchange.span, "the engine failed in the middle of the stream")
     elif not end.done:

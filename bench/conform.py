@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.conform import CASES, Case, Report, Verdict, run, select
-from serve.conform.lab import laboratory
+from serve.tools.conform import CASES, Case, Report, Verdict, run, select
+from serve.tools.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results" / "conform.json"
 PAGE = ROOT / "docs" / "conformance.md"

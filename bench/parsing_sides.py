@@ -43,7 +43,7 @@ def through_vllm(tool_parser: str, reasoning_parser: str) -> Open:
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.parser import ParserManager
 
-        from serve.engine import vllm_parsers
+        from serve.engine.vllm import tool_parsers as vllm_parsers
     vllm_parsers.register()
     request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS)
     made = ParserManager.get_parser(tool_parser, reasoning_parser, enable_auto_tools=True, tokenizer=VOCABULARY)

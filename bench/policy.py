@@ -17,8 +17,8 @@ from rich.table import Table
 
 import policies
 from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
-from serve.body import strip_own_fields
-from serve.features import extract
+from serve.request.features import extract
+from serve.request.rewrite import strip_own_fields
 
 ROUNDS, CALLS = 300, 20
 BODY_BYTES, TOOLS = 100_000, 20

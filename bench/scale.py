@@ -23,7 +23,7 @@ from bench.gateway import traffic
 from bench.gateway.runner import Cell, apply_load, tree_cpu_s, upstream
 from bench.gateway.sides import REPLICA
 from bench.peers import HOME, Running, ask, launched, stop_when_told
-from serve.local import free_port
+from serve.launch.local import free_port
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "scale.json"
 _CORES = sorted(os.sched_getaffinity(0))  # before we give some away

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from policies import Cell
-from serve.integrity import Quarantine, Tally, Terms
-from serve.quarantine_actor import QuarantineActor, Report
+from serve.quarantine.actor import QuarantineActor
+from serve.quarantine.detector import Quarantine, Tally, Terms
+from serve.quarantine.judge import Report
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "scale_judge.json"
 

@@ -17,7 +17,7 @@ import openai
 
 from models.dialogues import Dialogue
 from models.held_out import held_out
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 
 ROOT = Path(__file__).parents[1]
 ENGINE_ENVIRONMENT = {
@@ -93,8 +93,8 @@ async def differences(client: openai.AsyncOpenAI, model: str, dialogues: list[Di
 
 async def measure(model: str, drafts: int, count: int) -> dict[str, Any]:
     """Start one speculative engine of the laptop config with another draft length, and compare."""
-    from serve.engine import vllm_host
     from serve.engine.listener import Listener
+    from serve.engine.vllm import host as vllm_host
 
     config = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").models[model]
     args = config.engine_args_of("speculative")

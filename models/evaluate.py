@@ -82,7 +82,7 @@ def measure(pool: str, count: int) -> Figures:
     """Start the engine of one pool in this process and put the whole set to it, greedily."""
     from vllm import LLM, SamplingParams
 
-    from serve.engine import vllm_tokenizer
+    from serve.engine.vllm import tokenizer as vllm_tokenizer
 
     vllm_tokenizer.register()
     model, speculative = POOLS[pool]

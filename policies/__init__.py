@@ -2,7 +2,8 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
-from policies.decide import Candidate, Decision, Reason, decide, led_by
+from policies.decide import decide, led_by
+from policies.decision import Candidate, Decision, Reason
 from policies.errors import PolicyError
 from policies.explain import explain
 from policies.facts import PoolFacts, facts_from_engine_args

@@ -7,7 +7,8 @@ from typing import Any
 from policies.advisory import Advisory
 from policies.classes import ALL_KINDS, BIT
 from policies.compile import compile_policy
-from policies.decide import Decision, decide
+from policies.decide import decide
+from policies.decision import Decision
 from policies.facts import PoolFacts
 from policies.features import RequestFeatures
 from policies.policy import Policy

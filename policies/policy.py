@@ -5,15 +5,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from policies.advisory import Advisory
+from policies.decision import Decision
 from policies.facts import PoolFacts
 from policies.settings import PolicySettings
 from policies.turns import Turns
-
-if TYPE_CHECKING:
-    from policies.decide import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ from ray import serve as ray_serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
-from serve.config import GatewayConfig, ModelConfig, PoolConfig
-from serve.engine.replica import VllmReplica, environment
-from serve.engine.sim_replica import SimReplica
-from serve.in_place import gateway_options, pool_options
-from serve.ingress import GatewayReplica
+from serve.config.deployment_options import gateway_options, pool_options
+from serve.config.gateway import GatewayConfig
+from serve.config.pool import ModelConfig, PoolConfig
+from serve.engine.environment import environment
+from serve.engine.replica import VllmReplica
+from serve.engine.sim.replica import SimReplica
+from serve.gateway.ingress import GatewayReplica
 
 # Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
@@ -26,9 +28,9 @@ _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
 # find it full, spread over all others.
 _ROUTERS = {
-    "balanced": RequestRouterConfig(request_router_class="serve.reservations:BalancedRouter"),
+    "balanced": RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter"),
     "sticky": RequestRouterConfig(
-        request_router_class="serve.reservations:StickyRouter",
+        request_router_class="serve.routing.request_routers:StickyRouter",
         request_router_kwargs={"num_fallback_replicas": 1_000_000},
     ),
 }

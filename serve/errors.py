@@ -20,8 +20,13 @@ Arguments are positional and all reach `Exception.__init__`: an exception that c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, ClassVar
+
+
+def encode_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class GatewayError(Exception):

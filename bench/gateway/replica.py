@@ -10,9 +10,9 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from serve.config import GatewayConfig
-from serve.front import protocol
-from serve.ingress import GatewayReplica
+from serve.config.gateway import GatewayConfig
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.server import protocol
 
 STATE = "/bench/state"
 

@@ -17,7 +17,7 @@ from bench import peers
 from bench.gateway import sides, traffic
 from bench.gateway.load import Sample
 from bench.peers import Peer, PeerError, Running
-from serve.local import free_port
+from serve.launch.local import free_port
 
 Say = Callable[[str], None]
 # Once a cluster answers, Ray Serve starts HAProxy anew as replicas come up, and the old one ends its connections.

@@ -10,9 +10,9 @@ from bench.guard.rig import engine
 from bench.guard.traffic import PARAMETERS, request
 from serve.engine.sim import wire
 from serve.engine.sim.generation import Generation
-from serve.frames import chunk_of, frame_of
-from serve.integrity import Guard, GuardSettings
-from serve.sieve import Sieve
+from serve.guard.core import Guard, GuardSettings
+from serve.guard.stream import Sieve
+from serve.sse import chunk_of, frame_of
 
 Chunk = dict[str, Any]
 Streams = Sequence[tuple[Mapping[str, Any], Sequence[bytes], Sequence[Chunk]]]

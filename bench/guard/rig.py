@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from serve.engine.listener import AsgiApp, Listener
+from serve.engine.listener import Listener
 from serve.engine.sim import FAULTS, SimSettings, build_sim_app
-from serve.ingress import GatewayReplica
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.asgi import AsgiApp
 
 DRAFTS = 3
 GRAMMAR: Literal["kimi_k2"] = "kimi_k2"

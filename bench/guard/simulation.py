@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from policies import Cell
-from serve.integrity import Change, Outcome, Quarantine, QuarantineSettings, Tally, Terms
+from serve.guard.core import Outcome
+from serve.quarantine.detector import Quarantine, QuarantineSettings, Tally, Terms
+from serve.quarantine.record import Change
 
 FAST = Cell("m", "speculative", True, "tools_auto")
 SAFE = Cell("m", "standard", False, "tools_auto")

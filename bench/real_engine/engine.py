@@ -12,8 +12,8 @@ import uvloop
 
 from bench.gateway import traffic
 from bench.peers import Peer, stop_when_told
-from serve.config import GatewayConfig
-from serve.engine import vllm_host
+from serve.config.gateway import GatewayConfig
+from serve.engine.vllm import host as vllm_host
 
 _LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 _MODEL, _POOL = "tiny-qwen", "standard"

@@ -10,7 +10,7 @@ from rich.table import Table
 from policies import Advisory, load_advisories
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
-from serve.policy import SHIPPED_ADVISORIES
+from serve.live_policy import SHIPPED_ADVISORIES
 
 app = typer.Typer(help="The published facts about unsafe configurations.", no_args_is_help=True)
 

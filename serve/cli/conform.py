@@ -7,10 +7,10 @@ import typer
 from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.conform import CASES, Report, Verdict, run, select
-from serve.conform.lab import laboratory
-from serve.conform.report import Row
 from serve.errors import ConfigError
+from serve.tools.conform import CASES, Report, Verdict, run, select
+from serve.tools.conform.lab import laboratory
+from serve.tools.conform.report import Row
 
 _STYLE = {Verdict.PASS: "green", Verdict.FAIL: "red", Verdict.NOT_APPLICABLE: "dim"}
 

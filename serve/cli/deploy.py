@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from serve.cli.checkup import examine
-from serve.cli.deciding import Decider
 from serve.cli.output import console
-from serve.config import GatewayConfig, args_of
+from serve.config import layers
+from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
-from serve.launch import layers, submit
-from serve.launch.apart import apart
+from serve.launch import submit
+from serve.launch.applications import apart
 from serve.launch.engines import check_engines
+from serve.tools.doctor.checkup import examine
+from serve.tools.doctor.decider import Decider
 
 
 def deploy(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from serve.cli.checkup import examine
-from serve.cli.deciding import Decider
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.tools.doctor.checkup import examine
+from serve.tools.doctor.decider import Decider
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 

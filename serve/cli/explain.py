@@ -8,9 +8,9 @@ import typer
 from rich.table import Table
 
 from policies import explain as explained
-from serve.cli.deciding import Decider
 from serve.cli.output import Json, console, print_json
 from serve.errors import ConfigError
+from serve.tools.doctor.decider import Decider
 
 
 def explain(

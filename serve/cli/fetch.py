@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 from serve.launch import weights
 
 

@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.probe_cells import PROMPTS, SHAPES, Cell, grid
-from serve.cli.probe_record import Record, evidence, summarise
 from serve.errors import ConfigError
+from serve.tools.probe.grid import PROMPTS, SHAPES, Cell, grid
+from serve.tools.probe.record import Record, evidence, summarise
 
 _SWITCH = {"on": (True,), "off": (False,), "both": (False, True), "default": (None,)}
 
@@ -77,7 +77,7 @@ async def _run(
     try:
         from openai import AsyncOpenAI
 
-        from serve.cli.probing import run
+        from serve.tools.probe.runner import run
     except ImportError as error:
         raise ConfigError("specgate probe needs the openai package: pip install openai") from error
     base = url.rstrip("/")

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from serve.cli.deciding import Decider
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.replay_report import to_html
-from serve.cli.tally import compare
+from serve.tools.doctor.decider import Decider
+from serve.tools.replay.compare import compare
+from serve.tools.replay.report import to_html
 
 
 def replay(

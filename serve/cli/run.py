@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.config import GatewayConfig
-from serve.local import Progress, cluster, prepare_environment
+from serve.config.gateway import GatewayConfig
+from serve.launch.local import Progress, cluster, prepare_environment
 
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
@@ -37,7 +37,7 @@ def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", 
 
 def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, as_json: Json = False) -> None:
     """Start everything here, send example requests with the OpenAI SDK and show what each came to."""
-    from serve import demo as examples
+    from serve.tools import demo as examples
 
     parsed = GatewayConfig.load(config)
     prepare_environment()

@@ -9,14 +9,14 @@ import typer
 import yaml
 from rich.table import Table
 
-from serve.cli.checkup import examine
-from serve.cli.deciding import Decider
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.config import layers
 from serve.errors import ConfigError
-from serve.launch import layers
 from serve.launch.check import Report, check_file
 from serve.launch.findings import Finding
 from serve.launch.memory import GIB
+from serve.tools.doctor.checkup import examine
+from serve.tools.doctor.decider import Decider
 
 _STYLE = {"error": "red", "todo": "magenta", "warning": "yellow"}
 _RENDERED = Path("run")

@@ -1,1 +1,1 @@
-"""The engines behind a pool: vLLM inside a Ray Serve replica, and the simulated engine. Only here is vLLM imported."""
+"""Engines behind the gateway: the Ray Serve deployments that host vLLM and the simulated engine."""

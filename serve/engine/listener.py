@@ -4,16 +4,12 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import ray
 import uvicorn
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
+from serve.http1.asgi import AsgiApp
 
 
 class Listener:

@@ -1,17 +1,16 @@
 """The Ray Serve deployment around one vLLM engine: start, checks, warm-up, health, drain."""
 
 import logging
-import os
 import time
 from typing import Any
 
 import aiohttp
 
-from serve.autoscaling import ONGOING
-from serve.config import ModelConfig
+from serve.config.pool import ModelConfig
 from serve.engine.listener import Listener, node_address
 from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError
+from serve.routing.autoscaling import ONGOING
 
 log = logging.getLogger("ray.serve.specgate.engine")
 
@@ -28,7 +27,8 @@ class VllmReplica:
     ) -> None:
         # vLLM is imported here, not above: the controller and the gateway load this module without having vLLM.
         started = time.monotonic()
-        from serve.engine import checks, vllm_host
+        from serve.engine.vllm import host as vllm_host
+        from serve.engine.vllm import marker_check as checks
 
         self._model = model
         model_config = ModelConfig.model_validate(config)
@@ -76,11 +76,3 @@ class VllmReplica:
         """Ray Serve calls this after the drain; the engine core is a process of its own and must go too."""
         if engine := getattr(self, "_engine", None):
             engine.shutdown()
-
-
-def environment(extra: dict[str, str]) -> dict[str, str]:
-    """Environment of an engine replica: what the caller's process has of vLLM's own, then the pool's."""
-    inherited = {
-        key: value for key, value in os.environ.items() if key.startswith(("VLLM_", "OTEL_", "HF_", "SPECGATE_"))
-    }
-    return {"TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1", **inherited, **extra}

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import ray
 
-from serve.engine.listener import AsgiApp, Message, Receive, Send
-from serve.leases import AGE_S, SLOT_HEADER
+from serve.http1.asgi import AsgiApp, Message, Receive, Send
+from serve.routing.endpoint import SLOT_HEADER
+from serve.routing.leases import AGE_S
 
 _HEADER = SLOT_HEADER.encode()
 

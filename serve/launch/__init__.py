@@ -1,1 +1,1 @@
-"""What happens before a cluster runs: layered files, and checks of a cluster file against what it is to serve."""
+"""Starting and changing a cluster: local runs, checks before a launch, deployment."""

@@ -5,13 +5,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from serve.config import GatewayConfig, ModelConfig, PoolConfig, args_of
+from serve.config import layers
+from serve.config.gateway import GatewayConfig, args_of
+from serve.config.pool import ModelConfig, PoolConfig
 from serve.errors import ConfigError
-from serve.launch import cluster, cluster_rules, layers
+from serve.launch import cluster, cluster_rules
 from serve.launch.findings import Finding
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, tensor_parallel
+from serve.launch.model_shape import shape_of
 from serve.launch.placement import Demand, Node, place, why_no_room
-from serve.launch.shapes import shape_of
 from serve.launch.submit import serve_document
 
 

@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 
-from serve.config import GatewayConfig, ModelConfig
+from serve.config.gateway import GatewayConfig
+from serve.config.pool import ModelConfig
 from serve.errors import ConfigError
 
 
@@ -38,7 +39,7 @@ def _vllm_is_missing() -> str:
     logging.disable(logging.WARNING)  # what vLLM and PyTorch have to say of this machine concerns no engine
     try:
         with warnings.catch_warnings(action="ignore"):
-            importlib.import_module("serve.engine.vllm_host")
+            importlib.import_module("serve.engine.vllm.host")
     except (ImportError, RuntimeError) as error:
         return f"vLLM can't be loaded: {error}"
     finally:
@@ -53,7 +54,7 @@ def _sim(name: str, model: ModelConfig, pool: str) -> None:
 
 
 def _vllm(name: str, model: ModelConfig, pool: str) -> None:
-    from serve.engine.vllm_host import parse_args
+    from serve.engine.vllm.host import parse_args
 
     parse_args(model.engine_args_of(pool), (name, *model.aliases), "key")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serve.launch.shapes import Recurrent, Shape
+from serve.launch.model_shape import Recurrent, Shape
 
 GIB = 2**30
 

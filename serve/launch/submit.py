@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from serve.config import GatewayConfig, args_of
+from serve.config import layers
+from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
-from serve.launch import layers
-from serve.launch.apart import apart
-from serve.local import cause_of
+from serve.launch.applications import apart
+from serve.launch.local import cause_of
 
 _CONNECT_TIMEOUT_S = 60.0
 _POLL_S = 1.0

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.launch.shapes import hub_name
+from serve.launch.model_shape import hub_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from serve.parsing.events import (
     fold,
 )
 from serve.parsing.parser import GRAMMARS, StreamParser, parse
-from serve.parsing.split import ReasoningSplit
+from serve.parsing.reasoning_split import ReasoningSplit
 
 __all__ = [
     "GRAMMARS",

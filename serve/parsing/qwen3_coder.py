@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from serve.parsing.block import QWEN_IDS, Block
 from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.tool_call_block import QWEN_IDS, Block
 from serve.parsing.xml_closing import END, Closings
 from serve.parsing.xml_value import Value
 

@@ -9,9 +9,9 @@ import pytest
 from support.rude import rude_gateway
 from support.stack import listening
 
-from serve.conform import CASES, Pace, Report, Verdict, run, select
-from serve.conform.lab import laboratory
-from serve.ingress import GatewayReplica
+from serve.gateway.ingress import GatewayReplica
+from serve.tools.conform import CASES, Pace, Report, Verdict, run, select
+from serve.tools.conform.lab import laboratory
 
 QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16)
 IMPATIENT = Pace(prefill_s=1.0, cancel_s=0.2, settle_s=20.0, timeout_s=60.0, poison=10, streams=4)

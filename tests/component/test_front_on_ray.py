@@ -12,9 +12,9 @@ import uvicorn
 from ray.serve._private.http_util import start_asgi_http_server
 from ray.serve.config import HTTPOptions
 
-from serve.exchange import FRONT
-from serve.front import answer_first
-from serve.local import free_port
+from serve.http1.asgi import FRONT
+from serve.http1.server import answer_first
+from serve.launch.local import free_port
 
 
 async def say(what: bytes, send: Any, release: asyncio.Event | None = None) -> None:

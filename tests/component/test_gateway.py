@@ -15,9 +15,9 @@ from support.engines import Engine, answering, chunk, end, frame, silent, start,
 from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
-from serve.leases import Endpoint
-from serve.router import RemoteRoute
-from serve.telemetry import Telemetry
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import RemoteRoute
+from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHAT = {"model": "m", "messages": HELLO}

@@ -11,9 +11,9 @@ from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
 
 from serve.engine.sim import SimSettings
-from serve.integrity import Outcome
-from serve.leases import Endpoint
-from serve.router import RemoteRoute
+from serve.guard.core import Outcome
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import RemoteRoute
 
 DONE = b"data: [DONE]\n\n"
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})

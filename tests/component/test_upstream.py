@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.config import LimitsConfig
-from serve.connection import Connection
+from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1 import READ_AHEAD_BYTES
-from serve.leases import Endpoint
-from serve.upstream import Answer, Upstream
+from serve.http1.client import Connection
+from serve.http1.wire import READ_AHEAD_BYTES
+from serve.proxy.upstream import Answer, Upstream
+from serve.routing.endpoint import Endpoint
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = (

@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from serve import demo
+from serve.tools import demo
 
 pytestmark = pytest.mark.engine
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import yaml
 
-from serve.local import free_port, node_environment
+from serve.launch.local import free_port, node_environment
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -9,7 +9,7 @@ from typing import Any
 from vllm.entrypoints.generate.base.protocol import DeltaMessage, ExtractedToolCallInformation
 from vllm.tool_parsers import ToolParserManager
 
-from serve.engine.vllm_parsers import Qwen3CoderToolParser
+from serve.engine.vllm.tool_parsers import Qwen3CoderToolParser
 
 NAME = "faulty_qwen3_coder"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from serve.engine.sim import SimSettings, wire
 from serve.engine.sim.generation import Generation
-from serve.integrity import Guard, GuardSettings, State
+from serve.guard.core import Guard, GuardSettings, State
 
 TOOL_PARAMETERS = {
     "type": "object",

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from serve.engine.sim import SimSettings, build_sim_app
-from serve.router import Route
-from serve.verdicts import Judgement
+from serve.guard.judgement import Judgement
+from serve.routing.pool import Route
 from support.stack import Stack, running
 
 NO_ADVISORIES = str(Path(__file__).parent / "advisories")

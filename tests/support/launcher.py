@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from serve.launch import layers
-from serve.local import free_port, node_environment
+from serve.config import layers
+from serve.launch.local import free_port, node_environment
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "up"

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("parsers", "reasoning", "tokenizer")
+TESTS = ("tool_parsers", "reasoning_parsers", "tokenizer")
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -37,7 +37,7 @@ def check(version: str) -> int:
         if found != version:
             sys.exit(f"asked for vLLM {version}, imported {found}")
         print(f"vLLM {found}", flush=True)
-        tests = [f"tests/unit/engine/test_vllm_{part}.py" for part in TESTS]
+        tests = [f"tests/unit/engine/vllm/test_{part}.py" for part in TESTS]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 

@@ -17,8 +17,8 @@ import aiohttp
 import psutil
 import yaml
 
-from serve.config import GatewayConfig
-from serve.local import free_port
+from serve.config.gateway import GatewayConfig
+from serve.launch.local import free_port
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 900

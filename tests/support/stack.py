@@ -8,16 +8,16 @@ from typing import Any
 import fastapi
 import openai
 
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
-from serve.front import protocol
-from serve.gateway import Gateway
-from serve.leases import Endpoint
-from serve.policy import LivePolicy, compile_for
-from serve.router import RemoteRoute, Route
-from serve.telemetry import Telemetry
-from serve.upstream import Upstream
-from serve.verdicts import VerdictSink, ignore
+from serve.gateway.pipeline import Gateway
+from serve.guard.judgement import VerdictSink, ignore
+from serve.http1.server import protocol
+from serve.live_policy import LivePolicy, compile_for
+from serve.proxy.upstream import Upstream
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import RemoteRoute, Route
+from serve.telemetry.instruments import Telemetry
 
 
 @dataclass

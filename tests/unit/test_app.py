@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serve.app import build
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 
 
@@ -35,7 +35,7 @@ def test_a_growing_pool_has_its_limits_and_our_way_to_count() -> None:
     scaling = {"min_replicas": 1, "initial_replicas": 2, "max_replicas": 3, "target_ongoing_requests": 5}
     given = deployment(autoscaling=scaling)._deployment_config.autoscaling_config
     assert scaling.items() <= given.model_dump().items()
-    assert given.policy.policy_function == "serve.autoscaling:by_ongoing_requests"
+    assert given.policy.policy_function == "serve.routing.autoscaling:by_ongoing_requests"
 
 
 @pytest.mark.parametrize("initial", [0, 4])

@@ -9,13 +9,14 @@ from typing import Any
 
 from serve.engine.sim import wire
 from serve.engine.sim.completion import Completion
-from serve.engine.sim.connection import ASGIApp, Connection, Receive, Scope, Send, read_body, send_json, send_text
+from serve.engine.sim.connection import Connection, read_body, send_json, send_text
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import GatewayError, InvalidRequestError, ModelNotFoundError
+from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
 
-def build_sim_app(settings: SimSettings, api_key: str | None = None) -> ASGIApp:
+def build_sim_app(settings: SimSettings, api_key: str | None = None) -> AsgiApp:
     """An ASGI app that behaves as vLLM's OpenAI server with the given settings.
 
     Args:

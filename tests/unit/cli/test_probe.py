@@ -10,12 +10,12 @@ import uvicorn
 import yaml
 
 from policies import wilson
-from serve.cli.probe_cells import Cell
-from serve.cli.probe_record import Record, summarise
-from serve.cli.probing import judge
 from serve.engine.sim.app import build_sim_app
 from serve.engine.sim.settings import SimSettings
 from serve.errors import ConfigError
+from serve.tools.probe.grid import Cell
+from serve.tools.probe.record import Record, summarise
+from serve.tools.probe.runner import judge
 
 
 @contextmanager

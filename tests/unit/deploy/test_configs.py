@@ -7,11 +7,11 @@ import pytest
 
 from policies import facts
 from serve.app import build
-from serve.cli.checkup import examine
-from serve.cli.deciding import Decider
-from serve.config import GatewayConfig
-from serve.launch import layers
+from serve.config import layers
+from serve.config.gateway import GatewayConfig
 from serve.launch.submit import serve_document
+from serve.tools.doctor.checkup import examine
+from serve.tools.doctor.decider import Decider
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CONFIGS = [
@@ -84,7 +84,7 @@ def test_an_overlay_leaves_no_model_without_pools(path: Path) -> None:
 
 def test_vllm_accepts_the_engine_arguments_of_every_pool() -> None:
     """vLLM's real parser; it reads no model. Takes what importing vLLM takes."""
-    vllm_host = pytest.importorskip("serve.engine.vllm_host")
+    vllm_host = pytest.importorskip("serve.engine.vllm.host")
     speculative_keys = {each.name for each in dataclasses.fields(pytest.importorskip("vllm.config").SpeculativeConfig)}
     for path in CONFIGS:
         config = GatewayConfig.load(path)

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from serve.config import GatewayConfig
-from serve.launch import layers
+from serve.config import layers
+from serve.config.gateway import GatewayConfig
 from serve.launch.cluster_rules import FLAGS
 from serve.launch.submit import apart
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from policies import facts
+from serve.config import layers
 from serve.errors import ConfigError
-from serve.launch import layers
 from serve.launch.check import Report, check_file
 from serve.launch.cluster import deployed_config, local_path, nodes, start_commands
 from serve.launch.cluster_rules import shared_memory_gib

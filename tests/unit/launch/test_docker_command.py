@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ray.autoscaler._private.docker import docker_start_cmds
 
-from serve.launch import layers
+from serve.config import layers
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serve.errors import ConfigError
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, estimate
-from serve.launch.shapes import Shape, shape_of
+from serve.launch.model_shape import Shape, shape_of
 
 ROOT = Path(__file__).parents[3]
 KIMI = shape_of("/model_files/Kimi-K2.6")

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from serve.config import GatewayConfig
+from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 from serve.launch import weights
 

@@ -1,0 +1,1 @@
+"""The gateway's configuration: models, pools, guard, quarantine, limits and the layers it is merged from."""

@@ -1,0 +1,30 @@
+"""What Ray Serve changes of a deployment while its replicas go on, as options of that deployment.
+
+`specgate deploy` sends these beside an application's `args`, not in them: a change of `args` replaces every replica.
+"""
+
+from typing import Any
+
+from serve.config.gateway import GatewayConfig
+from serve.config.pool import PoolConfig
+
+_LIMITS = ("max_ongoing_requests", "max_queued_requests")
+_TIMES = ("graceful_shutdown_timeout_s", "health_check_period_s", "health_check_timeout_s")
+# Not the gateway's `max_ongoing_requests`: each of its replicas enforces that itself, so it has to know it.
+GATEWAY = frozenset({"replicas", "graceful_shutdown_timeout_s"})
+POOL = frozenset({"replicas", "autoscaling", *_LIMITS, *_TIMES})
+
+
+def gateway_options(config: GatewayConfig) -> dict[str, Any]:
+    return {"num_replicas": config.replicas, "graceful_shutdown_timeout_s": config.graceful_shutdown_timeout_s}
+
+
+def pool_options(settings: PoolConfig) -> dict[str, Any]:
+    return _scaling(settings) | {name: getattr(settings, name) for name in (*_LIMITS, *_TIMES)}
+
+
+def _scaling(settings: PoolConfig) -> dict[str, Any]:
+    if settings.autoscaling is None:
+        return {"num_replicas": settings.replicas}
+    policy = {"policy_function": "serve.routing.autoscaling:by_ongoing_requests"}
+    return {"num_replicas": "auto", "autoscaling_config": {**settings.autoscaling.model_dump(), "policy": policy}}

@@ -1,0 +1,128 @@
+"""The configuration of models and their pools."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from serve.config.guard import GuardConfig
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
+
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AutoscalingConfig(_Strict):
+    """Replica count follows the number of requests that run or wait, at `target_ongoing_requests` a replica."""
+
+    min_replicas: Annotated[int, Field(ge=0)] = 1
+    initial_replicas: Annotated[int, Field(ge=0)] | None = None
+    max_replicas: Count = 1
+    target_ongoing_requests: Annotated[float, Field(gt=0)] = 16
+    upscale_delay_s: Annotated[float, Field(ge=0)] = 30
+    downscale_delay_s: Annotated[float, Field(ge=0)] = 600
+    look_back_period_s: Seconds = 30
+    metrics_interval_s: Seconds = 10
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas {self.min_replicas} is above max_replicas {self.max_replicas}")
+        if self.initial_replicas is not None and not self.min_replicas <= self.initial_replicas <= self.max_replicas:
+            raise ValueError(f"initial_replicas {self.initial_replicas} is not within min_replicas..max_replicas")
+        return self
+
+
+class PoolConfig(_Strict):
+    """Identically configured replicas of one model.
+
+    Attributes:
+        kind: `vllm` (an engine hosted here), `remote` (an OpenAI-compatible URL) or `sim` (simulated, for load tests).
+        engine_args: vLLM's own command-line names, with or without dashes; laid over the model's `engine_args`.
+        url: Base URL of a `remote` pool, without `/v1`.
+        api_key_env: Environment variable that holds the key of a `remote` pool.
+        sim: Settings of a `sim` pool.
+        opt_out: Whether speculation can be switched off for one request inside the engine (installs our scheduler).
+        proven: Request classes that the operator has proven right on this pool; the policy allows them.
+        canary_share: Share of the conversations that this pool gets first; for all others it comes last.
+        facts: What the policy must know and cannot read from `engine_args`, or must know better.
+        markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
+        env: Environment variables of the replica's process.
+        routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica as long
+            as it has room, docs/adr/0019).
+        max_ongoing_requests: Requests that one replica takes at a time.
+        max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
+    """
+
+    kind: Literal["vllm", "remote", "sim"] = "vllm"
+    engine_args: dict[str, Any] = Field(default_factory=dict)
+    url: str | None = None
+    api_key_env: str | None = None
+    sim: dict[str, Any] = Field(default_factory=dict)
+    opt_out: bool = False
+    proven: tuple[str, ...] = ()
+    canary_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    facts: dict[str, Any] = Field(default_factory=dict)
+    markers: dict[str, int] = Field(default_factory=dict)
+    replicas: Count = 1
+    autoscaling: AutoscalingConfig | None = None
+    routing: Literal["balanced", "sticky"] = "balanced"
+    max_ongoing_requests: Count = 256
+    max_queued_requests: Count = 512
+    graceful_shutdown_timeout_s: Seconds = 600
+    health_check_period_s: Seconds = 10
+    health_check_timeout_s: Seconds = 60
+    ray_actor_options: dict[str, Any] = Field(default_factory=dict)
+    placement_group_bundles: tuple[dict[str, float], ...] | None = None
+    placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "STRICT_PACK"
+    env: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _kind_has_what_it_needs(self) -> Self:
+        if (self.kind == "remote") != (self.url is not None):
+            raise ValueError("a pool of kind 'remote' has a url, and only that kind has")
+        if self.kind != "vllm" and self.engine_args:
+            raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
+        if self.kind != "sim" and self.sim:
+            raise ValueError("sim settings belong to a pool of kind 'sim'")
+        return self
+
+
+class ModelConfig(_Strict):
+    """One model as callers name it, and its pools in the file's order.
+
+    Attributes:
+        family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
+        version: Version within the family, such as `2.6`.
+        grammar: Tool-call format of the model's text: `kimi_k2`, `qwen3_coder` or `hermes`.
+        thinking: Whether the model thinks when the request does not say.
+        aliases: Other names under which callers may ask for it.
+        engine_args: Engine arguments that all vLLM pools of the model share.
+        guard: How answers with tool calls or JSON are checked and healed.
+    """
+
+    family: str
+    version: str | None = None
+    quantization: str | None = None
+    hybrid: bool = False
+    grammar: Literal["kimi_k2", "qwen3_coder", "hermes"]
+    thinking: bool = False
+    aliases: tuple[Name, ...] = ()
+    engine_args: dict[str, Any] = Field(default_factory=dict)
+    guard: GuardConfig = GuardConfig()
+    pools: dict[Name, PoolConfig] = Field(min_length=1)
+
+    def engine_args_of(self, pool: str) -> dict[str, Any]:
+        return {**_dashed(self.engine_args), **_dashed(self.pools[pool].engine_args)}
+
+
+def _dashed(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in args.items()}

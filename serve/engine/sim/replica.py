@@ -1,0 +1,42 @@
+"""The Ray Serve deployment around one simulated engine: the same outside as a vLLM replica, for load and faults."""
+
+from typing import Any
+
+from serve.config.pool import ModelConfig
+from serve.engine.listener import Listener, node_address
+from serve.engine.sim import SimSettings, build_sim_app
+from serve.engine.slots import Slots, release_slot
+from serve.routing.autoscaling import ONGOING
+
+
+class SimReplica:
+    """One simulated engine behind its own HTTP port.
+
+    Args:
+        model: The name under which callers ask for it.
+        pool: The pool's name.
+        config: The model's `ModelConfig` as a mapping, with this one pool.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+        self, model: str, pool: str, config: dict[str, Any]
+    ) -> None:
+        model_config = ModelConfig.model_validate(config)
+        given = {"model": model, "grammar": model_config.grammar, "thinking": model_config.thinking}
+        self._settings = SimSettings.from_mapping(given | model_config.pools[pool].sim)
+        self._listener = Listener(node_address())
+        await self._listener.start(Slots(build_sim_app(self._settings, self._listener.key), release_slot))
+
+    async def record_replica_metadata(self) -> dict[str, Any]:
+        """Ray Serve's hook; captured once when the replica is ready and handed to whoever chooses this replica."""
+        drafts = self._settings.num_speculative_tokens
+        facts = {"engine": "sim", "method": "sim" if drafts else None, "num_speculative_tokens": drafts or None}
+        return {**self._listener.metadata, "facts": facts}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Ray Serve's hook; what `serve.autoscaling` goes by."""
+        return {ONGOING: self._listener.ongoing}
+
+    async def check_health(self) -> None:
+        """Ray Serve's hook; raising replaces the replica."""
+        self._listener.check()

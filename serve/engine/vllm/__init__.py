@@ -1,0 +1,1 @@
+"""vLLM inside an engine replica. The only package that imports vLLM."""

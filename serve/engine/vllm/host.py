@@ -1,0 +1,193 @@
+"""vLLM's own OpenAI server, built inside our process: the one module that knows where vLLM keeps its parts.
+
+Module paths differ between 0.32 and 0.33 (`vllm.entrypoints.launchers.cli_args` became `...common.cli_args`); every
+such difference is settled here.
+"""
+
+import argparse
+import importlib.util
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import vllm
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.platforms import current_platform
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from serve.engine.vllm import plugin as vllm_plugin
+from serve.errors import ConfigError
+from serve.http1.asgi import AsgiApp
+
+log = logging.getLogger("ray.serve.specgate.engine")
+
+_ROOT = Path(__file__).parents[3]
+_PATHS = frozenset({"model", "tokenizer", "chat-template", "tool-parser-plugin", "reasoning-parser-plugin"})
+_SYNC_SCHEDULER = "serve.engine.vllm.scheduler.OptOutScheduler"
+_ASYNC_SCHEDULER = "serve.engine.vllm.scheduler.OptOutAsyncScheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running engine and its OpenAI application."""
+
+    client: AsyncLLM
+    app: AsgiApp
+    facts: dict[str, Any]
+
+    def shutdown(self) -> None:
+        self.client.shutdown(timeout=5)
+
+
+def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -> argparse.Namespace:
+    """Turn a pool's `engine_args` into vLLM's own parsed arguments.
+
+    Args:
+        engine_args: As vLLM's command line names them, without the leading dashes.
+        names: Names under which the engine answers; the first stands in its responses.
+        key: Bearer token that it asks for.
+
+    Raises:
+        ConfigError: vLLM does not know an argument or rejects its value.
+    """
+    cli_args = importlib.import_module(
+        _first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args"
+    )
+    given = _with_paths(engine_args)
+    if given.get("tool-call-parser"):
+        given.setdefault("enable-auto-tool-choice", True)
+    if given.get("speculative-config"):
+        given.setdefault("per-request-spec-decode-metrics", "summary")
+    argv = [*_argv(given), "--served-model-name", *names, "--api-key", key]
+    parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
+    try:
+        parsed, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise ConfigError(f"vLLM {vllm.__version__} does not know the engine argument {unknown[0]!r}")
+        cli_args.validate_parsed_serve_args(parsed)
+    except (argparse.ArgumentError, SystemExit, TypeError, ValueError) as error:
+        raise ConfigError(f"vLLM {vllm.__version__} rejects the engine arguments: {error}") from error
+    return cast(argparse.Namespace, parsed)
+
+
+async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
+    """Load the model and build vLLM's OpenAI application around it.
+
+    Args:
+        args: From `parse_args`.
+        opt_out: Install the scheduler that can switch speculation off for one request.
+    """
+    vllm_plugin.register()
+    load_parsers(args)
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    if opt_out:
+        if config.speculative_config is None:
+            raise ConfigError("opt_out: true on a pool without a speculative-config: there is nothing to opt out of")
+        scheduler = config.scheduler_config
+        # Set after vLLM has settled sync or async for itself: a class given on the command line switches async off.
+        scheduler.scheduler_cls = _ASYNC_SCHEDULER if scheduler.async_scheduling else _SYNC_SCHEDULER
+    if current_platform.is_cpu() and config.parallel_config.world_size == 1 and _threads_are_ours():
+        # vLLM insists on a worker process of its own on the CPU, to bind its threads. Where nothing is bound, the
+        # engine core can do the work itself: a third of the start-up time and 0.7 GB less an engine.
+        config.parallel_config.distributed_executor_backend = "uni"
+    client = AsyncLLM.from_vllm_config(
+        vllm_config=config,
+        usage_context=UsageContext.OPENAI_API_SERVER,
+        disable_log_stats=args.disable_log_stats,
+        enable_log_requests=args.enable_log_requests,
+    )
+    tasks = await client.get_supported_tasks()
+    app = build_app(args, tasks, client.model_config)
+    await init_app_state(client, app.state, args, tasks)
+    return Engine(client, app, _facts(config))
+
+
+def load_parsers(args: argparse.Namespace) -> None:
+    """Load the operator's parser plug-ins, as vLLM's own server does before it needs a parser by name.
+
+    Raises:
+        ConfigError: A parser is named that neither vLLM nor a plug-in has.
+    """
+    if args.tool_parser_plugin:
+        ToolParserManager.import_tool_parser(args.tool_parser_plugin)
+    if args.reasoning_parser_plugin:
+        ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
+    for kind, name, known in _parser_names(args):
+        if name and name not in known:
+            raise ConfigError(f"the {kind} {name!r} is not known; known: {', '.join(sorted(known))}")
+
+
+def _threads_are_ours() -> bool:
+    return os.environ.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind" and "OMP_NUM_THREADS" in os.environ
+
+
+def _facts(config: Any) -> dict[str, Any]:
+    """What the engine became, in the names of `policies.PoolFacts`; the policy trusts this over the configuration."""
+    speculative = config.speculative_config
+    return {
+        "engine": "vllm",
+        "engine_version": vllm.__version__,
+        "method": speculative.method if speculative else None,
+        "drafter": speculative.model if speculative else None,
+        "num_speculative_tokens": speculative.num_speculative_tokens if speculative else None,
+        "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        "async_scheduling": bool(config.scheduler_config.async_scheduling),
+        "hybrid": bool(config.model_config.is_hybrid),
+        "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+    }
+
+
+def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[str]], ...]:
+    return (
+        ("tool-call-parser", args.tool_call_parser, set(ToolParserManager.list_registered())),
+        ("reasoning-parser", args.reasoning_parser or None, set(ReasoningParserManager.list_registered())),
+    )
+
+
+def _with_paths(engine_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Model folders of this checkout by their absolute path: a replica does not run where the config was written."""
+
+    def absolute(value: Any) -> Any:
+        shipped = _ROOT / value if isinstance(value, str) else None
+        return str(shipped) if shipped and shipped.exists() else value
+
+    given = {name: absolute(value) if name in _PATHS else value for name, value in engine_args.items()}
+    if isinstance(speculative := given.get("speculative-config"), dict) and "model" in speculative:
+        given["speculative-config"] = speculative | {"model": absolute(speculative["model"])}
+    return given
+
+
+def _argv(engine_args: Mapping[str, Any]) -> list[str]:
+    argv: list[str] = []
+    for name, value in engine_args.items():
+        match value:
+            case None:
+                continue
+            case True:
+                argv.append(f"--{name}")
+            case False:
+                argv.append(f"--no-{name}")
+            case dict():
+                argv += [f"--{name}", json.dumps(value)]
+            case list() | tuple():
+                argv += [f"--{name}", *map(str, value)]
+            case _:
+                argv += [f"--{name}", str(value)]
+    return argv
+
+
+def _first_module(*names: str) -> str:
+    for name in names:
+        if importlib.util.find_spec(f"{name}.cli_args") is not None:
+            return name
+    raise ImportError(f"none of {names} holds cli_args in vLLM {vllm.__version__}")

@@ -1,0 +1,1 @@
+"""One gateway replica: the Ray Serve ingress and the request pipeline."""

@@ -1,0 +1,77 @@
+"""What a request demands of its answer: which tools, which schemas, whether a call or a document must come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from serve.guard.core.schema import Schema
+
+
+class Expectation:
+    """What the answer to one request must be.
+
+    Args:
+        request: The body of a chat request.
+    """
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self._request = request
+        choice = request.get("tool_choice")
+        allowed = _mapping(_mapping(choice).get("allowed_tools"))
+        names = [_function(tool).get("name") for tool in _sequence(allowed.get("tools"))]
+        tools = _sequence(request.get("tools"))
+        self.raw_tools: list[Any] = [tool for tool in tools if not names or _function(tool).get("name") in names]
+        functions = map(_function, self.raw_tools)
+        self.tools: dict[str, Schema] = {
+            function["name"]: Schema(function.get("parameters"), strict=function.get("strict") is True)
+            for function in functions
+            if isinstance(function.get("name"), str)
+        }
+        named = _mapping(_mapping(choice).get("function")).get("name")
+        self.forced: str | None = named if isinstance(named, str) else None
+        self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
+        self.document = _document(_mapping(request.get("response_format")))
+        self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
+
+    @property
+    def silence_is_odd(self) -> bool:
+        """Whether an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
+        messages = _sequence(self._request.get("messages"))
+        return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
+
+    def quotes(self, markup: str) -> bool:
+        """Whether the request itself holds the text, so that an answer may well repeat it."""
+        return markup in self._text
+
+    @cached_property
+    def _text(self) -> str:
+        parts = [self._request.get(key) for key in ("messages", "tools", "response_format")]
+        return json.dumps(parts, ensure_ascii=False)
+
+
+def _document(form: Mapping[str, Any]) -> Schema | None:
+    """What a JSON answer must satisfy; None if prose will do."""
+    if form.get("type") == "json_object":
+        return Schema({"type": "object"}, strict=True)
+    if form.get("type") == "json_schema":
+        described = _mapping(form.get("json_schema"))
+        return Schema(described.get("schema"), strict=described.get("strict") is True)
+    return None
+
+
+def _function(tool: Any) -> Mapping[str, Any]:
+    return _mapping(_mapping(tool).get("function"))
+
+
+# A malformed request is the engine's to refuse; here it only must do no harm.
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()

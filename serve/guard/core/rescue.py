@@ -1,0 +1,60 @@
+"""Leaked markup read by our own parser: the calls that an engine's parser missed, where they are unambiguous."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serve.guard.core.expectation import Expectation
+from serve.guard.core.markup import MARKUP
+from serve.guard.core.tool_call import CallCheck, HeldCall
+from serve.guard.core.verdict import Severity
+from serve.parsing import parse
+
+_OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
+
+
+@dataclass(frozen=True)
+class Rescued:
+    """What leaked markup turned out to be."""
+
+    calls: tuple[HeldCall, ...]
+    content: str
+
+
+def rescue(leak: str, grammar: str | None, expectation: Expectation, check: CallCheck) -> Rescued | None:
+    """The calls in `leak`; None unless it reads as nothing but whole, valid calls.
+
+    Args:
+        leak: Text from the first markup on.
+        grammar: Its format, if known.
+        expectation: What the request demands.
+        check: Judges the calls.
+    """
+    message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
+    content = message.content or ""
+    if not message.tool_calls or message.violations or MARKUP.search(content):
+        return None
+    calls = []
+    for index, parsed in enumerate(message.tool_calls):
+        call = HeldCall(index)
+        call.add({"id": parsed.id, "function": {"name": parsed.name, "arguments": parsed.arguments}})
+        violation = check.violation(call, 0)
+        if violation is not None and violation.severity is not Severity.NOTE:
+            return None
+        calls.append(call)
+    return Rescued(tuple(calls), content.strip())
+
+
+def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> bool:
+    """Whether `leak` is the beginning of one call and nothing else, as a length limit leaves it."""
+    message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
+    kinds: set[str] = {fault.kind for fault in message.violations}
+    return len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL
+
+
+def grammar_of(leak: str) -> str:
+    """The format whose markup `leak` begins with."""
+    if leak.startswith("<|"):
+        return "kimi_k2"
+    body = leak.removeprefix("<tool_call>").lstrip()
+    return "hermes" if body.startswith("{") else "qwen3_coder"

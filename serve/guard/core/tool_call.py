@@ -1,0 +1,159 @@
+"""One tool call, held back until it is complete, and the checks that it must pass."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn
+
+from serve.guard.core.expectation import Expectation
+from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
+from serve.guard.core.settings import GuardSettings
+from serve.guard.core.verdict import Outcome, Severity, Violation
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass
+class HeldCall:
+    """A call as far as it has arrived."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(must_be_object=True))
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Add a delta's entry for this call. A late or split name is put together; nulls count as absent."""
+        function = entry.get("function") or {}
+        self.id = self.id or entry.get("id") or ""
+        self.name += function.get("name") or ""
+        if arguments := function.get("arguments"):
+            self.more(arguments)
+
+    def more(self, arguments: str) -> None:
+        """Add to the arguments."""
+        self.pieces.append(arguments)
+        self.prefix.feed(arguments)
+
+    @staticmethod
+    def accepts(entry: Any) -> bool:
+        """Whether a delta's entry has the shape that `add` reads."""
+        if not isinstance(entry, dict) or not isinstance(entry.get("index"), int | None):
+            return False
+        function = entry.get("function")
+        if not isinstance(function, dict | None):
+            return False
+        texts = (entry.get("id"), *((function.get("name"), function.get("arguments")) if function else ()))
+        return all(isinstance(text, str | None) for text in texts)
+
+    @property
+    def arguments(self) -> str:
+        """The arguments' text; an engine that writes nothing for a call without arguments means `{}`."""
+        return "".join(self.pieces) or "{}"
+
+    @cached_property
+    def value(self) -> Any:
+        """What the arguments of a complete call say.
+
+        Raises:
+            ValueError: They are not JSON.
+        """
+        return loads(self.arguments)
+
+
+class CallCheck:
+    """Judges calls against what the request expects.
+
+    Args:
+        expectation: Of the request.
+        settings: Of the guard.
+    """
+
+    def __init__(self, expectation: Expectation, settings: GuardSettings) -> None:
+        self._expected = expectation
+        self._settings = settings
+
+    def early(self, call: HeldCall, choice: int) -> Violation | None:
+        """What is already certain while the call still arrives."""
+        if call.prefix.broken:
+            return Violation(Outcome.INVALID_JSON, Severity.HARD, "arguments are not JSON", choice, call.index)
+        return None
+
+    def violation(self, call: HeldCall, choice: int) -> Violation | None:
+        """The first thing that is wrong with a complete call."""
+
+        def found(outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> Violation:
+            return Violation(outcome, severity, detail, choice, call.index)
+
+        text = call.arguments
+        if markup := self._leaked(call.name, text):
+            return found(Outcome.MARKER_LEAK, f"{markup} in a call")
+        if wrong := self._name_problem(call.name):
+            return found(Outcome.UNKNOWN_TOOL, wrong)
+        if not self._expected.quotes(REPLACEMENT) and REPLACEMENT in text:
+            return found(Outcome.TRUNCATED, "a cut character in the arguments")
+        try:
+            value = call.value
+        except ValueError:
+            cut = not call.prefix.broken
+            detail = "arguments end early" if cut else "arguments are not JSON"
+            return found(Outcome.TRUNCATED if cut else Outcome.INVALID_JSON, detail)
+        if not isinstance(value, dict):
+            return found(Outcome.INVALID_JSON, "arguments are no object")
+        if has_half_character(text, value):
+            return found(Outcome.TRUNCATED, "half a character in the arguments")
+        schema = self._expected.tools[call.name]
+        if mismatch := schema.mismatch(value):
+            return found(Outcome.SCHEMA_MISMATCH, f"{call.name} at {mismatch}", self.schema_severity(schema.strict))
+        return None
+
+    def schema_severity(self, strict: bool) -> Severity:
+        """What a schema mismatch demands."""
+        if strict or self._settings.mode == "strict":
+            return Severity.HARD
+        return Severity.SOFT if self._settings.schema == "enforce" else Severity.NOTE
+
+    def _leaked(self, name: str, arguments: str) -> str | None:
+        quoted = self._expected.quotes
+        match = find_markup(name, quoted) or find_in_arguments(arguments, quoted)
+        return match.group() if match else None
+
+    def _name_problem(self, name: str) -> str | None:
+        if name not in self._expected.tools:
+            return "a tool that the request does not have" if name else "a call without a name"
+        if self._expected.forced not in (None, name):
+            return "another tool than the forced one"
+        return None
+
+
+def has_half_character(text: str, value: Any) -> bool:
+    """Whether a string in `value`, which `text` is the JSON of, holds a lone surrogate: it can't be encoded."""
+    if "\\u" not in text and (text.isascii() or _SURROGATE.search(text) is None):
+        return False
+    return _SURROGATE.search(_plain.encode(value)) is not None
+
+
+def loads(text: str) -> Any:
+    """Parse strict JSON: no NaN, no Infinity.
+
+    Raises:
+        ValueError: If the text is not one JSON document.
+    """
+    try:
+        return _strict.decode(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_strict = json.JSONDecoder(parse_constant=_refuse)
+_plain = json.JSONEncoder(ensure_ascii=False)

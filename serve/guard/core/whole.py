@@ -1,0 +1,98 @@
+"""Whole answers through the same guard: one big chunk in, and the answer that may go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from serve.guard.core.chunk import TEXTS
+from serve.guard.core.guard import Guard, State
+from serve.guard.core.settings import GuardSettings
+from serve.guard.core.verdict import Verdict
+
+
+class WholeGuard:
+    """Guards one answer that does not stream.
+
+    `check` each attempt's answer; when it returns None, look at `guard.state`: `RERUN` asks for another attempt (call
+    `guard.restart()` first), `FAILED` for `give_up`.
+
+    Args:
+        settings: As for `Guard`.
+        request: As for `Guard`.
+
+    Attributes:
+        guard: The guard that judges.
+    """
+
+    def __init__(self, settings: GuardSettings, request: Mapping[str, Any]) -> None:
+        self.guard = Guard(settings, request, whole=True)
+        self._observing = settings.mode == "observe"
+        self._answer: dict[str, Any] = {}
+
+    def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer that may go out, or None."""
+        self._answer = answer
+        chunks = self.guard.feed(chunk_of(answer))
+        chunks += self.guard.finish()
+        if self._observing:
+            return answer
+        return self._folded(chunks) if self.guard.state is State.DONE else None
+
+    def give_up(self) -> dict[str, Any]:
+        """The last answer, marked, where that is allowed, or else an error body."""
+        chunks = self.guard.give_up()
+        return chunks[0] if "error" in chunks[0] else self._folded(chunks)
+
+    def _folded(self, chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        deltas: dict[int, list[tuple[Mapping[str, Any], str | None]]] = {}
+        made = dict(self._answer)
+        for chunk in chunks:
+            if usage := chunk.get("usage"):
+                made["usage"] = usage
+            for choice in chunk["choices"]:
+                deltas.setdefault(choice["index"], []).append((choice["delta"], choice["finish_reason"]))
+        made["choices"] = [_choice(choice, deltas.get(choice["index"], [])) for choice in self._answer["choices"]]
+        if report := self.guard.report:
+            made["specgate"] = report
+        return made
+
+
+def check_answer(settings: GuardSettings, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
+    """Judge one whole answer."""
+    guard = WholeGuard(settings, request)
+    guard.check(answer)
+    return guard.guard.verdicts[0]
+
+
+def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole answer as a single chunk."""
+    choices = []
+    for choice in answer.get("choices") or ():
+        message = choice.get("message") or {}
+        calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
+        delta = {name: message[name] for name in TEXTS if message.get(name)}
+        delta |= {"tool_calls": calls} if calls else {}
+        choices.append({"index": choice.get("index", 0), "delta": delta, "finish_reason": choice.get("finish_reason")})
+    return {**answer, "choices": choices}
+
+
+def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any], str | None]]) -> dict[str, Any]:
+    """A choice of the engine's with the texts, calls and reason that the guard let pass."""
+    texts: dict[str, str] = {}
+    calls: list[dict[str, Any]] = []
+    reason = choice.get("finish_reason")
+    for delta, finished in deltas:
+        reason = finished or reason
+        for name in TEXTS:
+            texts[name] = texts.get(name, "") + (delta.get(name) or "")
+        for entry in delta.get("tool_calls", ()):
+            if "id" in entry:
+                calls.append({"id": entry["id"], "type": "function", "function": dict(entry["function"])})
+            else:
+                calls[entry["index"]]["function"]["arguments"] += entry["function"]["arguments"]
+    message = {**(choice.get("message") or {})}
+    message |= {name: texts.get(name) or None for name in TEXTS if name in message}
+    if calls or "tool_calls" in message:
+        message["tool_calls"] = calls
+    return {**choice, "message": message, "finish_reason": reason}

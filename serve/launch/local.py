@@ -1,0 +1,185 @@
+"""A Ray cluster and the whole gateway on this one machine: for `specgate serve`, `specgate demo` and the tests."""
+
+import logging
+import os
+import random
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
+
+Progress = Callable[[str], None]
+
+_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # as a traceback's last part begins
+_START_TIMEOUT_S = 900.0
+_STOP_TIMEOUT_S = 60.0
+_REPLICA_PORTS = 200  # Ray Serve uses the port of a replica that is gone again after an hour
+
+
+def prepare_environment() -> None:
+    """Set what Ray reads when it is imported; call it before anything imports Ray."""
+    # `token` is Ray's default for a cluster of its own; said aloud, it needs no warning.
+    environment = {**node_environment(tempfile.mkdtemp(prefix="specgate-")), "RAY_AUTH_MODE": "token"}
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+
+
+def node_environment(folder: str) -> dict[str, str]:
+    """What Ray's processes on this machine must have in their environment from their start.
+
+    HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
+    (docs/adr/0002). It sends a request again whose gateway replica died before answering, and lets streams of up to an
+    hour end when replicas change (docs/failures.md). Its ports and files are chosen free, so that two gateways can run
+    on one machine. So are the ports of the gateway replicas: a HAProxy that has not heard yet of a replica's end would
+    bring its requests to whoever takes the port next.
+
+    Args:
+        folder: For HAProxy's files; a short path, for one of them is a Unix socket.
+    """
+    replicas = random.randrange(20_000, 30_000, _REPLICA_PORTS)
+    return {
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # Ray's 5 s are too short while engines load on few cores
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
+        "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
+        "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": folder,
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replicas),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replicas + _REPLICA_PORTS),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "SPECGATE_ENGINE_HOST": "127.0.0.1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+@contextmanager
+def cluster(
+    config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False, host: str = "127.0.0.1"
+) -> Iterator[str]:
+    """Run the gateway and its pools; yields the base URL once every pool is up, stops everything at the end.
+
+    Args:
+        config: What to serve.
+        port: Port of the gateway.
+        say: Told what is happening, a line at a time.
+        log_to_driver: Print the replicas' own logs too.
+        host: Address that the gateway listens on; engines stay on 127.0.0.1.
+
+    Raises:
+        ConfigError: A deployment could not start; the message is its own error.
+    """
+    require_free(port)
+    import ray
+    from ray import serve as ray_serve
+    from ray.serve.config import HTTPOptions
+
+    from serve.app import build
+
+    if not log_to_driver:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    say("starting Ray")
+    ray.init(
+        num_cpus=max(os.cpu_count() or 1, 4),
+        object_store_memory=256 * 2**20,
+        include_dashboard=False,
+        log_to_driver=log_to_driver,
+        logging_level="warning",
+        _node_ip_address="127.0.0.1",
+    )
+    try:
+        ray_serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
+        ray_serve.run_many(
+            [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
+            wait_for_applications_running=False,
+        )
+        _wait_until_running(say)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        say("stopping")
+        _stop_serve()
+        ray.shutdown()
+
+
+def _stop_serve() -> None:
+    """What `serve.shutdown` does, but not waiting in a call that Ray reports as failed when the controller ends."""
+    import ray
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    try:
+        ray.get(ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE).graceful_shutdown.remote(False))
+        while time.monotonic() < deadline:
+            ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+            time.sleep(0.1)
+    except (ValueError, ray.exceptions.RayActorError):
+        return  # there is none any more
+
+
+def _wait_until_running(say: Progress) -> None:
+    """Report every deployment as it comes up."""
+    from ray import serve as ray_serve
+
+    started, seen = time.monotonic(), set[str]()
+    while True:
+        application = ray_serve.status().applications["specgate"]
+        for name, deployment in application.deployments.items():
+            if deployment.status == "HEALTHY" and name not in seen:
+                seen.add(name)
+                say(f"{name} is up after {time.monotonic() - started:.0f} s")
+        if application.status == "RUNNING":
+            return
+        if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
+            causes = (f"{name}: {cause_of(message)}" for name, message in failed.items() if message)
+            raise ConfigError("\n".join((*causes, f"The replicas' logs are under {session_logs()}")))
+        if time.monotonic() - started > _START_TIMEOUT_S:
+            raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
+        time.sleep(0.5)
+
+
+def cause_of(message: str) -> str:
+    """Ray Serve's message about a deployment, down to the error at its end: our own text, or another's with its type.
+
+    The traceback before it is of Ray Serve's and vLLM's insides, a screen long; the replica's log has it.
+    """
+    _, ours, cause = message.rpartition(f"{ConfigError.__module__}.{ConfigError.__qualname__}: ")
+    if ours:
+        return cause.strip()
+    *_, last = [0, *(found.start() for found in _ERROR.finditer(message))]
+    return message[last:].strip()
+
+
+def session_logs() -> Path:
+    """Where the replicas of the running cluster log to."""
+    return Path(tempfile.gettempdir()) / "ray" / "session_latest" / "logs" / "serve"
+
+
+def require_free(port: int) -> None:
+    """Raise `ConfigError` if something listens on the port already: Ray would start and answer nobody."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            raise ConfigError(f"port {port} is taken; free it or choose another with SPECGATE_PORT")
+
+
+def free_port() -> int:
+    """A port that nothing listens on now, below those that the system and Ray hand out to others meanwhile."""
+    while True:
+        port = random.randint(20_000, 29_999)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port

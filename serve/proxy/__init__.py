@@ -1,0 +1,1 @@
+"""One request on its way to an engine, and the response on its way back."""

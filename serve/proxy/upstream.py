@@ -1,0 +1,151 @@
+"""HTTP to a replica: one request, and its answer as bytes."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from serve.config.gateway import LimitsConfig
+from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.http1.client import Connection, Take
+from serve.http1.connection_pool import Connections, ConnectTimeoutError, Target
+from serve.http1.wire import head
+from serve.routing.endpoint import Endpoint
+
+
+class Answer:
+    """A replica's answer whose first bytes have arrived, so it is known to be one.
+
+    Attributes:
+        status: HTTP status.
+        headers: Response headers.
+        first: The first bytes of the body; empty if there is no body.
+    """
+
+    def __init__(self, connection: Connection, first: bytes) -> None:
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self.first = first
+        self._connection = connection
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the body is an SSE stream."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        """What follows `first`, as it arrives; several frames at once when the reader is slower than the engine.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
+        while True:
+            try:
+                data = await self._connection.read()
+            except OSError as error:
+                raise _broke(error) from error
+            if not data:
+                return
+            yield data
+
+    async def pump(self, take: Take) -> None:
+        """`rest` without a task that wakes for every part: `take` is called from the event loop.
+
+        Args:
+            take: Gets a part; may return a future to wait for before it is given more.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
+        try:
+            await self._connection.pump(take)
+        except OSError as error:
+            raise _broke(error) from error
+
+    def stop(self) -> None:
+        """Nothing more of the answer is wanted: `pump` returns, and the engine will hear of it."""
+        self._connection.stop()
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        return b"".join([self.first, *[part async for part in self.rest()]])
+
+
+def _broke(error: OSError) -> EngineError:
+    if isinstance(error, TimeoutError):
+        return EngineError("The engine stopped sending.", None, "engine_stalled")
+    return EngineError("The connection to the engine broke in the middle of the answer.")
+
+
+class Upstream:
+    """HTTP to all replicas of all pools.
+
+    Args:
+        limits: How long to wait, and what a refused client is told to wait.
+    """
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self._retry_after_s = limits.retry_after_s
+        self._connections = Connections(limits.connect_timeout_s, limits.stream_idle_timeout_s)
+
+    @asynccontextmanager
+    async def post(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[Answer]:
+        """Send a request and wait for the first bytes of its answer.
+
+        Leaving the context closes the connection unless the answer was read to its end; vLLM then aborts the request,
+        in prefill as well as in the middle of the answer.
+
+        Raises:
+            PoolUnavailableError: Nobody answered there; another replica may.
+            DeadlineError: The first byte did not come in time.
+        """
+        target = Target.of(endpoint.url)
+        request = _request_head(target, path, body, headers)
+        try:
+            connection, first = await self._first_bytes(target, request, body)
+        except ConnectTimeoutError as error:
+            raise self._unavailable() from error
+        except TimeoutError as error:
+            raise DeadlineError("The engine did not begin to answer in time.") from error
+        except OSError as error:
+            raise self._unavailable() from error
+        try:
+            yield Answer(connection, first)
+        finally:
+            self._connections.leave(target, connection)
+
+    async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
+        idle = self._connections.idle(target)
+        connection = idle or await self._connections.fresh(target)
+        try:
+            return connection, await _exchange(connection, request, body)
+        except ConnectionError:
+            # An engine may close an idle connection just as it is used again. Whether it has seen the request can't be
+            # told, so the next attempt is the caller's, who counts them; it must not meet another stale connection.
+            if idle is not None:
+                self._connections.forget(target)
+            raise
+
+    async def close(self) -> None:
+        """Close the connections that wait for their next request."""
+        self._connections.close()
+
+    def _unavailable(self) -> PoolUnavailableError:
+        return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
+
+
+async def _exchange(connection: Connection, request: bytes, body: bytes) -> bytes:
+    """Send a request; the first bytes of the answer's body."""
+    try:
+        connection.send(request, body)
+        await connection.head()
+        return await connection.read()
+    except BaseException:  # the client that left is one of these: the engine must not go on working for it
+        connection.close()
+        raise
+
+
+def _request_head(target: Target, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    sent += ((b"host", target.authority.encode()), (b"content-length", b"%d" % len(body)))
+    return head(f"POST {target.prefix}{path} HTTP/1.1".encode(), sent)

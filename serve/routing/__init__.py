@@ -1,0 +1,1 @@
+"""From a pool to one of its replicas."""

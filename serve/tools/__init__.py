@@ -1,0 +1,1 @@
+"""The work behind the commands of `specgate` that inspect, measure or test."""

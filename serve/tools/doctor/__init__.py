@@ -1,0 +1,1 @@
+"""Findings about a configuration: what is allowed where, and what it gains."""

@@ -1,0 +1,175 @@
+"""What is wrong with a configuration, found by deciding for every kind of request."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
+from policies.policy import Policy
+from serve.tools.doctor.decider import Decider
+from serve.tools.doctor.expected_gain import expected_gain
+
+_TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
+# The kinds of request that users send; each is also tried with thinking.
+_KINDS: tuple[dict[str, Any], ...] = (
+    {},
+    _TOOLS,
+    {**_TOOLS, "strict_tools": True},
+    {**_TOOLS, "tool_choice": "required"},
+    {**_TOOLS, "tool_history": True},
+    {"response_format": "json_object"},
+    {"response_format": "json_schema", "strict_schema": True},
+)
+_STOCK_PARSERS = {
+    "kimi_k2": "specgate_kimi_k2",
+    "qwen3_coder": "specgate_qwen3_coder",
+    "qwen3_xml": "specgate_qwen3_coder",
+    "hermes": "specgate_hermes",
+}
+# Facts that many advisories ask for, and that a pool which speculates should therefore state.
+_WANTED = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
+
+
+def examine(decider: Decider) -> dict[str, Any]:
+    """The whole report, in plain values."""
+    policy = decider.policy
+    models = {name: _model(policy, name) for name in policy.models}
+    findings = [*_policy_findings(policy), *_pool_findings(policy), *_request_findings(policy, models)]
+    order = ("error", "warning", "info")
+    return {
+        "healthy": not any(each["level"] == "error" for each in findings),
+        "policy": policy.digest,
+        "models": models,
+        "findings": sorted(findings, key=lambda each: (order.index(each["level"]), each["model"], each["pool"])),
+    }
+
+
+def _model(policy: Policy, name: str) -> dict[str, Any]:
+    pools = [facts for facts in policy.facts if facts.model == name]
+    return {
+        "pools": {facts.pool: facts.to_dict() for facts in pools},
+        "requests": [_row(policy, features, pools) for features in _requests(name)],
+        "gain": {facts.pool: gain for facts in pools if (gain := expected_gain(facts))},
+    }
+
+
+def _requests(model: str) -> Iterator[RequestFeatures]:
+    for thinking in (False, True):
+        for kind in _KINDS:
+            yield RequestFeatures(model, thinking=thinking, **kind)
+
+
+def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) -> dict[str, Any]:
+    decision = decide(policy, features, None)
+    return {
+        "classes": list(decision.classes),
+        "pool": decision.pool,
+        "speculative": decision.speculative,
+        "opt_out": decision.opt_out,
+        "refused": decision.refused,
+        "reasons": [dataclasses.asdict(reason) for reason in decision.reasons],
+        "pools": {facts.pool: _alone(policy, features, facts) for facts in pools},
+    }
+
+
+def _alone(policy: Policy, features: RequestFeatures, facts: PoolFacts) -> dict[str, Any]:
+    """What the policy says of the pool's main way to serve, as if it were the only pool."""
+    main = dataclasses.replace(facts, opt_out=False, canary_share=None)
+    decision = decide(
+        compile_policy((main,), policy.advisories, _settings_for(policy, facts), policy.today), features, None
+    )
+    effects = {reason.effect for reason in decision.reasons}
+    return {
+        "allowed": not decision.refused,
+        "speculative": decision.speculative,
+        "effect": "optimistic" if decision.optimistic else "warn" if "warn" in effects else "",
+        "forbidden_by": [reason.advisory for reason in decision.reasons if reason.effect == "forbid"],
+    }
+
+
+def _settings_for(policy: Policy, facts: PoolFacts) -> Any:
+    def about(each: Override) -> bool:
+        return each.action != "pin" and each.speaks_of(facts.model, facts.pool)
+
+    return dataclasses.replace(policy.settings, overrides=tuple(filter(about, policy.settings.overrides)))
+
+
+def _finding(
+    level: str, message: str, model: str = "", pool: str = "", advisory: Advisory | None = None
+) -> dict[str, Any]:
+    return {
+        "level": level,
+        "model": model,
+        "pool": pool,
+        "advisory": advisory.id if advisory else None,
+        "message": message,
+        "cures": [cure.text for cure in advisory.cures] if advisory else [],
+    }
+
+
+def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
+    for problem in policy.unreadable:
+        yield _finding("error", f"an advisory can't be read, so nothing speculates: {problem}")
+    if policy.settings.mode == "advise":
+        yield _finding("warning", "mode is `advise`: a caller's `enable_speculative: true` outweighs every advisory")
+    if policy.settings.optimistic and not policy.settings.guard:
+        yield _finding("warning", "`optimistic` has no effect without the guard: suspicions forbid")
+    for each in policy.settings.overrides:
+        if not each.holds(policy.today):
+            yield _finding("warning", f"the override {each.action!r} ({each.reason}) expired on {each.expires}")
+        elif each.action == "waive":
+            yield _finding(
+                "warning", f"{each.advisory} is waived until {each.expires}: {each.reason}", each.model or ""
+            )
+
+
+def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
+    for facts in policy.facts:
+        unknown = [name for name in _WANTED if getattr(facts, name) is None]
+        if facts.speculative and unknown:
+            text = f"not known, so every advisory that asks counts as matched: {', '.join(unknown)}; say it in `facts`"
+            yield _finding("warning", text, facts.model, facts.pool)
+        if facts.canary_share:
+            text = f"a canary: first for {facts.canary_share:.3g} of the conversations, last for the others"
+            yield _finding("info", text, facts.model, facts.pool)
+        ours = _STOCK_PARSERS.get(facts.tool_parser or "")
+        if ours and facts.kind == "vllm":
+            text = f"vLLM's own parser {facts.tool_parser!r} has open faults, speculating or not; use {ours!r}"
+            yield _finding("info", text, facts.model, facts.pool)
+        if facts.tool_parser == "none" and facts.kind == "vllm":
+            yield _finding(
+                "info", "the engine parses no tool calls (tool-call-parser is not set)", facts.model, facts.pool
+            )
+        if (facts.family or "").startswith("kimi") and facts.settings.get("tokenizer_mode") == "auto":
+            text = "tokenizer-mode auto may shift Kimi's special ids (transformers 5); specgate_kimi checks them"
+            yield _finding("warning", text, facts.model, facts.pool)
+
+
+def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    known = {each.id: each for each in policy.advisories}
+    for name in models:
+        level_of: dict[tuple[str, str], tuple[str, list[str]]] = {}
+        for features in _requests(name):
+            decision = decide(policy, features, None)
+            for advisory, level, what in _judged(decision, known):
+                _, texts = level_of.setdefault((advisory, level), (level, []))
+                texts.append(f"{what} ({' '.join(decision.classes)})")
+        for (advisory, level), (_, texts) in level_of.items():
+            more = f" and {len(texts) - 1} more kinds of request" if len(texts) > 1 else ""
+            yield _finding(level, f"{advisory}: {texts[0]}{more}", name, "", known.get(advisory))
+
+
+def _judged(decision: Decision, known: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:
+    """(advisory, level, what happens) for each advisory that had a say."""
+    for reason in decision.reasons:
+        advisory = known.get(reason.advisory)
+        confirmed = advisory is not None and advisory.status == "confirmed" and advisory.severity != "low"
+        if reason.effect == "forbid" and decision.refused:
+            yield reason.advisory, "error", "refused, no other pool is allowed"
+        elif reason.effect == "forbid" and advisory is not None:
+            way = "the in-engine opt-out" if decision.opt_out else f"pool {decision.pool}"
+            yield reason.advisory, "info", f"served by {way} instead"
+        elif reason.effect == "warn" and confirmed:
+            yield reason.advisory, "error", f"a confirmed hazard on pool {decision.pool}, and no pool without it"
+        elif reason.effect in ("warn", "optimistic"):
+            yield reason.advisory, "warning", f"suspected on pool {decision.pool} ({reason.effect})"

@@ -1,0 +1,1 @@
+"""Measures the clean rate of an OpenAI-compatible endpoint."""

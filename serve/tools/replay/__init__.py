@@ -1,0 +1,1 @@
+"""Compares two policies on recorded traffic."""

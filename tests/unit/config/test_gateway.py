@@ -1,0 +1,94 @@
+"""One strict model of the configuration: what is wrong is said with its place."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+def config(**pool: Any) -> dict[str, Any]:
+    return {"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}}
+
+
+@pytest.mark.parametrize(
+    ("args", "place"),
+    [
+        ({"models": {}}, "models"),
+        (config(engine_args={"model": "x"}, replica=2), "models.m.pools.p.replica"),
+        (config(kind="remote"), "models.m.pools.p"),
+        (config(kind="remote", url="http://x", engine_args={"model": "x"}), "models.m.pools.p"),
+        (config(kind="sim", url="http://x"), "models.m.pools.p"),
+        (config(sim={"seed": 1}), "models.m.pools.p"),
+        (config(autoscaling={"min_replicas": 3, "max_replicas": 2}), "models.m.pools.p.autoscaling"),
+        ({**config(), "limits": {"max_body_bytes": 0}}, "limits.max_body_bytes"),
+        ({**config(), "polices": {}}, "polices"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(args: dict[str, Any], place: str) -> None:
+    with pytest.raises(ConfigError, match=place.replace(".", r"\.")):
+        GatewayConfig.parse(args)
+
+
+def test_a_model_name_may_be_used_once() -> None:
+    args = config()
+    args["models"]["n"] = {**args["models"]["m"], "aliases": ["m"]}
+    with pytest.raises(ConfigError, match="'m' is used twice"):
+        GatewayConfig.parse(args)
+
+
+def test_an_alias_resolves_to_the_models_own_name() -> None:
+    args = config()
+    args["models"]["m"]["aliases"] = ["org/M"]
+    parsed = GatewayConfig.parse(args)
+    assert (parsed.resolve("org/M"), parsed.resolve("m"), parsed.resolve("x")) == ("m", "m", None)
+
+
+def test_a_pools_engine_args_lie_over_the_models_whichever_way_they_are_spelt() -> None:
+    args = config(engine_args={"max_model_len": 2, "speculative-config": {"method": "ngram"}})
+    args["models"]["m"]["engine_args"] = {"max-model-len": 1, "seed": 0}
+    assert GatewayConfig.parse(args).models["m"].engine_args_of("p") == {
+        "max-model-len": 2,
+        "seed": 0,
+        "speculative-config": {"method": "ngram"},
+    }
+
+
+def test_facts_are_derived_from_the_engine_args() -> None:
+    spec = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+    args = config(engine_args={"model": "x", "speculative-config": spec}, opt_out=True)
+    (facts,) = GatewayConfig.parse(args).pool_facts()
+    assert (facts.model, facts.pool, facts.method, facts.num_speculative_tokens) == ("m", "p", "ngram", 3)
+    assert facts.opt_out
+    assert facts.settings["prompt_lookup_min"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "holds no mapping"),
+        ("applications: []", "exactly one application"),
+        ("applications: [{args: {models: {}}}]", "models"),
+    ],
+)
+def test_a_wrong_file_is_told_by_its_name(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        GatewayConfig.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_told_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml can't be read"):
+        GatewayConfig.load(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_config_is_valid(path: Path) -> None:
+    assert GatewayConfig.load(path).models

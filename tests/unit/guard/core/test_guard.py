@@ -1,0 +1,289 @@
+"""The guard over streams: what passes at once, what is held, what is rerun, what a client finally has."""
+
+import json
+from typing import Any
+
+import pytest
+from support.guard_driving import (
+    CLEAN,
+    TOOLS,
+    broken,
+    call,
+    calls,
+    calls_of,
+    chunk,
+    chunks_of,
+    healed,
+    read,
+    through,
+    tools_request,
+)
+
+from serve.engine.sim import SimSettings
+from serve.guard.core import Guard, GuardSettings, Outcome, Severity, State
+
+GOOD = '{"city": "Bern", "days": 2}'
+
+
+def test_text_passes_at_once_and_untouched() -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    for given in (chunk({"role": "assistant", "content": ""}), chunk({"reasoning": "hm"}), chunk({"content": "a < b"})):
+        assert guard.feed(given) == [given]
+        assert guard.feed(given)[0] is given
+
+
+def test_a_call_is_held_until_it_is_complete_and_comes_in_the_shape_that_clients_know() -> None:
+    guard = Guard(GuardSettings(piece_chars=10), tools_request())
+    assert guard.feed(chunk(calls(call(0, "get_weather", "")))) == []
+    assert guard.feed(chunk(calls({"index": 0, "function": {"arguments": GOOD}}))) == []
+    sent = guard.feed(chunk(calls(call(1, "plan_trip", ""))))
+    entries = [each["choices"][0]["delta"]["tool_calls"][0] for each in sent]
+    assert entries[0] == {
+        "index": 0, "id": "id0", "type": "function", "function": {"name": "get_weather", "arguments": ""},
+    }  # fmt: skip
+    assert [entry["function"]["arguments"] for entry in entries[1:]] == [GOOD[:10], GOOD[10:20], GOOD[20:]]
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder", "hermes"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_clean_answer_stays_what_it_was(grammar: str, seed: int) -> None:
+    pool = SimSettings(grammar=grammar, num_speculative_tokens=3, thinking=True)  # type: ignore[arg-type]
+    body = tools_request(seed, stream_options={"include_usage": True})
+    sent, guard = healed(body, pool)
+    assert read(sent) == read(chunks_of(body, pool, "chatcmpl-0"))
+    assert guard.outcome is Outcome.CLEAN
+    assert guard.state is State.DONE
+    assert sent[-1]["usage"]["total_tokens"] > 0
+    assert "metrics" in sent[-1]
+
+
+FOUND = {
+    "truncated_string": Outcome.TRUNCATED,
+    "truncated_character": Outcome.TRUNCATED,
+    "broken_character": Outcome.TRUNCATED,
+    "double_brace": Outcome.INVALID_JSON,
+    "marker_leak": Outcome.MARKER_LEAK,
+    "reserved_id": Outcome.MARKER_LEAK,
+    "tool_code_cascade": Outcome.MARKER_LEAK,
+    "merged_calls": Outcome.INVALID_JSON,
+    "swallowed_call": Outcome.EMPTY_WHEN_REQUIRED,
+    "wrong_name": Outcome.UNKNOWN_TOOL,
+    "doubled_key": Outcome.MARKER_LEAK,
+    "empty_arguments": Outcome.SCHEMA_MISMATCH,
+}
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder", "hermes"])
+@pytest.mark.parametrize(("fault", "outcome"), FOUND.items())
+def test_each_fault_is_found_named_and_healed_by_the_next_pool(fault: str, outcome: Outcome, grammar: str) -> None:
+    body = tools_request(3, tool_choice="required")
+    clean = SimSettings(grammar=grammar)  # type: ignore[arg-type]
+    sent, guard = healed(body, broken(fault, grammar=grammar), clean)
+    message = read(sent)
+    assert guard.verdicts[0].outcome is outcome
+    assert guard.outcome is Outcome.RERUN
+    assert calls_of(message) == calls_of(read(chunks_of(body, clean)))
+    assert message["finish"] == ["tool_calls"]
+    assert sent[-1]["specgate"].items() >= {"rerun": "standard", "reasons": [outcome]}.items()
+
+
+def test_what_can_not_be_healed_ends_in_an_error_never_in_silence() -> None:
+    sent, guard = healed(tools_request(), broken("wrong_name"), broken("wrong_name"))
+    message = read(sent)
+    assert message["error"]["code"] == "integrity_violation"
+    assert message["calls"] == [] or all(name != "" for name, _ in calls_of(message))
+    assert guard.state is State.FAILED
+    assert guard.outcome is Outcome.FAILED
+
+
+def test_by_config_the_original_is_sent_marked_as_unclean() -> None:
+    body = tools_request(3)
+    sent, guard = healed(
+        body, broken("truncated_string"), broken("truncated_string"), settings=GuardSettings(on_failure="unclean")
+    )
+    message = read(sent)
+    assert message["finish"] == ["tool_calls"]
+    assert len(message["calls"]) == len(read(chunks_of(body, CLEAN))["calls"])
+    assert sent[-1]["specgate"]["unclean"] == ["truncated"]
+    assert guard.outcome is Outcome.TRUNCATED
+
+
+def test_without_another_pool_a_schema_mismatch_is_delivered_marked_and_a_broken_call_is_not() -> None:
+    sent, _ = healed(tools_request(), broken("empty_arguments"))
+    assert read(sent)["finish"] == ["tool_calls"]
+    assert sent[-1]["specgate"]["unclean"] == ["schema_mismatch"]
+    sent, _ = healed(tools_request(), broken("double_brace"))
+    assert read(sent)["error"]["code"] == "integrity_violation"
+
+
+def test_a_mismatch_that_both_pools_show_is_the_models_own_and_is_delivered() -> None:
+    sent, guard = healed(tools_request(), broken("empty_arguments"), broken("empty_arguments"))
+    assert ("{}" in [each["arguments"] for each in read(sent)["calls"]]) is True
+    assert guard.outcome is Outcome.SCHEMA_MISMATCH
+    sent, _ = healed(
+        tools_request(), broken("empty_arguments"), broken("empty_arguments"), settings=GuardSettings(mode="strict")
+    )
+    assert read(sent)["error"]["code"] == "integrity_violation"
+
+
+def test_a_mismatch_with_a_strict_tool_never_leaves_and_a_warning_never_reruns() -> None:
+    strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+    sent, _ = healed({**tools_request(), "tools": strict}, broken("empty_arguments"), broken("empty_arguments"))
+    assert read(sent)["error"]["code"] == "integrity_violation"
+    sent, guard = healed(tools_request(), broken("empty_arguments"), settings=GuardSettings(schema="warn"))
+    assert guard.outcome is Outcome.SCHEMA_MISMATCH
+    assert guard.verdicts[0].violations[0].severity is Severity.NOTE
+    assert "specgate" not in sent[-1]
+
+
+def test_observing_changes_nothing_and_judges_all_the_same() -> None:
+    body = tools_request()
+    chunks = chunks_of(body, broken("merged_calls"))
+    guard = Guard(GuardSettings(mode="observe"), body)
+    sent = through(guard, chunks)
+    assert all(one is other for one, other in zip(sent, chunks, strict=True))
+    assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
+
+
+def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls() -> None:
+    body = tools_request()
+    guard = Guard(GuardSettings(), body)
+    first, cut = call(0, "get_weather", GOOD), call(1, "plan_trip", '{"city": "Be')
+    sent = through(guard, [chunk(calls(first)), chunk(calls(cut)), chunk({}, "length")])
+    message = read(sent)
+    assert [name for name, _ in calls_of(message)] == ["get_weather"]
+    assert message["finish"] == ["length"]
+    verdict = guard.verdicts[0]
+    assert (verdict.outcome, verdict.counts) == (Outcome.TRUNCATED, False)
+
+
+def test_calls_with_odd_indices_late_names_nulls_and_twin_ids_come_out_in_order() -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    late = {"index": 7, "id": "x", "type": "function", "function": {"name": "", "arguments": ""}}
+    named = {"index": 7, "id": None, "type": None, "function": {"name": "get_weather", "arguments": GOOD}}
+    twin = call(9, "plan_trip", GOOD, "x")
+    sent = through(guard, [chunk(calls(late)), chunk(calls(named, twin)), chunk({}, "tool_calls")])
+    message = read(sent)
+    assert [each["name"] for each in message["calls"]] == ["get_weather", "plan_trip"]
+    assert len({each["id"] for each in message["calls"]}) == 2
+
+
+def test_empty_arguments_become_an_object_where_the_schema_allows_it() -> None:
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    guard = Guard(GuardSettings(), {**tools_request(), "tools": tools})
+    sent = through(guard, [chunk(calls(call(0, "now", ""))), chunk({}, "tool_calls")])
+    assert calls_of(read(sent)) == [("now", {})]
+
+
+def test_the_finish_reason_fits_what_went_out() -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    assert read(through(guard, [chunk(calls(call(0, "plan_trip", GOOD))), chunk({}, "stop")]))["finish"] == [
+        "tool_calls"
+    ]
+    forced = tools_request(tool_choice={"type": "function", "function": {"name": "plan_trip"}})
+    guard = Guard(GuardSettings(), forced)
+    assert read(through(guard, [chunk(calls(call(0, "plan_trip", GOOD))), chunk({}, "stop")]))["finish"] == ["stop"]
+
+
+def test_another_tool_than_the_forced_one_is_a_violation() -> None:
+    forced = tools_request(tool_choice={"type": "function", "function": {"name": "plan_trip"}})
+    guard = Guard(GuardSettings(), forced)
+    through(guard, [chunk(calls(call(0, "get_weather", GOOD))), chunk({}, "stop")])
+    assert guard.verdicts[0].outcome is Outcome.UNKNOWN_TOOL
+
+
+def test_silence_after_a_tools_result_may_be_meant() -> None:
+    body = tools_request()
+    silent = [chunk({"role": "assistant", "content": ""}), chunk({}, "stop")]
+    guard = Guard(GuardSettings(), {**body, "messages": [*body["messages"], {"role": "tool", "content": "ok"}]})
+    through(guard, silent)
+    assert guard.outcome is Outcome.CLEAN
+    guard = Guard(GuardSettings(), body)
+    message = read(through(guard, silent, silent))
+    assert guard.verdicts[0].outcome is Outcome.EMPTY_WHEN_REQUIRED
+    assert message["finish"] == ["stop"], "where the other pool is silent too, the model means it"
+
+
+@pytest.mark.parametrize("ending", [[], [{"error": {"message": "dead", "type": "x", "param": None, "code": 500}}]])
+def test_a_stream_that_dies_is_rerun_and_counted(ending: list[dict[str, Any]]) -> None:
+    body = tools_request(1)
+    guard = Guard(GuardSettings(), body)
+    sent = through(guard, [*chunks_of(body, CLEAN)[:5], *ending], chunks_of(body, CLEAN))
+    assert calls_of(read(sent)) == calls_of(read(chunks_of(body, CLEAN)))
+    assert guard.outcome is Outcome.RERUN
+
+
+@pytest.mark.parametrize(("ended", "state"), [(False, State.RERUN), (True, State.DONE)])
+def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: State) -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    for given in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
+        guard.feed(given)
+    guard.broke("the connection broke")
+    assert guard.state is state
+
+
+def test_a_lost_attempt_is_read_on_for_its_usage_once_it_has_ended_and_not_before() -> None:
+    body = tools_request(stream_options={"include_usage": True})
+    early, late = Guard(GuardSettings(), body), Guard(GuardSettings(), body)
+    early.feed(chunk(calls(call(0, "get_weather", "{{"))))
+    assert (early.state, early.awaits_usage) == (State.RERUN, False)
+    late.feed(chunk(calls(call(0, "rm", GOOD))))
+    late.feed(chunk({}, "tool_calls"))
+    assert (late.state, late.awaits_usage) == (State.RERUN, True)
+    late.feed({**chunk({}), "choices": [], "usage": {"completion_tokens": 7}})
+    assert not late.awaits_usage
+    late.restart("standard")
+    sent = [*late.feed(chunk({"content": "no"})), *late.feed(chunk({}, "stop")), *late.finish()]
+    assert sent[-1]["usage"] == {"completion_tokens": 7}
+
+
+def test_usage_of_both_attempts_is_added_where_both_were_reported() -> None:
+    body = tools_request(3, stream_options={"include_usage": True})
+    first = chunks_of(body, broken("swallowed_call"))
+    second = chunks_of(body, CLEAN)
+    sent = through(Guard(GuardSettings(), body), first, second)
+    total = first[-1]["usage"]["completion_tokens"] + second[-1]["usage"]["completion_tokens"]
+    assert sent[-1]["usage"]["completion_tokens"] == total
+    assert "attempts_without_usage" not in sent[-2]["specgate"]
+
+
+def test_a_client_that_did_not_ask_for_usage_gets_none() -> None:
+    sent, _ = healed(tools_request(), CLEAN)
+    assert all(each["choices"] and "usage" not in each for each in sent)
+
+
+def test_several_choices_are_guarded_each_by_itself() -> None:
+    good, bad = calls(call(0, "get_weather", GOOD)), calls(call(0, "rm", GOOD))
+    guard = Guard(GuardSettings(), tools_request(n=2))
+    first = [chunk(good, index=0), chunk({}, "tool_calls", 0), chunk(bad, index=1), chunk({}, "tool_calls", 1)]
+    second = [chunk(bad, index=0), chunk({}, "tool_calls", 0), chunk(good, index=1), chunk({}, "tool_calls", 1)]
+    sent = through(guard, first, second)
+    for index in (0, 1):
+        own = [each for each in sent if each["choices"][0]["index"] == index]
+        assert calls_of(read(own)) == [("get_weather", json.loads(GOOD))]
+    assert guard.outcome is Outcome.RERUN
+
+
+def test_markup_that_the_request_quotes_may_come_back() -> None:
+    body = tools_request()
+    body["messages"] = [{"role": "user", "content": "write '<tool_call>' and \ufffd into a file"}]
+    arguments = '{"city": "<tool_call>\ufffd", "days": 2}'
+    guard = Guard(GuardSettings(), body)
+    through(guard, [chunk(calls(call(0, "get_weather", arguments))), chunk({}, "tool_calls")])
+    assert guard.outcome is Outcome.CLEAN
+
+
+@pytest.mark.parametrize("escape", [r"\ud83d", r"\ude00 \ud83d\ude00"])
+def test_half_a_character_in_escapes_is_found(escape: str) -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    arguments = f'{{"city": "a{escape}", "days": 2}}'
+    through(guard, [chunk(calls(call(0, "get_weather", arguments))), chunk({}, "tool_calls")])
+    assert guard.verdicts[0].outcome is Outcome.TRUNCATED
+
+
+def test_misuse_is_an_error() -> None:
+    guard = Guard(GuardSettings(), tools_request())
+    with pytest.raises(ValueError, match="rerun"):
+        guard.restart("standard")
+    with pytest.raises(ValueError, match="give up"):
+        guard.give_up()

@@ -1,0 +1,57 @@
+"""The guard over strict JSON answers: streamed as a valid prefix, continued by a rerun, never contradicted."""
+
+import pytest
+from support.guard_driving import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
+
+from serve.engine.sim import SimSettings
+from serve.guard.core import Guard, GuardSettings, Outcome
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("truncated_string", Outcome.TRUNCATED),
+        ("truncated_character", Outcome.TRUNCATED),
+        ("double_brace", Outcome.INVALID_JSON),
+        ("marker_leak", Outcome.MARKER_LEAK),
+    ],
+)
+def test_json_answers_are_continued_by_the_rerun_where_they_broke(fault: str, outcome: Outcome, strict: bool) -> None:
+    body = json_request(5, strict)
+    sent, guard = healed(body, broken(fault), CLEAN)
+    assert guard.verdicts[0].outcome is outcome
+    assert read(sent)["content"] == read(chunks_of(body, CLEAN))["content"]
+
+
+def test_a_json_answer_streams_but_for_its_last_character() -> None:
+    body = json_request()
+    *chunks, finish, _ = chunks_of(body, SimSettings())
+    guard = Guard(GuardSettings(), body)
+    early = [each for given in chunks for each in guard.feed(given)]
+    text = read(early)["content"]
+    assert len(early) >= len(chunks) - 1
+    whole = read([*early, *guard.feed(finish)])["content"]
+    assert whole.startswith(text)
+    assert whole[len(text) :] == "}"
+
+
+def test_a_rerun_whose_document_differs_can_not_contradict_what_went_out() -> None:
+    body = json_request(5)
+    other = SimSettings(seed=9)
+    sent, guard = healed(body, broken("truncated_string"), other)
+    message = read(sent)
+    assert message["error"]["code"] == "integrity_violation"
+    assert guard.verdicts[1].outcome is Outcome.FAILED
+    assert not guard.verdicts[1].counts, "the other pool did nothing wrong"
+    held, guard = healed(body, broken("truncated_string"), other, settings=GuardSettings(hold_json=True))
+    assert read(held)["content"] == read(chunks_of(body, other))["content"]
+    assert guard.outcome is Outcome.RERUN
+
+
+def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None:
+    body = json_request()
+    guard = Guard(GuardSettings(reruns=0), body)
+    sent = through(guard, [chunk({"content": '{"city": "Bern"}'}), chunk({}, "stop")])
+    assert read(sent)["content"] == '{"city": "Bern"'
+    assert read(sent)["error"]

@@ -1,0 +1,79 @@
+"""Leaked markup: found in any chunking, told apart from quotations, without holding back ordinary text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.guard.core.markup import MARKUP, MarkupScanner, find_in_arguments, find_markup, unfinished
+
+MARKERS = [
+    "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+    "<|tool_call_section_begin|>", "<|tool_calls_section_end|>", "<tool_call>", "</tool_call>", "<function=",
+    "</function>", "<parameter=", "</parameter>", "<think>", "</think>", "<tool_code>", "<|im_end|>",
+    "<|reserved_token_163700|>",
+]  # fmt: skip
+
+
+def nothing(markup: str) -> bool:
+    return False
+
+
+def scanned(pieces: list[str], quoted: object = nothing) -> tuple[str, str]:
+    scanner = MarkupScanner(quoted)  # type: ignore[arg-type]
+    passed = "".join(map(scanner.feed, pieces))
+    return passed + scanner.finish(), scanner.leak
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_marker_is_found_when_it_comes_a_character_at_a_time(marker: str) -> None:
+    assert scanned(list(f"a < b {marker}rest")) == ("a < b ", f"{marker}rest")
+
+
+@given(
+    st.lists(st.sampled_from([*MARKERS, "<", "<|", "a", "`", "汉", " <func", "</", "|>", "tool"]), max_size=8),
+    st.data(),
+)
+def test_the_result_does_not_depend_on_the_cuts(parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    pieces, rest = [], text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    passed, leak = scanned(pieces)
+    assert (passed, leak) == scanned([text])
+    assert passed + leak == text
+
+
+@given(st.text(alphabet="<>|/abtool_callthinkfunction= 汉`", max_size=60))
+def test_what_passes_holds_no_markup(text: str) -> None:
+    passed, _ = scanned([text])
+    assert find_markup(passed, nothing) is None
+
+
+@pytest.mark.parametrize("text", ["a < b", "x<y>z", "if (a<b) {", "<div>", "<|", "1 <| 2 |> 3", "<functional>", "a <"])
+def test_ordinary_text_passes_whole(text: str) -> None:
+    assert scanned(list(text)) == (text, "")
+
+
+def test_only_what_may_become_markup_is_held_back() -> None:
+    assert MarkupScanner(nothing).feed("text <div> and <too") == "text <div> and "
+    assert unfinished("no such thing <b") == 0
+    for marker in MARKERS:
+        for length in range(1, len(marker)):
+            assert unfinished("a" + marker[:length]) == length
+
+
+def test_a_quotation_in_the_answer_or_in_the_request_is_no_leak() -> None:
+    text = "Write `<tool_call>` first"
+    assert scanned(list(text)) == (text, "")
+    text = "Write <tool_call> first"
+    assert scanned([text], lambda markup: markup == "<tool_call>") == (text, "")
+    assert scanned([text + "<think>"], lambda markup: markup == "<tool_call>") == (text, "<think>")
+
+
+def test_arguments_are_searched_for_odd_keys_too() -> None:
+    assert find_in_arguments('{"parameter=city": 1}', nothing)
+    assert find_in_arguments('{"a": "<|tool_call_end|>"}', nothing)
+    assert not find_in_arguments('{"parameter": "a=b", "function": "<div>"}', nothing)
+    assert MARKUP.search("<|tool_call_begin|>")

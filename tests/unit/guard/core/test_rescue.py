@@ -1,0 +1,98 @@
+"""Rescue: leaked markup becomes the calls that it is, only where it is nothing else, and is rerun otherwise."""
+
+from typing import Any
+
+import pytest
+from support.guard_driving import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
+
+from serve.engine.sim import SimSettings
+from serve.guard.core import Guard, GuardSettings, Outcome
+from serve.guard.core.rescue import grammar_of
+
+KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}"
+KIMI_END = "<|tool_call_end|><|tool_calls_section_end|>"
+GOOD = '{"city": "Bern", "days": 2}'
+
+
+def stream(*pieces: str, reason: str = "stop") -> list[dict[str, object]]:
+    envelope = {"id": "x", "created": 1, "model": "m"}
+    made = [{"index": 0, "delta": {"content": piece}, "finish_reason": None} for piece in pieces]
+    made.append({"index": 0, "delta": {}, "finish_reason": reason})
+    return [{**envelope, "choices": [choice]} for choice in made]
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder", "hermes"])
+@pytest.mark.parametrize("seed", range(10))
+def test_all_that_an_engine_without_a_parser_leaks_becomes_calls(grammar: str, seed: int) -> None:
+    body = tools_request(seed)
+    options = {"grammar": grammar, "thinking": True, "num_speculative_tokens": 3}
+    leaking = SimSettings(parser="leaking", **options)  # type: ignore[arg-type]
+    sent, guard = healed(body, leaking)
+    message, meant = read(sent), read(chunks_of(body, SimSettings(**options)))  # type: ignore[arg-type]
+    assert guard.outcome is Outcome.RESCUED
+    assert not guard.verdicts[0].good, "it is still the pool's fault"
+    assert calls_of(message) == calls_of(meant)
+    assert (message["reasoning"], message["content"]) == (meant["reasoning"], meant["content"])
+    assert message["finish"] == ["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        KIMI.format(name="get_weather", arguments='{"city": "Be') + KIMI_END,
+        KIMI.format(name="rm", arguments=GOOD) + KIMI_END,
+        KIMI.format(name="get_weather", arguments='{"city": "Bern"}') + KIMI_END,
+        "<tool_call>\n<<tool_code>\nprint(get_weather())",
+        "<tool_call> is the tag that begins a call.",
+        "<think>" + KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END,
+    ],
+)
+def test_what_is_not_whole_and_valid_is_rerun_not_guessed(leak: str) -> None:
+    body = tools_request(1)
+    guard = Guard(GuardSettings(), body)
+    sent = through(guard, stream("Let me see. ", leak), chunks_of(body, SimSettings()))
+    assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+    assert guard.outcome is Outcome.RERUN
+    assert calls_of(read(sent)) == calls_of(read(chunks_of(body, SimSettings())))
+
+
+def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
+    body = tools_request(1)
+    whole = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
+    *first, last = stream(whole)
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "get_weather", "arguments": GOOD}}
+    proper = {**first[0], "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+    guard = Guard(GuardSettings(reruns=0), body)
+    assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
+
+
+def test_a_leak_cut_by_length_and_one_with_rescue_off_are_not_rescued() -> None:
+    whole = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
+    for settings, reason in ((GuardSettings(reruns=0), "length"), (GuardSettings(reruns=0, rescue=False), "stop")):
+        guard = Guard(settings, tools_request(1))
+        through(guard, stream(whole, reason=reason))
+        assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+@pytest.mark.parametrize(
+    "leak", ["<|tool_call_begin|>functions.ge", "<tool_call>\n<function=ge", '<tool_call>\n{"name": "ge']
+)
+@pytest.mark.parametrize("before", [[], [call(0, "get_weather", GOOD)]])
+def test_the_beginning_of_a_call_that_length_cut_is_no_corruption(leak: str, before: list[dict[str, Any]]) -> None:
+    """Our parsers send on the text of a call that they could not finish, since they cannot see why it ended."""
+    guard = Guard(GuardSettings(), tools_request(1))
+    sent = through(guard, [*(chunk(calls(each)) for each in before), chunk({"content": f"Hm. {leak}"}, "length")])
+    message = read(sent)
+    assert (message["content"], message["finish"]) == ("Hm. ", ["length"])
+    assert len(message["calls"]) == len(before)
+    assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == (Outcome.TRUNCATED, False)
+    stopped = Guard(GuardSettings(), tools_request(1))
+    through(stopped, [chunk({"content": leak}, "stop")])
+    assert stopped.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+def test_the_markup_tells_its_format() -> None:
+    assert grammar_of("<|tool_call_begin|>") == "kimi_k2"
+    assert grammar_of('<tool_call>\n{"name"') == "hermes"
+    assert grammar_of("<tool_call>\n<function=f>") == "qwen3_coder"
+    assert grammar_of("<function=f>") == "qwen3_coder"

@@ -1,0 +1,124 @@
+"""An engine's bytes through the guard: the same for the client however they arrive, and never anything but SSE."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.guard_driving import calls_of, chunks_of, read, tools_request
+from support.guard_stack import chunks_in
+
+from serve.engine.sim import FAULTS, SimSettings
+from serve.errors import GatewayError
+from serve.guard.answer import Streamed
+from serve.guard.core import GuardSettings, State
+from serve.sse import frame_of
+
+DONE = b"data: [DONE]\n\n"
+TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
+REQUEST = tools_request(3, tool_choice="required")
+
+
+class Answer:
+    """An engine's answer in the given pieces."""
+
+    status, headers, is_stream = 200, {"content-type": "text/event-stream"}, True
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.first, self._rest = pieces[0], pieces[1:]
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        for piece in self._rest:
+            yield piece
+
+
+class Exchange:
+    """Keeps what is sent."""
+
+    status, write = 0, None
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    async def start_stream(self, status: int, headers: Any) -> None:
+        self.status = status
+
+    async def part(self, data: bytes) -> None:
+        self.sent += data
+
+    end = part
+
+
+@cache
+def frames(fault: str | None) -> bytes:
+    pool = SimSettings(num_speculative_tokens=3, faults={fault: 1.0} if fault else {})
+    return b"".join(map(frame_of, chunks_of(REQUEST, pool))) + DONE
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    bounds = [0, *sorted({place % len(data) for place in places} - {0}), len(data)]
+    return [data[start:stop] for start, stop in pairwise(bounds)]
+
+
+def sent(attempts: list[list[bytes]]) -> bytes:
+    """What a client gets of attempts that arrive in such pieces."""
+
+    async def run() -> bytes:
+        exchange = Exchange()
+        flow = Streamed(exchange, GuardSettings(), REQUEST)  # type: ignore[arg-type]
+        for number, pieces in enumerate(attempts):
+            if number:
+                flow.guard.restart("standard")
+            await flow.attempt(Answer(pieces))  # type: ignore[arg-type]
+            if flow.guard.state is not State.RERUN:
+                break
+        try:
+            await flow.settle()
+        except GatewayError as error:
+            exchange.sent += frame_of(error.to_body())
+        return exchange.sent
+
+    return asyncio.run(run())
+
+
+PLACES = st.lists(st.integers(0, 10_000), max_size=30)
+
+
+@given(st.sampled_from([None, *TEXT_FAULTS]), PLACES, PLACES)
+def test_the_client_has_the_same_however_the_bytes_arrive(fault: str | None, one: list[int], two: list[int]) -> None:
+    first, second = frames(fault), frames(None)
+    got = sent([cut(first, one), cut(second, two)])
+    assert got == sent([[first], [second]])
+    assert got.endswith(DONE)
+    assert calls_of(read(chunks_in(got)[:-1])) == calls_of(read(chunks_of(REQUEST, SimSettings())))
+
+
+@given(st.sampled_from(TEXT_FAULTS), st.integers(1, 10_000))
+def test_a_first_attempt_that_breaks_off_anywhere_is_made_whole(fault: str, place: int) -> None:
+    first = frames(fault)
+    got = sent([[first[: place % len(first) or 1]], [frames(None)]])
+    assert calls_of(read(chunks_in(got)[:-1])) == calls_of(read(chunks_of(REQUEST, SimSettings())))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner, max_size=2),
+)
+DELTAS = st.dictionaries(st.sampled_from(["role", "content", "reasoning", "tool_calls"]), JSON, max_size=3)
+CHOICES = st.fixed_dictionaries(
+    {"index": JSON, "delta": DELTAS | JSON}, optional={"finish_reason": st.sampled_from(["stop", None, 3])}
+)
+CHUNKS = st.fixed_dictionaries(
+    {}, optional={"choices": st.lists(CHOICES, max_size=2) | JSON, "usage": JSON, "error": JSON}
+)
+
+
+@given(st.lists(CHUNKS.map(frame_of) | st.binary(max_size=12).map(lambda data: data + b"\n\n"), min_size=1, max_size=6))
+def test_whatever_an_engine_sends_the_client_gets_frames_that_end_in_done_or_an_error(stream: list[bytes]) -> None:
+    got = sent([stream, [frames(None)]])
+    last = [frame for frame in got.split(b"\n\n") if frame][-1]
+    assert last == DONE.strip() or "error" in json.loads(last.removeprefix(b"data: "))

@@ -1,0 +1,83 @@
+"""What a judgement looks like to those who collect telemetry."""
+
+from typing import Any
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from serve.guard.core import Outcome, Severity, Verdict, Violation
+from serve.guard.judgement import Judgement
+from serve.guard.metrics import VerdictTelemetry, evaluation
+from serve.telemetry.instruments import Telemetry
+
+CLEAN = Verdict(Outcome.CLEAN)
+CUT = Verdict(Outcome.TRUNCATED, (Violation(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
+CELL = {"model": "m", "pool": "fast", "speculative": True, "request_class": "tools_auto"}
+
+
+def judgement(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> Judgement:
+    return Judgement("m", "fast", "tools_auto", True, verdict, attempt, final, "req-1", "chatcmpl-1")
+
+
+def metrics_of(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {
+        metric.name: [(dict(point.attributes or {}), point.value) for point in metric.data.data_points]  # type: ignore[union-attr]
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+
+
+def test_a_judgement_is_an_evaluation_event_on_the_requests_span() -> None:
+    spans = InMemorySpanExporter()
+    telemetry = Telemetry({}, spans)
+    sink = VerdictTelemetry(telemetry.meter, list)
+    with telemetry.request("POST /v1/chat/completions", {}):
+        sink(judgement(CUT))
+        sink(judgement(CLEAN, attempt=1, final=Outcome.RERUN))
+    telemetry.shutdown()
+    (span,) = spans.get_finished_spans()
+    broken, clean = span.events
+    assert broken.name == clean.name == "gen_ai.evaluation.result"
+    assert broken.attributes is not None
+    assert broken.attributes["gen_ai.evaluation.score.label"] == "fail"
+    assert broken.attributes["gen_ai.evaluation.explanation"] == "the arguments end early"
+    assert clean.attributes is not None
+    assert clean.attributes["gen_ai.evaluation.score.value"] == 1.0
+    assert clean.attributes["specgate.attempt"] == 1
+
+
+def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> None:
+    told = evaluation(judgement(CLEAN))
+    assert told["gen_ai.evaluation.name"] == "specgate.answer_integrity"
+    assert told["gen_ai.response.id"] == "chatcmpl-1"
+    assert "gen_ai.evaluation.explanation" not in told
+
+
+def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:
+    reader = InMemoryMetricReader()
+    sink = VerdictTelemetry(MeterProvider([reader]).get_meter("t"), list)
+    sink(judgement(CUT))
+    sink(judgement(CLEAN, 1, Outcome.RERUN))
+    sink(judgement(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
+    told = metrics_of(reader)
+    labels = {**CELL, "speculative": "on"}
+    assert told["specgate.verdicts"] == [
+        ({**labels, "outcome": "truncated", "counts": "yes"}, 1),
+        ({**labels, "outcome": "clean", "counts": "yes"}, 1),
+        ({**labels, "outcome": "truncated", "counts": "no"}, 1),
+    ]
+    assert [(point["outcome"], value) for point, value in told["specgate.answers"]] == [("rerun", 1), ("truncated", 1)]
+
+
+def test_what_is_in_quarantine_and_how_clean_a_cell_is_can_be_graphed() -> None:
+    reader = InMemoryMetricReader()
+    cells = [
+        {**CELL, "status": "quarantined", "clean_rate": None},
+        {**CELL, "pool": "safe", "speculative": False, "status": "open", "clean_rate": 0.75},
+    ]
+    VerdictTelemetry(MeterProvider([reader]).get_meter("t"), lambda: cells)
+    told = metrics_of(reader)
+    assert [(point["pool"], value) for point, value in told["specgate.quarantined"]] == [("fast", 1), ("safe", 0)]
+    assert [(point["pool"], value) for point, value in told["specgate.clean_rate"]] == [("safe", 0.75)]

@@ -1,0 +1,324 @@
+"""The listener's protocol without sockets: whatever the cuts between packets, the same requests and answers."""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import httptools
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve.http1.asgi import FRONT
+from serve.http1.server import Apps, Front, protocol
+from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
+
+HOST = b"host: gateway\r\n"
+HELLO = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 5\r\n\r\nhello"
+CHUNKED = (
+    b"POST /hot HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nx: 1\r\n\r\n"
+)
+H2C = b"POST /hot HTTP/1.1\r\n" + HOST + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 5\r\n\r\nhello"
+
+
+class Socket:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.sent, self.closed, self.reading = b"", False, True
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"socket": self, "peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 80)}.get(name)
+
+    def setsockopt(self, *_: int) -> None: ...
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the path and the body, in chunks."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    assert FRONT in scope["extensions"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode() + b" ", "more_body": True})
+    await send({"type": "http.response.body", "body": body})
+
+
+def answers(sent: bytes) -> list[tuple[int, bytes]]:
+    """(status, body) of every response in what was sent; fails on anything else."""
+    found: list[tuple[int, bytes]] = []
+    body = b""
+
+    class Reader:
+        def on_body(self, data: bytes) -> None:
+            nonlocal body
+            body += data
+
+        def on_message_complete(self) -> None:
+            nonlocal body
+            if (status := parser.get_status_code()) >= 200:
+                found.append((status, body))
+            body = b""
+
+    parser = httptools.HttpResponseParser(Reader())
+    parser.feed_data(sent)
+    assert not body, "an incomplete response"
+    return found
+
+
+async def converse(pieces: list[bytes], app: Any = echo) -> Socket:
+    """What a client that sends these pieces gets; the loop turns between them."""
+    socket, tasks = Socket(), set[asyncio.Task[None]]()
+    front = Front(Apps({"/hot": app}, app), set(), tasks)
+    front.connection_made(socket)  # type: ignore[arg-type]
+    waiting = list(pieces)
+    while waiting and not socket.closed:
+        if socket.reading:
+            front.data_received(waiting.pop(0))
+        await asyncio.sleep(0)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    front.connection_lost(None)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return socket
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted({place % len(data) for place in places} - {0}), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@given(st.lists(st.sampled_from([HELLO, CHUNKED, H2C]), min_size=1, max_size=4), st.lists(st.integers(0, 4000)))
+def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], places: list[int]) -> None:
+    socket = asyncio.run(converse(cut(b"".join(requests), places)))
+    assert answers(socket.sent) == [(200, b"/hot hello")] * len(requests)
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+        b"content-length: 5\r\ncontent-length: 6\r\n",
+        b"content-length: +5\r\n",
+        b"content-length: 5\r\n folded: yes\r\n",
+        b"content-length : 5\r\n",
+        b"transfer-encoding: gzip, chunked\r\n",
+        b"transfer-encoding: chunked, identity\r\n",
+        b"transfer-encoding: xchunked\r\n",
+        b"host: another\r\ncontent-length: 5\r\n",
+        b"x: a\0b\r\ncontent-length: 5\r\n",
+    ],
+)
+@settings(max_examples=15)
+@given(places=st.lists(st.integers(0, 400), max_size=5))
+def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(
+    framing: bytes, places: list[int]
+) -> None:
+    smuggled = b"POST /hot HTTP/1.1\r\n" + HOST + framing + b"\r\nhelloPOST /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
+    socket = asyncio.run(converse(cut(smuggled, places)))
+    ((status, body),) = answers(socket.sent)
+    assert status == 400
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"POST /hot HTTP/1.1\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"GET /\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /hot HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_for_us_is_told_so(request_line: bytes) -> None:
+    socket = asyncio.run(converse([request_line]))
+    assert [status for status, _ in answers(socket.sent)] == [400]
+    assert b"connection: close" in socket.sent
+
+
+@pytest.mark.parametrize("piece", [100, 40_000, 10**6])
+def test_a_head_that_does_not_end_is_refused(piece: int) -> None:
+    head = b"POST /hot HTTP/1.1\r\n" + HOST + b"x: " + b"a" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n"
+    socket = asyncio.run(converse([head[at : at + piece] for at in range(0, len(head), piece)]))
+    assert [status for status, _ in answers(socket.sent)] == [431]
+
+
+def test_a_body_longer_than_a_head_may_be_is_no_head() -> None:
+    long = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 600000\r\n\r\n" + b"a" * 600_000
+    socket = asyncio.run(converse([(long * 2)[at : at + 70_000] for at in range(0, 2 * len(long), 70_000)]))
+    assert answers(socket.sent) == [(200, b"/hot " + b"a" * 600_000)] * 2
+
+
+def test_a_request_before_a_broken_one_gets_its_answer() -> None:
+    socket = asyncio.run(converse([HELLO + b"nonsense\r\n\r\n"]))
+    assert [status for status, _ in answers(socket.sent)] == [200, 400]
+
+
+def test_a_client_that_waits_for_a_word_before_the_body_gets_it_only_if_the_body_is_wanted() -> None:
+    head = b"POST /hot HTTP/1.1\r\n" + HOST + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    wanted = asyncio.run(converse([head, b"hello"]))
+    assert wanted.sent.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+
+    async def refusing(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    unwanted = asyncio.run(converse([head], refusing))
+    assert unwanted.sent.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in unwanted.sent
+
+
+def test_http_1_0_and_connection_close_end_the_connection() -> None:
+    old = asyncio.run(converse([b"POST /hot HTTP/1.0\r\ncontent-length: 5\r\n\r\nhello"]))
+    assert old.sent.endswith(b"\r\n\r\n/hot hello")
+    assert old.closed
+    last = asyncio.run(converse([HELLO.replace(HOST, HOST + b"connection: close\r\n")]))
+    assert (answers(last.sent), last.closed) == ([(200, b"/hot hello")], True)
+
+
+def test_a_head_request_gets_no_body() -> None:
+    socket = asyncio.run(converse([b"HEAD /x HTTP/1.1\r\n" + HOST + b"\r\n" + HELLO]))
+    assert socket.sent.count(b"/x ") == 0
+    assert socket.sent.endswith(b"hello\r\n0\r\n\r\n")
+
+
+def test_a_whole_url_as_target_is_its_path() -> None:
+    target = b"http://gateway/hot?x=1"
+    assert b"/hot " in asyncio.run(converse([HELLO.replace(b"/hot", target)])).sent
+
+
+async def test_a_hot_call_is_cancelled_when_its_client_leaves_and_another_is_told() -> None:
+    seen: list[str] = []
+
+    async def waiting(_: Any, receive: Any, __: Any) -> None:
+        try:
+            await receive()
+            seen.append((await receive())["type"])
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    await converse([HELLO], waiting)
+    await converse([HELLO.replace(b"/hot", b"/cold")], waiting)
+    assert seen == ["cancelled", "http.disconnect"]
+
+
+async def test_an_answer_that_breaks_off_never_looks_whole() -> None:
+    async def broken(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise RuntimeError("as a test")
+
+    socket = await converse([HELLO], broken)
+    assert socket.closed
+    assert b"0\r\n\r\n" not in socket.sent
+
+
+async def test_an_app_that_fails_before_its_answer_is_a_500() -> None:
+    async def failing(*_: Any) -> None:
+        raise RuntimeError("as a test")
+
+    assert answers((await converse([HELLO], failing)).sent)[0][0] == 500
+
+
+async def test_headers_may_be_lists_as_ray_serves_health_checks_have_them() -> None:
+    async def healthy(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [[b"x-kept", b"1"]]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    sent = (await converse([HELLO], healthy)).sent
+    assert answers(sent) == [(200, b"ok")]
+    assert b"x-kept: 1" in sent
+
+
+async def test_a_header_with_a_line_break_is_never_sent() -> None:
+    async def forging(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"1\r\nset-cookie: a=b")]})
+        await send({"type": "http.response.body"})
+
+    assert b"set-cookie" not in (await converse([HELLO], forging)).sent
+
+
+async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_much_is_made_to_wait() -> None:
+    sent = 0
+
+    async def flood(_: Any, __: Any, send: Any) -> None:
+        nonlocal sent
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            sent += 1
+
+    socket, tasks = Socket(), set[asyncio.Task[None]]()
+    front = Front(Apps({"/hot": flood}, flood), set(), tasks)
+    front.connection_made(socket)  # type: ignore[arg-type]
+    front.pause_writing()
+    front.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sent == 0
+    front.data_received(b"a" * READ_AHEAD_BYTES)
+    assert not socket.reading
+    front.resume_writing()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sent == 100
+    front.connection_lost(None)
+
+
+async def test_a_draining_listener_ends_the_connection_after_the_answer() -> None:
+    socket, connections, tasks = Socket(), set[Any](), set[asyncio.Task[None]]()
+    front = Front(Apps({"/hot": echo}, echo), connections, tasks)
+    front.connection_made(socket)  # type: ignore[arg-type]
+    front.data_received(HELLO[:-2])
+    await asyncio.sleep(0)
+    front.shutdown()
+    assert not socket.closed
+    front.data_received(HELLO[-2:])
+    await asyncio.gather(*tasks)
+    await asyncio.sleep(0)
+    assert (answers(socket.sent), socket.closed, connections) == ([(200, b"/hot hello")], True, {front})
+    front.connection_lost(None)
+    assert not connections
+
+
+async def test_uvicorn_in_another_loop_keeps_the_hot_routes_to_its_own_app() -> None:
+    class Config:
+        loaded_app = staticmethod(echo)
+
+    class State:
+        connections, tasks = set[Any](), set[Any]()
+
+    made = protocol({"/hot": echo})
+
+    async def elsewhere() -> Front:
+        return made(Config, State, {})
+
+    assert made(Config, State, {})._apps.hot
+    assert not (await asyncio.to_thread(asyncio.run, elsewhere()))._apps.hot

@@ -1,0 +1,78 @@
+"""What the gateway reads of a body, and what the guard gets to see of it."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from serve.errors import InvalidRequestError
+from serve.guard.core.expectation import Expectation
+from serve.guard.request import Expected
+from serve.request.completion import read
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "say <tool_call>"}],
+    "tools": [
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}},
+        {"type": "function", "function": {"name": "g"}},
+        {"type": "web_search"},
+    ],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}},
+    "stream_options": {"include_usage": True},
+}
+NAMED = {"type": "function", "function": {"name": "f"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
+
+
+def body(**more: Any) -> bytes:
+    return json.dumps({**BODY, **more}).encode()
+
+
+def said(expectation: Expectation) -> dict[str, Any]:
+    document = expectation.document
+    return {
+        "tools": {name: (schema.strict, schema.mismatch({"city": 1})) for name, schema in expectation.tools.items()},
+        "forced": expectation.forced,
+        "required": expectation.calls_required,
+        "document": document and (document.strict, document.mismatch({"city": 1})),
+        "usage": expectation.wants_usage,
+        "silence": expectation.silence_is_odd,
+        "quotes": [expectation.quotes(text) for text in ("<tool_call>", "</think>")],
+    }
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"tool_choice": "required"},
+        {"tool_choice": NAMED},
+        {"tool_choice": ALLOWED},
+        {"tools": None, "response_format": None, "stream_options": None},
+        {"response_format": {"type": "json_object"}},
+        {"messages": [{"role": "tool", "content": "x"}]},
+    ],
+)
+def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]) -> None:
+    sent = body(**more)
+    assert said(Expectation(Expected(read(sent), sent))) == said(Expectation(json.loads(sent)))
+
+
+def test_all_of_a_request_can_be_read() -> None:
+    sent = body(seed=1)
+    expected = Expected(read(sent), sent)
+    assert (expected["seed"], len(expected), set(expected)) == (1, 6, {*BODY, "seed"})
+    with pytest.raises(KeyError):
+        expected["nothing"]
+
+
+def test_fields_of_ours_and_of_the_engine_are_noticed() -> None:
+    assert read(body()).enable_speculative is UNSET
+    assert read(body(enable_speculative=False)).enable_speculative is False
+    assert read(body(vllm_xargs={"enable_speculative": 1})).enable_speculative is UNSET
+    assert read(body()).vllm_xargs is UNSET
+    with pytest.raises(InvalidRequestError, match="vllm_xargs"):
+        read(body(vllm_xargs=[1]))

@@ -1,0 +1,210 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.errors import InvalidRequestError
+from serve.request.features import extract
+from serve.request.rewrite import strip_own_fields
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+def features(headers=None, thinking=False, **fields):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
+    return extract(body, headers or {}, lambda model: thinking)
+
+
+def problem(body, headers=None):
+    with pytest.raises(InvalidRequestError) as caught:
+        extract(body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
+    return caught.value
+
+
+STRICT = {"type": "function", "function": {"name": "g", "strict": True}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "classes"),
+    [
+        ({}, {"plain"}),
+        ({"tools": [TOOL]}, {"tools_auto"}),
+        ({"tools": [TOOL], "tool_choice": "auto", "stream": True}, {"tools_auto", "stream"}),
+        ({"tools": [TOOL], "tool_choice": "none"}, {"plain"}),
+        ({"tools": [], "tool_choice": "auto"}, {"plain"}),
+        ({"tools": [TOOL], "tool_choice": "required"}, {"tools_forced", "grammar"}),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+            {"tools_forced", "grammar"},
+        ),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}},
+            {"tools_forced", "grammar"},
+        ),
+        ({"tools": [TOOL, STRICT]}, {"tools_auto", "strict", "grammar"}),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, {"tools_auto", "single", "grammar"}),
+        ({"response_format": {"type": "text"}}, {"plain"}),
+        ({"response_format": {"type": "json_object"}}, {"json_object", "grammar"}),
+        ({"response_format": SCHEMA}, {"json_schema", "strict", "grammar"}),
+        ({"response_format": {"type": "structural_tag", "format": {}}}, {"structured", "grammar"}),
+        ({"structured_outputs": {"regex": "a+"}}, {"structured", "grammar"}),
+        ({"structured_outputs": None}, {"plain"}),
+        ({"guided_json": {"type": "object"}}, {"guided"}),
+        ({"tools": [TOOL], "response_format": SCHEMA}, {"tools_auto", "json_schema", "strict", "grammar"}),
+        ({"stop": ["x"]}, {"plain", "stop"}),
+        ({"stop": "x"}, {"plain", "stop"}),
+        ({"stop": []}, {"plain"}),
+        ({"logprobs": True}, {"plain", "logprobs"}),
+        ({"logprobs": 0}, {"plain", "logprobs"}),
+        ({"logprobs": False}, {"plain"}),
+        ({"n": 3}, {"plain", "many"}),
+        ({"include_reasoning": False}, {"plain", "hidden_thinking"}),
+        ({"messages": [{"role": "tool", "content": "1", "tool_call_id": "a"}]}, {"plain", "history"}),
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{}]}]}, {"plain", "history"}),
+        ({"messages": [{"role": "assistant", "content": "x", "tool_calls": None}]}, {"plain"}),
+    ],
+)
+def test_classes_follow_from_the_body(fields, classes):
+    assert set(features(**fields).classes) == classes
+
+
+@pytest.mark.parametrize(
+    ("fields", "default", "thinking"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"chat_template_kwargs": {"thinking": False}}, True, False),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, False, True),
+        ({"chat_template_kwargs": {"other": 1}}, True, True),
+        ({"reasoning_effort": "none"}, True, False),
+        ({"reasoning_effort": "low"}, False, True),
+        ({"reasoning_effort": "high", "chat_template_kwargs": {"thinking": False}}, True, False),
+    ],
+)
+def test_thinking_is_what_the_request_says_else_the_models_default(fields, default, thinking):
+    assert features(thinking=default, **fields).thinking is thinking
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "wish"),
+    [
+        (None, None, None),
+        (True, None, True),
+        (False, None, False),
+        (None, "true", True),
+        (None, " False ", False),
+        (True, "false", False),
+        (False, "true", False),
+    ],
+)
+def test_the_wish_is_read_from_body_and_header_and_false_wins(body, header, wish):
+    headers = {} if header is None else {"x-enable-speculative": header}
+    fields = {} if body is None else {"enable_speculative": body}
+    assert features(headers, **fields).wish is wish
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "says"),
+    [
+        (b"", None, "not valid JSON"),
+        (b"{", None, "not valid JSON"),
+        (b'{"model":"m"} x', None, "not valid JSON"),
+        (b'{"model":"\xff"}', None, "not valid JSON"),
+        ([], None, "must be a JSON object"),
+        ({}, "model", "missing"),
+        ({"model": 3}, "model", "Expected `str`"),
+        ({"model": None}, "model", "Expected `str`"),
+        ({"model": "m", "enable_speculative": "yes"}, "enable_speculative", "Expected `bool"),
+        ({"model": "m", "enable_speculative": 0}, "enable_speculative", "Expected `bool"),
+        ({"model": "m", "enable_speculative": None}, "enable_speculative", "Expected `bool"),
+        ({"model": "m", "tools": {}}, "tools", "Expected `array"),
+        ({"model": "m", "tools": [{"type": "function", "function": {}}]}, "tools[0].function", "name"),
+        ({"model": "m", "stream": "true"}, "stream", "Expected `bool"),
+        ({"model": "m", "tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"model": "m", "tools": [TOOL], "tool_choice": "any"}, "tool_choice", "'any'"),
+        ({"model": "m", "tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice", "form"),
+        (
+            {"model": "m", "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "nope"}}},
+            "tool_choice",
+            "'nope'",
+        ),
+    ],
+)
+def test_a_bad_body_is_refused_with_the_field_at_fault(body, param, says):
+    error = problem(body)
+    assert error.param == param
+    assert says in error.message
+
+
+def test_a_bad_header_is_refused():
+    assert problem({"model": "m"}, {"x-enable-speculative": "1"}).param == "x-enable-speculative"
+
+
+def test_deep_nesting_is_refused_not_a_crash():
+    assert problem(b'{"model":"m","messages":[{"content":' + b"[" * 100_000).status == 400
+
+
+def test_a_conversation_keeps_its_key_while_it_grows():
+    first = [{"role": "system", "content": "s"}, {"role": "user", "content": "one"}]
+    later = [*first, {"role": "assistant", "content": "a"}, {"role": "user", "content": "two"}]
+    key = features(messages=first).conversation_key
+    assert key
+    assert features(messages=later).conversation_key == key
+    assert features(messages=[first[0], {"role": "user", "content": "other"}]).conversation_key != key
+    assert features(messages=later, prompt_cache_key="mine").conversation_key == "mine"
+
+
+def test_text_completions_have_features_too():
+    found = extract(b'{"model":"m","prompt":"once upon"}', {})
+    assert found.classes == ("plain",)
+    assert found.conversation_key
+
+
+class TestStripOwnFields:
+    @pytest.mark.parametrize(
+        ("body", "left"),
+        [
+            (b'{"model":"m"}', b'{"model":"m"}'),
+            (b'{"enable_speculative":true}', b"{}"),
+            (b'{ "enable_speculative" : true , "model":"m" }', b'{ "model":"m" }'),
+            (b'{"model":"m", "enable_speculative":false}', b'{"model":"m"}'),
+            (b'{"enable_speculative":1,"a":[1, 2],"enable_speculative":2}', b'{"a":[1, 2]}'),
+            (b'{"\\u0065nable_speculative":true,"a":1}', b'{"a":1}'),
+            (b'{"a":{"enable_speculative":true}}', b'{"a":{"enable_speculative":true}}'),
+            (b'{"a":"\\"enable_speculative\\":true,"}', b'{"a":"\\"enable_speculative\\":true,"}'),
+            (b'{"a":"enable_speculative","enable_speculative":null}', b'{"a":"enable_speculative"}'),
+            (b'\n {"a":"}","enable_speculative":[{"b":"]"}],"c":1.50}\n', b'\n {"a":"}","c":1.50}\n'),
+            (b'{"a":"x\\\\","enable_speculative":0}', b'{"a":"x\\\\"}'),
+        ],
+    )
+    def test_only_the_own_field_goes(self, body, left):
+        assert strip_own_fields(body) == left
+
+    values = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text() | st.just("enable_speculative"),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.just("enable_speculative"), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+    keys = st.text() | st.just("enable_speculative")
+    blank = st.text(" \n\t\r", max_size=2)
+
+    @given(
+        st.lists(st.tuples(blank, keys, st.booleans(), blank, values, st.booleans(), blank), max_size=6), blank, blank
+    )
+    def test_every_other_byte_stays(self, members, before, after):
+        written = []
+        for lead, key, ascii_key, mid, value, ascii_value, trail in members:
+            name = json.dumps(key, ensure_ascii=ascii_key)
+            if ascii_key and key == "enable_speculative":
+                name = name.replace("s", "\\u0073")
+            text = f"{lead}{name}{mid}:{mid}{json.dumps(value, ensure_ascii=ascii_value)}{trail}"
+            written.append((key, text.encode("utf-8", "surrogatepass")))
+        body = b"{" + b",".join(text for _, text in written) + b"}"
+        left = b"{" + b",".join(text for key, text in written if key != "enable_speculative") + b"}"
+        if not written:
+            left = body
+        assert strip_own_fields(before.encode() + body + after.encode()) == before.encode() + left + after.encode()

@@ -1,0 +1,163 @@
+"""Slots go from request to request: never more than there are, none lost, nobody waits beside a free one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.errors import PoolUnavailableError
+from serve.routing.endpoint import Endpoint
+from serve.routing.leases import Lease, Leases
+
+
+class Pool:
+    """Replicas with a number of slots in all; a reservation waits for one, as Ray Serve's does."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self.free = asyncio.Semaphore(slots)
+        self.held = self.most = self.reserved = 0
+        self.urls = ["http://a"]
+        self.given_back = asyncio.Event()
+
+    async def reserve(self) -> Lease:
+        await self.free.acquire()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.free.release()
+            raise
+        self.held += 1
+        self.reserved += 1
+        self.most = max(self.most, self.held)
+        return Lease(Endpoint(self.urls[self.reserved % len(self.urls)], None, str(self.reserved)), self._release)
+
+    async def _release(self) -> None:
+        await asyncio.sleep(0)
+        self.held -= 1
+        self.free.release()
+        self.given_back.set()
+
+
+@asynccontextmanager
+async def closed_at_the_end(leases: Leases, pool: Pool) -> AsyncIterator[None]:
+    yield
+    await leases.close()
+    assert pool.held == 0
+
+
+async def test_the_next_request_takes_the_slot_of_the_last() -> None:
+    pool, leases = Pool(), Leases()
+    async with closed_at_the_end(leases, pool):
+        for _ in range(3):
+            async with leases.hold(pool.reserve) as endpoint:
+                assert endpoint.slot == "1"
+    assert pool.reserved == 1
+
+
+async def test_a_waiting_request_gets_the_slot_at_once_and_its_own_reservation_is_dropped() -> None:
+    pool, leases = Pool(slots=1), Leases()
+    async with closed_at_the_end(leases, pool):
+
+        async def request() -> str:
+            async with leases.hold(pool.reserve) as endpoint:
+                return endpoint.slot
+
+        async with leases.hold(pool.reserve):
+            waiting = asyncio.create_task(request())
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+        assert await waiting == "1"
+    assert pool.reserved == 1
+
+
+async def test_an_idle_slot_is_given_back() -> None:
+    pool, leases = Pool(), Leases(idle_s=0.01)
+    async with leases.hold(pool.reserve):
+        assert pool.held == 1
+    await asyncio.wait_for(pool.given_back.wait(), 10)
+    assert pool.held == 0
+
+
+async def test_a_slot_is_not_kept_after_a_request_that_failed() -> None:
+    pool, leases = Pool(), Leases()
+    with pytest.raises(ConnectionError):
+        async with leases.hold(pool.reserve):
+            raise ConnectionError
+    await leases.close()
+    assert pool.held == 0
+
+
+async def test_no_slot_of_a_replica_that_did_not_answer_is_used_again() -> None:
+    pool, leases = Pool(slots=4), Leases()
+    pool.urls = ["http://a", "http://b"]
+    async with closed_at_the_end(leases, pool):
+        async with leases.hold(pool.reserve) as b, leases.hold(pool.reserve), leases.hold(pool.reserve):
+            assert b.url == "http://b"
+        async with leases.hold(pool.reserve), leases.hold(pool.reserve):
+            leases.forget(b)
+            async with leases.hold(pool.reserve) as left:
+                pass
+        pool.urls = ["http://a"]
+        for _ in range(4):
+            async with leases.hold(pool.reserve) as now:
+                assert now.url == "http://a"
+    assert left is not None
+
+
+async def test_sticky_pools_share_nothing() -> None:
+    pool, leases = Pool(slots=2), Leases(idle_s=0)
+    for number in ("1", "2"):
+        async with leases.hold(pool.reserve) as endpoint:
+            assert endpoint.slot == number
+    await leases.close()
+    assert pool.held == 0
+
+
+async def test_why_there_is_no_slot_reaches_the_request() -> None:
+    async def full() -> Lease:
+        raise PoolUnavailableError("full")
+
+    with pytest.raises(PoolUnavailableError):
+        async with Leases().hold(full):
+            raise AssertionError("there is none to hold")
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from(["fine", "fine", "fails", "leaves"])), max_size=25
+)
+
+
+@given(REQUESTS, st.integers(1, 4))
+def test_slots_are_neither_lost_nor_made_whatever_requests_do(requests: list[tuple[int, int, str]], slots: int) -> None:
+    async def run() -> None:
+        pool, leases = Pool(slots), Leases()
+        served = 0
+
+        async def request(start: int, length: int, end: str) -> None:
+            nonlocal served
+            for _ in range(start):
+                await asyncio.sleep(0)
+            async with leases.hold(pool.reserve) as endpoint:
+                served += 1
+                for _ in range(length):
+                    await asyncio.sleep(0)
+                if end == "fails":
+                    leases.forget(endpoint)
+                    raise ConnectionError
+
+        tasks = [asyncio.create_task(request(*each)) for each in requests]
+        for _ in range(4):
+            await asyncio.sleep(0)
+        for task, (_, _, end) in zip(tasks, requests, strict=True):
+            if end == "leaves":
+                task.cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+        await leases.close()
+        assert pool.most <= slots
+        assert pool.held == 0
+        assert served >= sum(end != "leaves" for *_, end in requests)
+
+    asyncio.run(run())

@@ -1,0 +1,97 @@
+"""A reservation that nobody waits for any more: its slot is released after it is made, never before."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError
+from ray.serve.request_router import RunningReplica
+
+from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+
+
+class Actor:
+    """The replica's actor: answers a reservation when told to, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.asked = asyncio.Event()
+        self.answer: asyncio.Future[tuple[bool, int]] = asyncio.get_running_loop().create_future()
+        self.reserve_slot = SimpleNamespace(remote=self._reserve)
+        self.release_slot = SimpleNamespace(remote=self._release)
+
+    def _reserve(self, _: Any, token: str) -> "asyncio.Future[tuple[bool, int]]":
+        self.token = token
+        self.calls.append("reserve")
+        self.asked.set()
+        return self.answer
+
+    def _release(self, token: str) -> "asyncio.Future[tuple[bool, int]]":
+        assert token == self.token
+        self.calls.append("release")
+        answer: asyncio.Future[tuple[bool, int]] = asyncio.get_running_loop().create_future()
+        answer.set_result((True, 0))
+        return answer
+
+
+@pytest.fixture
+async def actor() -> Actor:
+    return Actor()
+
+
+@pytest.fixture
+def replica(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> ReservedReplica:
+    def made(self: Any) -> None:
+        self._actor_handle, self._replica_info = actor, SimpleNamespace(is_cross_language=False)
+
+    monkeypatch.setattr(RunningReplica, "__init__", made)
+    return ReservedReplica()
+
+
+async def leave(replica: ReservedReplica, actor: Actor) -> None:
+    """Go while the reservation is on its way."""
+    asking = asyncio.create_task(replica.reserve_slot(None))
+    await actor.asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert actor.calls == ["reserve"]
+
+
+async def given_back(replica: ReservedReplica) -> None:
+    await asyncio.gather(*replica._giving_back)
+    assert not replica._giving_back
+
+
+async def test_who_waits_gets_the_token(replica: ReservedReplica, actor: Actor) -> None:
+    actor.answer.set_result((True, 3))
+    token, queue = await replica.reserve_slot(None)
+    assert (token, queue.accepted, queue.num_ongoing_requests) == (actor.token, True, 3)
+    assert actor.calls == ["reserve"]
+
+
+async def test_the_slot_of_one_who_left_is_released_once_it_is_reserved(replica: ReservedReplica, actor: Actor) -> None:
+    await leave(replica, actor)
+    actor.answer.set_result((True, 1))
+    await given_back(replica)
+    assert actor.calls == ["reserve", "release"]
+
+
+async def test_a_refused_reservation_has_nothing_to_give_back(replica: ReservedReplica, actor: Actor) -> None:
+    await leave(replica, actor)
+    actor.answer.set_result((False, 8))
+    await given_back(replica)
+    assert actor.calls == ["reserve"]
+
+
+async def test_a_replica_that_died_in_between_troubles_nobody(replica: ReservedReplica, actor: Actor) -> None:
+    await leave(replica, actor)
+    actor.answer.set_exception(ActorDiedError())
+    await given_back(replica)
+
+
+@pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
+def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
+    assert isinstance(router.create_replica_wrapper(None, "info"), ReservedReplica)

@@ -1,0 +1,54 @@
+"""Which requests have the same place on a sticky pool's ring."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies import RequestFeatures
+from serve.request.features import extract
+from serve.routing.session_affinity import session_key
+
+
+def key(headers: dict[str, str] | None = None, attempt: int = 0, **body: Any) -> str:
+    headers = headers or {}
+    return session_key(headers, extract(json.dumps({"model": "m", **body}).encode(), headers), attempt)
+
+
+FIRST = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Mend the build."}]
+LATER = [*FIRST, {"role": "assistant", "content": "How?"}, {"role": "user", "content": "As you like."}]
+
+
+def test_the_turns_of_a_conversation_have_one_key() -> None:
+    assert key(messages=FIRST) == key(messages=LATER, temperature=1, tools=[])
+
+
+def test_conversations_that_begin_otherwise_have_others() -> None:
+    other_user = [FIRST[0], {"role": "user", "content": "Write a poem."}]
+    other_system = [{"role": "system", "content": "You are a poet."}, FIRST[1]]
+    assert len({key(messages=said) for said in (FIRST, other_user, other_system)}) == 3
+
+
+def test_the_clients_word_outweighs_the_text_and_the_header_outweighs_the_body() -> None:
+    other: Any = [{"role": "user", "content": "other"}]
+    assert key(messages=FIRST, prompt_cache_key="a") == key(messages=other, prompt_cache_key="a")
+    header = {"x-session-id": "s"}
+    assert key(header, messages=FIRST, prompt_cache_key="a") == key(header, messages=other, prompt_cache_key="b")
+
+
+def test_one_user_has_many_conversations() -> None:
+    assert key(messages=FIRST, user="u") == key(messages=FIRST, user="v")
+
+
+def test_another_attempt_goes_to_another_place() -> None:
+    assert len({key(messages=FIRST, attempt=attempt) for attempt in range(3)}) == 3
+
+
+@given(said=st.text(alphabet=st.characters(), max_size=5000))
+def test_a_key_is_short_ascii_whatever_the_client_sends(said: str) -> None:
+    for features, headers in (
+        (RequestFeatures("m", conversation_key=said), {}),
+        (RequestFeatures("m"), {"x-session-id": said}),
+    ):
+        assert len(session_key(headers, features).encode("ascii")) == 16

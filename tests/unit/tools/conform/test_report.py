@@ -1,0 +1,47 @@
+"""Reports, and choosing cases."""
+
+import pytest
+
+from serve.errors import ConfigError
+from serve.tools.conform import CASES, Case, Report, Result, Verdict, select
+from serve.tools.conform.lab import Lab
+from serve.tools.conform.report import Row
+
+
+async def nothing(_: Lab) -> Result:
+    return Result(Verdict.PASS, "")
+
+
+def row(name: str, verdict: Verdict, seen: str = "seen") -> Row:
+    return Row(Case(name, f"rule of {name}", "source", nothing), Result(verdict, seen), 1.234)
+
+
+def test_only_a_failure_spoils_a_report() -> None:
+    assert Report("u", "m", (row("a", Verdict.PASS), row("b", Verdict.NOT_APPLICABLE))).green
+    assert not Report("u", "m", (row("a", Verdict.PASS), row("b", Verdict.FAIL))).green
+
+
+def test_data_holds_every_case_with_rule_and_source() -> None:
+    told = Report("u", "m", (row("a", Verdict.FAIL),)).to_dict()
+    assert told["counts"] == {"pass": 0, "fail": 1, "n/a": 0}
+    assert told["cases"] == [
+        {"case": "a", "verdict": "fail", "seen": "seen", "rule": "rule of a", "source": "source", "seconds": 1.23}
+    ]
+
+
+def test_what_was_seen_cannot_break_the_markdown_table() -> None:
+    lines = Report("u", "m", (row("a", Verdict.PASS, "x | y\nz"),)).to_markdown().splitlines()
+    assert lines[2] == "| a | rule of a | pass | x \\| y z |"
+    assert lines[-1] == "1 cases: 1 pass, 0 fail, 0 n/a."
+
+
+def test_every_case_has_a_name_of_its_own_and_says_rule_and_source() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(case.rule.endswith(".") and case.source for case in CASES)
+
+
+def test_cases_are_chosen_by_name() -> None:
+    assert [case.name for case in select(CASES, ["poison-500", "strict"])] == ["strict", "poison-500"]
+    assert select(CASES, []) == list(CASES)
+    with pytest.raises(ConfigError, match="no such case: nope; known: unknown-fields"):
+        select(CASES, ["nope"])

@@ -8,9 +8,8 @@ from typing import Any
 import typer
 
 import serve
-from serve.cli import app
-
 from docs._generate.markdown import code, table
+from serve.cli import app
 
 _ROOT = Path(serve.__file__).parents[1]
 

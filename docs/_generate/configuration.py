@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from docs._generate.descriptions import DESCRIPTIONS
+from docs._generate.markdown import code, table
 from policies import PoolFacts
 from serve.config.gateway import GatewayConfig
 from serve.engine.sim.settings import SimSettings
-
-from docs._generate.descriptions import DESCRIPTIONS
-from docs._generate.markdown import code, table
 
 Schema = Mapping[str, Any]
 
@@ -36,7 +35,7 @@ class Key:
     description: str
 
 
-def keys() -> list[Key]:
+def config_keys() -> list[Key]:
     """Returns every key, in the order of the code."""
     return [key for _, _, section in _sections() for key in section]
 

@@ -3,15 +3,21 @@
 DESCRIPTIONS: dict[str, str] = {
     # Introductions, with a dot at the end of the path.
     ".": "The `args` of the application in a Serve config, or a file that holds nothing else.",
-    "models.MODEL.": "One model under the name that callers use, and its pools. The order of the pools is the order of preference.",
-    "models.MODEL.guard.": "How the model's responses are checked and repaired; see [the guard](../explanation/guard.md).",
+    "models.MODEL.": (
+        "One model under the name that callers use, and its pools. The order of the pools is the order of preference."
+    ),
+    "models.MODEL.guard.": (
+        "How the model's responses are checked and repaired; see [the guard](../explanation/guard.md)."
+    ),
     "models.MODEL.pools.POOL.": "Replicas of one model with the same configuration.",
     "models.MODEL.pools.POOL.autoscaling.": (
         "Replicas follow the number of running and waiting requests. Leave it out for a fixed number of `replicas`."
     ),
     "limits.": "What one request may take.",
     "policy.": "How decisions are made; see [the policy](../explanation/policy.md).",
-    "policy.overrides[].": "An operator's order, which outweighs advisories. `action` decides which other keys it needs.",
+    "policy.overrides[].": (
+        "An operator's order, which outweighs advisories. `action` decides which other keys it needs."
+    ),
     "quarantine.": "Quarantine of all models; see [quarantine](../explanation/quarantine.md).",
     # Keys.
     "models": "The models by the names that callers use.",
@@ -19,12 +25,18 @@ DESCRIPTIONS: dict[str, str] = {
     "policy": "How decisions are made.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
-    "models.MODEL.quantization": "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell.",
-    "models.MODEL.hybrid": "The model has layers with a recurrent state beside attention; several advisories depend on it.",
+    "models.MODEL.quantization": (
+        "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell."
+    ),
+    "models.MODEL.hybrid": (
+        "The model has layers with a recurrent state beside attention; several advisories depend on it."
+    ),
     "models.MODEL.pools": "The model's pools by name, in order of preference.",
     "models.MODEL.pools.POOL.replicas": "Number of replicas; ignored where `autoscaling` is set.",
     "models.MODEL.pools.POOL.autoscaling": "Let the number of replicas follow the load.",
-    "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": "Longest time a replica that is replaced may take to finish its streams.",
+    "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": (
+        "Longest time a replica that is replaced may take to finish its streams."
+    ),
     "models.MODEL.pools.POOL.health_check_period_s": "Seconds between Ray Serve's health checks of a replica.",
     "models.MODEL.pools.POOL.health_check_timeout_s": "A health check that takes longer counts as failed.",
     "models.MODEL.pools.POOL.ray_actor_options": (
@@ -37,9 +49,15 @@ DESCRIPTIONS: dict[str, str] = {
     "models.MODEL.pools.POOL.autoscaling.min_replicas": "Fewest replicas; 0 lets the pool scale to nothing.",
     "models.MODEL.pools.POOL.autoscaling.initial_replicas": "Replicas at the start; `min_replicas` if it is not given.",
     "models.MODEL.pools.POOL.autoscaling.max_replicas": "Most replicas.",
-    "models.MODEL.pools.POOL.autoscaling.target_ongoing_requests": "Running and waiting requests that one replica should have.",
-    "models.MODEL.pools.POOL.autoscaling.upscale_delay_s": "How long the load must be higher before replicas are added.",
-    "models.MODEL.pools.POOL.autoscaling.downscale_delay_s": "How long the load must be lower before replicas are removed.",
+    "models.MODEL.pools.POOL.autoscaling.target_ongoing_requests": (
+        "Running and waiting requests that one replica should have."
+    ),
+    "models.MODEL.pools.POOL.autoscaling.upscale_delay_s": (
+        "How long the load must be higher before replicas are added."
+    ),
+    "models.MODEL.pools.POOL.autoscaling.downscale_delay_s": (
+        "How long the load must be lower before replicas are removed."
+    ),
     "models.MODEL.pools.POOL.autoscaling.look_back_period_s": "Time over which the load is averaged.",
     "models.MODEL.pools.POOL.autoscaling.metrics_interval_s": "How often replicas report their load.",
     "limits.max_body_bytes": "Largest request body; a larger one gets 413.",
@@ -64,7 +82,9 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 ERRORS: dict[str, str] = {
-    "invalid_request": "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request.",
+    "invalid_request": (
+        "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request."
+    ),
     "invalid_json": "The body is not JSON.",
     "missing_field": "A required field is missing; `param` names it.",
     "model_not_found": "No model has that name; the message lists those that exist.",
@@ -87,11 +107,16 @@ ERRORS: dict[str, str] = {
     "shared_state_lost": (
         "The actor that keeps the quarantine state could not take an operator's order. Retry after `Retry-After`."
     ),
-    "deadline_exceeded": "A whole response took longer than `limits.request_timeout_s`, or the engine did not begin in time.",
+    "deadline_exceeded": (
+        "A whole response took longer than `limits.request_timeout_s`, or the engine did not begin in time."
+    ),
 }
 
 ROUTES: dict[tuple[str, str], str] = {
-    ("POST", "/v1/chat/completions"): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
+    (
+        "POST",
+        "/v1/chat/completions",
+    ): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
     ("POST", "/v1/completions"): "OpenAI's text completions, whole or streamed. Not guarded.",
     ("GET", "/v1/models"): "The configured models, in OpenAI's form.",
     ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import serve
-from serve.errors import GatewayError
-
 from docs._generate.descriptions import ERRORS, ROUTES
 from docs._generate.markdown import code, table
+from serve.errors import GatewayError
 
 _SERVE = Path(serve.__file__).parent
 _FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502, "not_found": 404}
@@ -52,17 +51,20 @@ def _routes_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Yields routes by their literals: `router.get("/..")`, `add_api_route("/..", methods=[..])`, `{"/v1/..": app}`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
-            for key in node.keys:
-                if isinstance(key, ast.Constant) and str(key.value).startswith("/v1/"):
-                    yield "POST", str(key.value)
-        if not isinstance(node, ast.Call) or not node.args or not isinstance(node.func, ast.Attribute):
-            continue
-        path = node.args[0]
-        if not (isinstance(path, ast.Constant) and str(path.value).startswith("/")):
-            continue
-        if node.func.attr in ("get", "post"):
-            yield node.func.attr.upper(), str(path.value)
-        for keyword in node.keywords:
-            if keyword.arg == "methods":
-                for method in ast.literal_eval(keyword.value):
-                    yield method, str(path.value)
+            yield from (("POST", path) for path in map(_path_of, node.keys) if path)
+        elif isinstance(node, ast.Call) and node.args and (path := _path_of(node.args[0])):
+            yield from ((method, path) for method in _methods_of(node))
+
+
+def _path_of(node: ast.expr | None) -> str | None:
+    """Returns the literal if it is a path."""
+    literal = node.value if isinstance(node, ast.Constant) else None
+    return literal if isinstance(literal, str) and literal.startswith("/") else None
+
+
+def _methods_of(call: ast.Call) -> list[str]:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "post"):
+        return [call.func.attr.upper()]
+    return [
+        method for keyword in call.keywords if keyword.arg == "methods" for method in ast.literal_eval(keyword.value)
+    ]

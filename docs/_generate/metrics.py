@@ -73,9 +73,9 @@ def metrics_table() -> str:
 
 def _classes_with_a_meter(module: ModuleType) -> Iterator[type]:
     for value in vars(module).values():
-        if inspect.isclass(value) and value.__module__ == module.__name__:
-            if "meter" in inspect.signature(value).parameters:
-                yield value
+        own = inspect.isclass(value) and value.__module__ == module.__name__
+        if own and "meter" in inspect.signature(value).parameters:
+            yield value
 
 
 def _count_once(counter: Any) -> None:

@@ -10,11 +10,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from docs._generate import cli, configuration, http_api, metrics
 from policies import load_advisories
 from serve.cli.advisories import to_markdown
 from serve.live_policy import SHIPPED_ADVISORIES
-
-from docs._generate import cli, configuration, http_api, metrics
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 

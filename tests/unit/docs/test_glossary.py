@@ -11,8 +11,8 @@ FILES = [path for package in ("serve", "policies") for path in sorted((ROOT / pa
 # Classes and functions that were named in private words, by the package in which the name would be a relapse.
 RETIRED_NAMES = {
     "serve": """
-        Asked Front Judge Judgement LocalJudge RayJudge Outflow Piece PieceReader QuarantineView RemoteRoute ReplicaRoute
-        Sieve VerdictSink Watched read_on routes_of scope_of
+        Asked Front Judge Judgement LocalJudge RayJudge Outflow Piece PieceReader QuarantineView RemoteRoute
+        ReplicaRoute Sieve VerdictSink Watched read_on routes_of scope_of
     """,
     "serve.guard": "Expected Flow Streamed Whole",
     "serve.http1": "Call Connection Connections Target refusal",

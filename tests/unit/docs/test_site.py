@@ -13,8 +13,8 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+).*?^(?P=indent)(?P=fence
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 REPO_PATH = re.compile(r"(?:serve|tests|deploy|policies|bench|models|docs|requirements)/[\w./*{},-]+")
-# Named before they exist: see docs/contributing/add-an-api-dialect.md.
-RESERVED = {"serve/dialects", "serve/access", "serve/limits", "serve/admin", "build/docs"}
+# Named before they exist (docs/contributing/add-an-api-dialect.md), or as what was rejected (docs/adr/0023-the-house.md).
+RESERVED = ("serve/dialects", "serve/access", "serve/limits", "serve/admin", "serve/ray")
 
 
 @cache
@@ -90,13 +90,14 @@ def test_paths_of_the_repository_exist():
 
 
 def _exists(place: str) -> bool:
-    if any(place.rstrip("/").startswith(reserved) for reserved in RESERVED):
+    place = place.rstrip("/.,")
+    if place in RESERVED:
         return True
-    if re.search(r"(^|/)[A-Z]+(\.|/|$)", place):  # a placeholder, such as policies/advisories/ID.yaml
-        return (ROOT / re.split(r"[A-Z]{2,}", place)[0]).is_dir()
+    if placeholder := re.search(r"[A-Z]{2,}", place):  # such as policies/advisories/ID.yaml
+        return (ROOT / place[: placeholder.start()].rpartition("/")[0]).is_dir()
     if braces := re.search(r"\{([^}]*)\}", place):
         return all(_exists(place.replace(braces[0], choice)) for choice in braces[1].split(","))
-    return any(ROOT.glob(place.rstrip("/.,")))
+    return any(ROOT.glob(place))
 
 
 def test_every_page_is_in_a_toctree():

@@ -8,6 +8,8 @@ import pytest
 import serve
 from docs._generate import cli, configuration, http_api, metrics, pages
 
+DOCS = pages.REFERENCE.parent
+ROOT = DOCS.parent
 SERVE = Path(serve.__file__).parent
 HEADER = re.compile(r"x-(?:specgate|sim|enable|request|session|api|real)-[a-z]+(?:-[a-z]+)*")
 NOT_THE_GATEWAY = ("tools", "cli")  # commands that send requests to any gateway
@@ -124,3 +126,29 @@ def test_docstrings_are_split_into_text_and_attributes():
     )
     assert intro == "One pool. More."
     assert attributes == {"kind": "What it is.", "url": "Where: here."}
+
+
+def test_pages_use_commands_and_options_that_exist():
+    commands = {name: {s for p in command.params for s in cli.names(p)} for name, command in cli.commands()}
+    wrong = []
+    for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        text = path.read_text(encoding="utf-8")
+        fenced = re.findall(r"^ *(?:\.venv/bin/)?(specgate [^\n#]*)", text, re.MULTILINE)
+        for line in (*fenced, *re.findall(r"`(specgate [^`\n]+)`", text)):
+            name = max((name for name in commands if f"{line} ".startswith(f"{name} ")), key=len, default=None)
+            options = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", line))
+            if name is None:
+                is_group = any(command.startswith(" ".join(line.split()[:2]) + " ") for command in commands)
+                wrong += [] if is_group or line.startswith("specgate COMMAND") else [f"{path.name}: {line}"]
+            elif unknown := options - commands[name] - {"--help"}:
+                wrong.append(f"{path.name}: {line}: {sorted(unknown)}")
+    assert wrong == []
+
+
+def test_pages_use_make_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set()
+    for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        text = path.read_text(encoding="utf-8")
+        named.update(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert named - targets == set()

@@ -13,7 +13,7 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+).*?^(?P=indent)(?P=fence
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 REPO_PATH = re.compile(r"(?:serve|tests|deploy|policies|bench|models|docs|requirements)/[\w./*{},-]+")
-# Named before they exist (docs/contributing/add-an-api-dialect.md), or as what was rejected (docs/adr/0023-the-house.md).
+# Named before they exist (docs/contributing/add-an-api-dialect.md), or because they were rejected (ADR 0023).
 RESERVED = ("serve/dialects", "serve/access", "serve/limits", "serve/admin", "serve/ray")
 
 

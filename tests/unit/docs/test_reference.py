@@ -133,8 +133,9 @@ def test_pages_use_commands_and_options_that_exist():
     wrong = []
     for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         text = path.read_text(encoding="utf-8")
-        fenced = re.findall(r"^ *(?:\.venv/bin/)?(specgate [^\n#]*)", text, re.MULTILINE)
-        for line in (*fenced, *re.findall(r"`(specgate [^`\n]+)`", text)):
+        blocks = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
+        in_blocks = re.findall(r"^ *(?:\.venv/bin/)?(specgate [^\n#]*)", blocks, re.MULTILINE)
+        for line in (*in_blocks, *re.findall(r"`(specgate [^`\n]+)`", text)):
             name = max((name for name in commands if f"{line} ".startswith(f"{name} ")), key=len, default=None)
             options = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", line))
             if name is None:

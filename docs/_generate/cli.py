@@ -1,6 +1,7 @@
 """Every command and option, from the Typer application."""
 
 import inspect
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,9 @@ def _type_of(parameter: Any) -> str:
     if getattr(parameter, "is_flag", False):
         return "flag"
     annotation = parameter.type_descriptor.annotation
-    kind = getattr(annotation, "__name__", None) or str(annotation)
-    kind = {"str": "text", "int": "integer", "float": "number", "Path": "path"}.get(kind, kind)
+    if parameter.multiple:  # list[str]
+        annotation = typing.get_args(annotation)[0]
+    kind = {str: "text", int: "integer", float: "number", Path: "path"}.get(annotation, str(annotation))
     if parameter.multiple:
         kind += ", repeatable"
     bounds = [f"≥ {parameter.min:g}"] if parameter.min is not None else []
@@ -84,4 +86,4 @@ def _default_of(parameter: Any) -> str:
         return "on"
     if isinstance(default, Path) and default.is_relative_to(_ROOT):
         default = default.relative_to(_ROOT)
-    return code(str(default))
+    return code(f"{default:g}" if isinstance(default, float) else str(default))

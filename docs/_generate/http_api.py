@@ -15,7 +15,8 @@ _FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502, "not
 
 def errors() -> list[tuple[int, str, str]]:
     """Returns (status, code, type) of every error that a client can get, in order of status."""
-    tree = {(error.status, error.default_code, error.type) for error in (GatewayError, *_subclasses(GatewayError))}
+    classes: list[type[GatewayError]] = [GatewayError, *_subclasses(GatewayError)]
+    tree = {(error.status, error.default_code, error.type) for error in classes}
     types = {status: kind for status, _, kind in tree}
     finer = {(status, name, types[status]) for name, status in _FINER.items()}
     return sorted(tree | finer)
@@ -29,7 +30,7 @@ def errors_table() -> str:
 
 def routes() -> list[tuple[str, str]]:
     """Returns (method, path) of every route, in alphabetical order of paths."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"))):
         found.update(_routes_of(ast.parse(path.read_text(encoding="utf-8"))))
     return sorted(found, key=lambda route: (route[1], route[0]))

@@ -153,3 +153,14 @@ def test_pages_use_make_targets_that_exist():
         text = path.read_text(encoding="utf-8")
         named.update(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
     assert named - targets == set()
+
+
+def test_yaml_examples_have_no_bare_off_where_a_word_is_meant():
+    """YAML 1.1 reads `off` as false, and the configuration refuses that."""
+    bare = [
+        f"{path.name}: {line.strip()}"
+        for path in DOCS.rglob("*.md")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\b(mode|history): off\b", line)
+    ]
+    assert bare == []

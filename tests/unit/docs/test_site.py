@@ -1,6 +1,7 @@
 """Every page can be found, and nothing that a page points to is missing. `make docs` builds the site itself."""
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -129,3 +130,14 @@ def test_code_names_pages_that_exist():
         if not (ROOT / page).exists() and page != "docs/guide/intro.md"  # an example in models/, not a page of ours
     ]
     assert missing == []
+
+
+def test_contributing_shows_the_layers_that_lint_holds():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract.get("containers") == ["serve"])
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.search(r"```\n(cli\n.*?)```", text, re.DOTALL)
+    assert shown is not None
+    assert shown[1].split("\n") == [*layers, ""]

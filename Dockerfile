@@ -38,7 +38,7 @@ COPY --chown=specgate:specgate deploy /etc/specgate
 USER 10001
 WORKDIR /home/specgate
 # Ray's launcher reads HOME from the image. The flags must be there when Ray starts, in every process (ADR 0002); the
-# three of HAProxy's are what a death or a change costs without them (docs/failures.md).
+# three of HAProxy's are what a death or a change costs without them (docs/explanation/failures.md).
 ENV HOME=/home/specgate \
     RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute
+from serve.routing.pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -84,7 +84,7 @@ class Refusing:
         self.asked: list[bool] = []
 
     @asynccontextmanager
-    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: Callable[[], str], elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         self.asked.append(elsewhere)
         raise self._error
         yield  # a generator needs one
@@ -270,13 +270,13 @@ class TestClientFaults:
 class TestEngineFaults:
     async def test_a_dead_replica_is_replaced_by_another_allowed_pool_before_the_first_byte(self) -> None:
         slow = answering()
-        gone = {("m", "speculative"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        gone = {("m", "speculative"): RemotePool(Endpoint("http://127.0.0.1:1", None), {})}
         async with running(config(), {("m", "standard"): slow}, gone) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"], headers["x-specgate-speculative"]) == (200, "standard", "off")
 
     async def test_nobody_answering_is_503_with_retry_after_and_no_address(self) -> None:
-        gone = RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})
+        gone = RemotePool(Endpoint("http://127.0.0.1:1", None), {})
         routes = {("m", "speculative"): gone, ("m", "standard"): gone}
         async with running(config(), {}, routes) as stack:
             status, headers, body = await post(stack.url, CHAT)
@@ -287,7 +287,7 @@ class TestEngineFaults:
 
     async def test_a_tools_request_never_falls_back_to_a_forbidden_pool(self) -> None:
         fast = answering()
-        gone = {("m", "standard"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        gone = {("m", "standard"): RemotePool(Endpoint("http://127.0.0.1:1", None), {})}
         async with running(config(), {("m", "speculative"): fast}, gone) as stack:
             status, _, _ = await post(stack.url, {**CHAT, "tools": [TOOL]})
         assert status == 503

@@ -1,4 +1,4 @@
-"""The gateway over real HTTP without Ray: simulated engines or hand-written ones behind `RemoteRoute`s."""
+"""The gateway over real HTTP without Ray: simulated engines or hand-written ones behind `RemotePool`s."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +16,7 @@ from serve.http1.server import protocol
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute, Route
+from serve.routing.pool import Pool, RemotePool
 from serve.telemetry.instruments import Telemetry
 
 
@@ -44,16 +44,16 @@ async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> A
 async def running(
     config: Mapping[str, Any],
     apps: Mapping[tuple[str, str], AsgiApp],
-    routes: Mapping[tuple[str, str], Route] | None = None,
+    routes: Mapping[tuple[str, str], Pool] | None = None,
     telemetry: Telemetry | None = None,
     sink: VerdictSink = ignore,
 ) -> AsyncIterator[Stack]:
     """A gateway in front of one app per (model, pool); `routes` replaces some of them."""
     parsed = GatewayConfig.parse(config)
     async with AsyncExitStack() as held:
-        all_routes: dict[tuple[str, str], Route] = {}
+        all_routes: dict[tuple[str, str], Pool] = {}
         for key, app in apps.items():
-            all_routes[key] = RemoteRoute(await held.enter_async_context(listening(app)), {})
+            all_routes[key] = RemotePool(await held.enter_async_context(listening(app)), {})
         all_routes |= routes or {}
         upstream = Upstream(parsed.limits)
         held.push_async_callback(upstream.close)

@@ -28,7 +28,7 @@ CALL = {
     "index": 0,
     "id": "call_1",
     "type": "function",
-    "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+    "function": {"name": "get_weather", "arguments": '{"city": "Oslo", "days": 2}'},
 }
 TEXT_ANSWER = [*PROSE, frame(chunk({}, "stop")), DONE]
 CALL_ANSWER = [*PROSE, frame(chunk({"tool_calls": [CALL]})), frame(chunk({}, "tool_calls")), DONE]
@@ -58,7 +58,7 @@ def recorded(files: set[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("request_body", "frames", "most"),
-    [(PLAIN, TEXT_ANSWER, 20), (GUARDED, CALL_ANSWER, 35)],
+    [(PLAIN, TEXT_ANSWER, 20), (GUARDED, CALL_ANSWER, 38)],
     ids=["plain", "guarded"],
 )
 async def test_a_streaming_request_crosses_few_files(

@@ -1,4 +1,4 @@
-"""Headers that pass and don't, and how a stream ends, wherever the network cuts it."""
+"""Headers that pass and headers that do not, and the end of a stream, wherever the network cuts it."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -158,9 +158,9 @@ def test_a_conversation_keeps_its_key_while_it_grows():
 
 
 def test_text_completions_have_features_too():
-    found = features_of(parse(b'{"model":"m","prompt":"once upon"}'), {})
-    assert found.classes == ("plain",)
-    assert found.conversation_key
+    completion = features_of(parse(b'{"model":"m","prompt":"once upon"}'), {})
+    assert completion.classes == ("plain",)
+    assert completion.conversation_key
 
 
 class TestStripOwnFields:

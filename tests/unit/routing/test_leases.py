@@ -1,4 +1,4 @@
-"""Slots go from request to request: never more than there are, none lost, nobody waits beside a free one."""
+"""Slots that go from request to request: never too many, none lost, and nobody waits while one is free."""
 
 import asyncio
 from collections.abc import AsyncIterator

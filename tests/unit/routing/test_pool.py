@@ -1,4 +1,4 @@
-"""How long a request waits for a replica of a pool."""
+"""The wait for a replica of a pool."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Which requests have the same place on a sticky pool's ring."""
+"""Requests that share a place on a sticky pool's ring."""
 
 import json
 from typing import Any

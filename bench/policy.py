@@ -17,7 +17,8 @@ from rich.table import Table
 
 import policies
 from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
-from serve.request.features import extract
+from serve.request.completion import parse
+from serve.request.features import features_of
 from serve.request.rewrite import strip_own_fields
 
 ROUNDS, CALLS = 300, 20
@@ -34,7 +35,7 @@ def main() -> None:
     ]
     advisories = load_advisories(Path(policies.__file__).parent / "advisories")
     policy = compile_policy(facts, advisories, PolicySettings())
-    features = extract(body, {})
+    features = features_of(parse(body), {})
 
     def cold() -> None:
         policy.memory.clear()
@@ -43,10 +44,10 @@ def main() -> None:
     figures = _medians(
         {
             "json.loads (yardstick)": lambda: json.loads(body),
-            "features": lambda: extract(body, {}),
+            "features": lambda: features_of(parse(body), {}),
             "decide": lambda: decide(policy, features, None),
             "decide, class not seen before": cold,
-            "features + decide": lambda: decide(policy, extract(body, {}), None),
+            "features + decide": lambda: decide(policy, features_of(parse(body), {}), None),
             "strip_own_fields": lambda: strip_own_fields(body),
         }
     )

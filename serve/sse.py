@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serve.errors import EngineError, GatewayError, encode_json
+from serve.errors import EngineError, GatewayError
 
 DONE = b"data: [DONE]\n\n"
 
@@ -24,7 +24,7 @@ _BLANK_LINE = re.compile(rb"\n\r?\n")
 
 def error_frame(error: GatewayError) -> bytes:
     """The last frame of a stream that broke. No `[DONE]` follows: a client must be able to tell it from a whole one."""
-    return b"data: " + encode_json(error.to_body()) + b"\n\n"
+    return b"data: " + error.to_json() + b"\n\n"
 
 
 class StreamEnd:

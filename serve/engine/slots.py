@@ -12,7 +12,7 @@ import ray
 
 from serve.http1.asgi import AsgiApp, Message, Receive, Send
 from serve.routing.endpoint import SLOT_HEADER
-from serve.routing.leases import AGE_S
+from serve.routing.leases import MAX_AGE_S
 
 _HEADER = SLOT_HEADER.encode()
 
@@ -26,7 +26,7 @@ class Slots:
         after_s: How long a slot may be without a request; longer than gateways let one lie idle.
     """
 
-    def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * AGE_S) -> None:
+    def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * MAX_AGE_S) -> None:
         self._app, self._release, self._after_s = app, release, after_s
         self._open: Counter[str] = Counter()
         self._clocks: dict[str, asyncio.TimerHandle] = {}

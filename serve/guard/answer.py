@@ -6,10 +6,9 @@ from typing import Any, Protocol
 from serve.errors import EngineError, encode_json
 from serve.guard.core import Guard, GuardSettings, State, WholeGuard
 from serve.guard.stream import Sieve
-from serve.proxy.exchange import Exchange
-from serve.proxy.headers import RawHeaders, answered_headers
-from serve.proxy.relay import pass_on
-from serve.proxy.upstream import Answer
+from serve.proxy.exchange import Exchange, RawHeaders, response_headers
+from serve.proxy.relay import relay_stream
+from serve.proxy.upstream import UpstreamResponse
 from serve.sse import DONE, chunk_of, frames_of
 
 
@@ -24,7 +23,7 @@ class Flow(Protocol):
     guard: Guard
     streamed: bool
 
-    async def attempt(self, answer: Answer) -> None:
+    async def attempt(self, answer: UpstreamResponse) -> None:
         """Take in an engine's answer; `guard.state` tells what came of it."""
         ...
 
@@ -53,12 +52,12 @@ class Streamed:
         self._exchange = exchange
         self._attempt = Sieve(self.guard)
 
-    async def attempt(self, answer: Answer) -> None:
+    async def attempt(self, answer: UpstreamResponse) -> None:
         if not self._exchange.status:
-            await self._exchange.start_stream(answer.status, answered_headers(answer.headers))
+            await self._exchange.start_stream(answer.status, response_headers(answer.headers))
         self._attempt = attempt = Sieve(self.guard)
         try:
-            await pass_on(self._exchange, answer, attempt)
+            await relay_stream(self._exchange, answer, attempt)
         except EngineError as error:
             attempt.broke(error)
         else:
@@ -84,8 +83,8 @@ class Whole:
         self._headers: RawHeaders = []
         self._body = b""
 
-    async def attempt(self, answer: Answer) -> None:
-        self._failure, self._headers = None, answered_headers(answer.headers)
+    async def attempt(self, answer: UpstreamResponse) -> None:
+        self._failure, self._headers = None, response_headers(answer.headers)
         try:
             body = await answer.body()
             value = chunk_of(body)

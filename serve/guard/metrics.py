@@ -7,7 +7,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from serve.guard.judgement import Judgement
-from serve.telemetry.counter import Count
+from serve.telemetry.instruments import LabelledCounter
 
 # OpenTelemetry's names; the Python package has them only in a private module that says they moved elsewhere.
 _EVENT = "gen_ai.evaluation.result"
@@ -28,7 +28,7 @@ class VerdictTelemetry:
 
     def __init__(self, meter: metrics.Meter, cells: Cells) -> None:
         self._cells = cells
-        self._verdicts = Count(
+        self._verdicts = LabelledCounter(
             meter,
             "specgate.verdicts",
             "Engines' answers that were judged, by model, pool, class and outcome",
@@ -36,7 +36,7 @@ class VerdictTelemetry:
             "outcome",
             "counts",
         )
-        self._answers = Count(
+        self._answers = LabelledCounter(
             meter,
             "specgate.answers",
             "Guarded answers as clients got them, by model, class and outcome",

@@ -4,16 +4,17 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from policies import Candidate, Decision
+from opentelemetry.trace import Span
+
+from policies import Candidate
 from serve.errors import EngineError, GatewayError
 from serve.guard.answer import Flow, Watched, flow_of
 from serve.guard.core import Guard, GuardSettings, State
 from serve.guard.judgement import Judgement, VerdictSink, request_class
 from serve.guard.request import Expected
-from serve.proxy.attempts import Attempts
+from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
-from serve.proxy.upstream import Answer
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.guard")
@@ -29,111 +30,112 @@ class GuardedPath:
     """
 
     def __init__(self, attempts: Attempts, telemetry: Telemetry, sink: VerdictSink) -> None:
-        self._attempts, self._telemetry, self._sink = attempts, telemetry, sink
+        self._attempts = attempts
+        self._telemetry = telemetry
+        self._sink = sink
 
-    async def answer(self, exchange: Exchange, decision: Decision, settings: GuardSettings) -> None:
-        """Send the answer, of one attempt or several.
+    async def respond(self, exchange: Exchange, request: RoutedRequest, settings: GuardSettings) -> None:
+        """Sends the response, made of one attempt or several.
 
         Args:
-            exchange: A chat request whose decision is made.
-            decision: Its decision.
+            exchange: The client's side.
+            request: A chat request.
             settings: How the guard behaves for this model.
 
         Raises:
             IntegrityError: No attempt was right.
-            GatewayError: As of `Attempts.answer` and `relay`.
+            GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
-        async with self._attempts.answer(exchange, decision.candidates) as answer:
-            if answer.status != 200:  # nothing to judge: a client's fault, or the last of several failures
-                await relay(exchange, answer, self._telemetry)
+        candidates = request.decision.candidates
+        async with self._attempts.first_response(request, candidates, exchange.attribution.tried) as attempt:
+            response = attempt.response
+            if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
+                await relay(exchange, attempt, self._telemetry)
                 return
-            assert exchange.candidate is not None
-            tried = [exchange.candidate]
             if settings.mode == "observe":
-                await self._observe(exchange, decision, settings, answer)
+                await self._observe(exchange, request, settings, attempt)
                 return
-            flow = flow_of(exchange, settings, _expected(exchange), streamed=answer.is_stream)
+            flow = flow_of(exchange, settings, _expected(request), streamed=response.is_stream)
             if flow.streamed:
-                self._telemetry.first_token(exchange.arrived, tried[0].pool)
-            await flow.attempt(answer)
+                self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+            await flow.attempt(response)
+        tried = [attempt.candidate]
         settled = False
         try:
-            while flow.guard.state is State.RERUN and await self._rerun(exchange, decision, flow, tried):
+            while flow.guard.state is State.RERUN and await self._rerun(exchange, request, flow, tried):
                 pass
             settled = True
             await flow.settle()
         finally:
-            self._report(exchange, decision, flow.guard, tried, settled)
+            self._report(request, exchange.span, flow.guard, tried, settled)
 
-    async def _rerun(self, exchange: Exchange, decision: Decision, flow: Flow, tried: list[Candidate]) -> bool:
-        """Run the request again; False if nobody has an answer."""
-        log.warning(
-            "request %s: pool %s: %s",
-            exchange.request_id, tried[-1].pool, "; ".join(each.detail for each in flow.guard.verdicts[-1].violations),
-        )  # fmt: skip
-        first = exchange.candidate
-        async with AsyncExitStack() as held:
+    async def _rerun(self, exchange: Exchange, request: RoutedRequest, flow: Flow, tried: list[Candidate]) -> bool:
+        """Runs the request again; returns False if no candidate has a response."""
+        faults = "; ".join(violation.detail for violation in flow.guard.verdicts[-1].violations)
+        log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, faults)
+        async with AsyncExitStack() as resources:
             try:
-                answer = await held.enter_async_context(
-                    self._attempts.answer(exchange, rerun_order(decision.candidates, tried))
+                candidate, response = await resources.enter_async_context(
+                    self._attempts.first_response(request, rerun_order(request.decision.candidates, tried))
                 )
             except GatewayError as error:
-                log.warning("request %s: no rerun: %s", exchange.request_id, error)
+                log.warning("request %s: no rerun: %s", request.request_id, error)
                 return False
-            finally:
-                again, exchange.candidate = exchange.candidate, first
-            if answer.status != 200 or answer.is_stream != flow.streamed or again is None:
-                log.warning("request %s: no rerun: the engine answered %d", exchange.request_id, answer.status)
+            if response.status != 200 or response.is_stream != flow.streamed:
+                log.warning("request %s: no rerun: the engine answered %d", request.request_id, response.status)
                 return False
-            tried.append(again)
-            exchange.rerun = again.pool
-            exchange.span.set_attribute("specgate.rerun", again.pool)
-            flow.guard.restart(again.pool)
-            await flow.attempt(answer)
+            tried.append(candidate)
+            exchange.attribution.rerun(candidate)
+            exchange.span.set_attribute("specgate.rerun", candidate.pool)
+            flow.guard.restart(candidate.pool)
+            await flow.attempt(response)
         return True
 
-    async def _observe(self, exchange: Exchange, decision: Decision, settings: GuardSettings, answer: Answer) -> None:
-        watched = Watched(settings, _expected(exchange), streamed=answer.is_stream)
-        assert exchange.candidate is not None
+    async def _observe(
+        self, exchange: Exchange, request: RoutedRequest, settings: GuardSettings, attempt: Attempt
+    ) -> None:
+        watched = Watched(settings, _expected(request), streamed=attempt.response.is_stream)
         try:
-            await relay(exchange, answer, self._telemetry, watched.see)
+            await relay(exchange, attempt, self._telemetry, watched.see)
         except EngineError as error:
             watched.guard.broke(error.message)
             raise
         else:
             watched.end()
         finally:
-            self._report(exchange, decision, watched.guard, [exchange.candidate], settled=True)
+            self._report(request, exchange.span, watched.guard, [attempt.candidate], settled=True)
 
     def _report(
-        self, exchange: Exchange, decision: Decision, guard: Guard, tried: Sequence[Candidate], settled: bool
+        self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], settled: bool
     ) -> None:
-        """Tell of every attempt that was judged; not of one that a client's leaving has cut short."""
+        """Reports every attempt that has a verdict; none that a leaving client has cut short."""
         final = guard.outcome if settled and guard.verdicts else None
         if final is not None:
-            exchange.span.set_attribute("specgate.guard.outcome", str(final))
-        for attempt, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
+            span.set_attribute("specgate.guard.outcome", str(final))
+        for number, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
             self._sink(
                 Judgement(
-                    model=decision.model,
+                    model=request.decision.model,
                     pool=candidate.pool,
-                    request_class=request_class(decision.classes),
+                    request_class=request_class(request.decision.classes),
                     speculative=candidate.speculative,
                     verdict=verdict,
-                    attempt=attempt,
-                    final=final if attempt == len(guard.verdicts) - 1 else None,
-                    request_id=exchange.request_id,
+                    attempt=number,
+                    final=final if number == len(guard.verdicts) - 1 else None,
+                    request_id=request.request_id,
                     response_id=guard.response_id,
                 )
             )
 
 
-def _expected(exchange: Exchange) -> Expected:
-    assert exchange.asked is not None
-    return Expected(exchange.asked, exchange.body)
+def _expected(request: RoutedRequest) -> Expected:
+    return Expected(request.parsed, request.body)
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:
-    """Where a broken answer runs again: what was tried least; without speculation; on another pool; as decided."""
+    """Orders the candidates of a rerun: least tried first, then without speculation, then on another pool."""
     pools = {candidate.pool for candidate in tried}
-    return sorted(candidates, key=lambda each: (tried.count(each), each.speculative, each.pool in pools))
+    return sorted(
+        candidates,
+        key=lambda candidate: (tried.count(candidate), candidate.speculative, candidate.pool in pools),
+    )

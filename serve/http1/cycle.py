@@ -7,7 +7,7 @@ from http import HTTPStatus
 from time import time
 from typing import Any, Protocol
 
-from serve.errors import GatewayError, encode_json
+from serve.errors import GatewayError
 from serve.http1.wire import LAST_CHUNK, READ_AHEAD_BYTES, chunk, head
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
@@ -172,7 +172,7 @@ class Call:
 
 def error_response(error: GatewayError) -> bytes:
     """A complete response for a request that no app gets to see; the connection ends with it."""
-    body = encode_json(error.to_body())
+    body = error.to_json()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),

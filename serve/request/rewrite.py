@@ -1,4 +1,4 @@
-"""The request body on its way to an engine: the client's bytes, less the one field that is ours."""
+"""Rewrites a request's body for an engine: the client's bytes, without the one field that is ours."""
 
 import re
 from collections.abc import Mapping
@@ -7,49 +7,50 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from serve.errors import InvalidRequestError
-from serve.request.completion import WISH_FIELD, Asked
+from serve.request.completion import PREFERENCE_FIELD, CompletionRequest
 
+# Tells the engine's scheduler not to speculate for this request.
 OPT_OUT = {"enable_speculative": 0}
-"""Tells the engine's scheduler not to speculate for this request."""
+# Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
 REPORT = {"specgate_violations": 1}
-"""Tells our parsers inside the engine to send on what they could not read, so that the guard sees it."""
 
-
-_OWN_FIELDS = frozenset({WISH_FIELD})
-# Whole strings at a stride, so that nothing inside one is taken for structure.
+_OWN_FIELDS = frozenset({PREFERENCE_FIELD})
+# Strings are matched whole, so that nothing inside one is taken for structure.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],]', re.DOTALL)
 
 _decoder = msgspec.json.Decoder(dict[str, Raw])
 
 
-def engine_body(body: bytes, asked: Asked, xargs: Mapping[str, int]) -> bytes:
-    """What the engine gets: every byte as the client sent it, except `enable_speculative`.
+def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]) -> bytes:
+    """Returns the body with our arguments added to those in `vllm_xargs`.
 
     Args:
         body: A JSON object.
-        asked: What was read of it; most bodies need not be looked at again.
-        xargs: What the engine is told in `vllm_xargs`; empty for most requests.
+        request: The body, parsed.
+        xargs: Arguments for the engine; they win over the client's of the same name.
     """
-    if asked.enable_speculative is not UNSET:
-        body = strip_own_fields(body)
-    if not xargs:
-        return body
-    if asked.vllm_xargs is UNSET:
+    if request.vllm_xargs is UNSET:
         start = body.index(b"{") + 1
         return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
-    return with_member(body, "vllm_xargs", msgspec.json.encode({**(asked.vllm_xargs or {}), **xargs}))
+    return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
 
 
 def with_member(body: bytes, name: str, value: bytes) -> bytes:
-    """A JSON object with one member replaced or added; every other member's value stays as it was sent."""
+    """Returns a JSON object with one member replaced or added; the values of all others keep their bytes.
+
+    Args:
+        body: A JSON object.
+        name: The member's name.
+        value: Its value, as JSON.
+    """
     return msgspec.json.encode(_decoder.decode(body) | {name: Raw(value)})
 
 
 def strip_own_fields(body: bytes) -> bytes:
-    """Take the gateway's own fields out of a JSON object and leave every other byte as it is.
+    """Returns a JSON object without the gateway's own fields, every other byte as it was.
 
     Args:
-        body: A JSON object that `serve.asked.read` has accepted.
+        body: A JSON object that `serve.request.completion.parse` has accepted.
     """
     start = body.index(b"{") + 1
     members, end = _members(body, start)
@@ -58,9 +59,10 @@ def strip_own_fields(body: bytes) -> bytes:
 
 
 def _members(body: bytes, start: int) -> tuple[list[tuple[int, int]], int]:
-    """The spans of an object's members between their commas, and where the object's closing brace is."""
+    """Returns the spans of an object's members between their commas, and the position of its closing brace."""
     spans: list[tuple[int, int]] = []
-    depth, begin = 1, start
+    depth = 1
+    begin = start
     for token in _TOKEN.finditer(body, start):
         mark = token[0]
         if mark in (b"{", b"["):

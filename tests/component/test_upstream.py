@@ -13,7 +13,7 @@ from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.client import Connection
 from serve.http1.wire import READ_AHEAD_BYTES
-from serve.proxy.upstream import Answer, Upstream
+from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.routing.endpoint import Endpoint
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -58,7 +58,7 @@ class Engine:
             writer.close()
 
 
-async def whole(answer: Answer, pumped: bool) -> bytes:
+async def whole(answer: UpstreamResponse, pumped: bool) -> bytes:
     """The body, by either way of reading it."""
     if not pumped:
         return await answer.body()
@@ -319,7 +319,7 @@ def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int
             asyncio.get_running_loop().call_soon(connection.data_received, answer[start:end])
         await connection.head()
         first = await connection.read()
-        body = await whole(Answer(connection, first), pumped)
+        body = await whole(UpstreamResponse(connection, first), pumped)
         connection.rest()
         return connection.status, body, connection.reusable
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from policies import Decision, Policy, RequestFeatures, decide
 from serve.config.gateway import GatewayConfig
-from serve.errors import ModelNotFoundError
 from serve.live_policy import compile_for
-from serve.request.features import extract
+from serve.request.completion import parse
+from serve.request.features import FeatureReader
 
 
 class Decider:
@@ -20,6 +20,7 @@ class Decider:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self.policy: Policy = compile_for(config)
+        self._features = FeatureReader(config)
 
     @classmethod
     def load(cls, path: Path) -> "Decider":
@@ -32,13 +33,5 @@ class Decider:
         Raises:
             GatewayError: The request is wrong or asks for an unknown model.
         """
-        features = extract(body, headers, self._thinks)
-        model = self.config.resolve(features.model)
-        if model is None:
-            raise ModelNotFoundError.unknown(features.model, self.config.models)
-        features = features.of_model(model)
+        features = self._features.read(parse(body), headers)
         return features, decide(self.policy, features, features.wish)
-
-    def _thinks(self, model: str) -> bool:
-        name = self.config.resolve(model)
-        return name is not None and self.config.models[name].thinking

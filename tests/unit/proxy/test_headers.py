@@ -1,4 +1,4 @@
-"""Headers that pass and don't, and how a stream ends, wherever the network cuts it."""
+"""Headers that pass and headers that do not, and the end of a stream, wherever the network cuts it."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError, encode_json
-from serve.proxy.headers import answered_headers, forwarded_headers, request_headers
+from serve.proxy.exchange import forwarded_headers, request_headers, response_headers
 from serve.sse import DONE, StreamEnd, error_frame
 
 Habit = Callable[[bytes], bytes]
@@ -86,7 +86,7 @@ def test_only_known_private_headers_are_withheld_from_the_engine() -> None:
 
 def test_the_engines_headers_pass_except_hop_by_hop_and_ours() -> None:
     sent = {"Content-Type": "a", "Retry-After": "3", "X-Specgate-Pool": "forged", "Connection": "close"}
-    got = answered_headers(sent)
+    got = response_headers(sent)
     assert got == [(b"content-type", b"a"), (b"retry-after", b"3")]
 
 

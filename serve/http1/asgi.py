@@ -1,4 +1,4 @@
-"""ASGI's types, and the body of a request read through them."""
+"""ASGI's types, back-pressure as this package hands it on, and the body of a request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
@@ -7,20 +7,31 @@ from typing import Any
 from serve.errors import BodyTooLargeError
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
-# In a scope's `extensions`: our own listener brings the request, no Ray Serve around it. Its `write` sends a part.
-FRONT = "specgate.front"
+# Returned by a write: pending until the peer has taken enough of what was written; None while it can take more.
+Drain = asyncio.Future[None] | None
+Sink = Callable[[bytes], Drain]
+
+# A key of a scope's `extensions`, set where this package's listener serves the request itself. Its value has `write`, a
+# `Sink` that sends a part of the response's body from the event loop, without a task that awaits `send`.
+DIRECT = "specgate.direct"
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    """The request's body, whole.
+    """Reads the whole body of a request.
+
+    Args:
+        receive: ASGI's.
+        headers: The request's, by lower-case name.
+        limit: Longest body in bytes.
 
     Raises:
-        BodyTooLargeError: It is, or says it is, longer than `limit` bytes.
+        BodyTooLargeError: The body is longer than `limit`, or its content-length is.
+        asyncio.CancelledError: The client left before the body was complete.
     """
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:

@@ -8,7 +8,7 @@ from time import time
 from typing import Any, Protocol
 
 from serve.errors import GatewayError, encode_json
-from serve.http1.wire import LAST_CHUNK, READ_AHEAD_BYTES, chunk, head
+from serve.http1.wire import LAST_CHUNK, READ_AHEAD_BYTES, encode_chunk, encode_head
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
@@ -151,7 +151,7 @@ class Call:
             headers.append((b"connection", b"close"))
         if b"date" not in names:
             headers.append((b"date", _date()))
-        self._head = head(_STATUS_LINES.get(status, b"HTTP/1.1 %d " % status), headers)
+        self._head = encode_head(_STATUS_LINES.get(status, b"HTTP/1.1 %d " % status), headers)
 
     def _body(self, data: bytes, *, last: bool) -> None:
         if self._silent:
@@ -161,7 +161,7 @@ class Call:
             if self._left < 0 or (last and self._left):
                 raise ValueError("the response's body is not as long as its content-length says")
         elif self._chunked:
-            data = (chunk(data) if data else b"") + (LAST_CHUNK if last else b"")
+            data = (encode_chunk(data) if data else b"") + (LAST_CHUNK if last else b"")
         if self._head or data:
             self._wire.write(self._head + data if self._head else data)
             self._head = b""
@@ -179,7 +179,7 @@ def error_response(error: GatewayError) -> bytes:
         (b"connection", b"close"),
         (b"date", _date()),
     ]
-    return head(_STATUS_LINES[error.status], headers) + body
+    return encode_head(_STATUS_LINES[error.status], headers) + body
 
 
 _dated: tuple[int, bytes] = (0, b"")

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import httptools
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
-from serve.http1.asgi import FRONT, Scope
+from serve.http1.asgi import DIRECT, Scope
 from serve.http1.wire import MAX_HEAD_BYTES
 
 Headers = list[tuple[bytes, bytes]]
@@ -46,7 +46,7 @@ def scope_of(version: str, method: str, url: bytes, headers: Headers) -> Scope:
         "query_string": query,
         "root_path": "",
         "headers": headers,
-        "extensions": {FRONT: {}},
+        "extensions": {DIRECT: {}},
     }
 
 

@@ -16,7 +16,7 @@ import httptools
 import uvicorn.config
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
-from serve.http1.asgi import FRONT, AsgiApp
+from serve.http1.asgi import DIRECT, AsgiApp
 from serve.http1.cycle import Call, error_response
 from serve.http1.request_head import addresses, refusal, scope_of
 from serve.http1.wire import MAX_HEAD_BYTES
@@ -186,7 +186,7 @@ class Front(asyncio.Protocol):
         scope = {**scope_of(version, method, self._url, self._headers), **self._addresses}
         waits = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         call = Call(self, scope, waits and version == "1.1", version == "1.1" and self._parser.should_keep_alive())
-        scope["extensions"][FRONT]["write"] = call.write
+        scope["extensions"][DIRECT]["write"] = call.write
         self._incoming, self._deadline = call, self._loop.time() + _REQUEST_S
         self._calls.append(call)
         if len(self._calls) == 1:

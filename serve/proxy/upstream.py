@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.client import Connection, Take
-from serve.http1.connection_pool import Connections, ConnectTimeoutError, Target
-from serve.http1.wire import head
+from serve.http1.asgi import Sink
+from serve.http1.client import ClientConnection
+from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
+from serve.http1.wire import encode_head
 from serve.routing.endpoint import Endpoint
 
 
@@ -20,7 +21,7 @@ class Answer:
         first: The first bytes of the body; empty if there is no body.
     """
 
-    def __init__(self, connection: Connection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -46,17 +47,17 @@ class Answer:
                 return
             yield data
 
-    async def pump(self, take: Take) -> None:
-        """`rest` without a task that wakes for every part: `take` is called from the event loop.
+    async def pump(self, sink: Sink) -> None:
+        """`rest` without a task that wakes for every part: `sink` is called from the event loop.
 
         Args:
-            take: Gets a part; may return a future to wait for before it is given more.
+            sink: Gets a part; may return a future to wait for before it is given more.
 
         Raises:
             EngineError: The connection broke before the body was complete.
         """
         try:
-            await self._connection.pump(take)
+            await self._connection.pump(sink)
         except OSError as error:
             raise _broke(error) from error
 
@@ -84,7 +85,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
-        self._connections = Connections(limits.connect_timeout_s, limits.stream_idle_timeout_s)
+        self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
     async def post(
@@ -99,10 +100,10 @@ class Upstream:
             PoolUnavailableError: Nobody answered there; another replica may.
             DeadlineError: The first byte did not come in time.
         """
-        target = Target.of(endpoint.url)
-        request = _request_head(target, path, body, headers)
+        origin = Origin.of(endpoint.url)
+        request = _request_head(origin, path, body, headers)
         try:
-            connection, first = await self._first_bytes(target, request, body)
+            connection, first = await self._first_bytes(origin, request, body)
         except ConnectTimeoutError as error:
             raise self._unavailable() from error
         except TimeoutError as error:
@@ -112,18 +113,18 @@ class Upstream:
         try:
             yield Answer(connection, first)
         finally:
-            self._connections.leave(target, connection)
+            self._connections.release(origin, connection)
 
-    async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
-        idle = self._connections.idle(target)
-        connection = idle or await self._connections.fresh(target)
+    async def _first_bytes(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, bytes]:
+        idle = self._connections.take_idle(origin)
+        connection = idle or await self._connections.connect(origin)
         try:
             return connection, await _exchange(connection, request, body)
         except ConnectionError:
             # An engine may close an idle connection just as it is used again. Whether it has seen the request can't be
             # told, so the next attempt is the caller's, who counts them; it must not meet another stale connection.
             if idle is not None:
-                self._connections.forget(target)
+                self._connections.close_idle(origin)
             raise
 
     async def close(self) -> None:
@@ -134,18 +135,18 @@ class Upstream:
         return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
 
 
-async def _exchange(connection: Connection, request: bytes, body: bytes) -> bytes:
+async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -> bytes:
     """Send a request; the first bytes of the answer's body."""
     try:
         connection.send(request, body)
-        await connection.head()
+        await connection.receive_head()
         return await connection.read()
     except BaseException:  # the client that left is one of these: the engine must not go on working for it
         connection.close()
         raise
 
 
-def _request_head(target: Target, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    sent += ((b"host", target.authority.encode()), (b"content-length", b"%d" % len(body)))
-    return head(f"POST {target.prefix}{path} HTTP/1.1".encode(), sent)
+    sent += ((b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)))
+    return encode_head(f"POST {origin.prefix}{path} HTTP/1.1".encode(), sent)

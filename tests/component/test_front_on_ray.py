@@ -12,7 +12,7 @@ import uvicorn
 from ray.serve._private.http_util import start_asgi_http_server
 from ray.serve.config import HTTPOptions
 
-from serve.http1.asgi import FRONT
+from serve.http1.asgi import DIRECT
 from serve.http1.server import answer_first
 from serve.launch.local import free_port
 
@@ -36,7 +36,7 @@ async def replica(
     """(URL, Ray's server task, its server) of a replica's listener with one hot route."""
 
     async def hot(scope: Any, _: Any, send: Any) -> None:
-        assert FRONT in scope["extensions"]
+        assert DIRECT in scope["extensions"]
         await say(b"hot", send, release)
 
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.client import Connection
+from serve.http1.client import ClientConnection
 from serve.http1.wire import READ_AHEAD_BYTES
 from serve.proxy.upstream import Answer, Upstream
 from serve.routing.endpoint import Endpoint
@@ -305,22 +305,25 @@ class Socket:
     def is_closing(self) -> bool:
         return False
 
+    def resume_reading(self) -> None: ...
+
     def abort(self) -> None: ...
 
 
 @given(st.sampled_from([WHOLE, CHUNKED, EARLY]), st.lists(st.integers(1, 150), max_size=12), st.booleans())
 def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int], pumped: bool) -> None:
     async def read() -> tuple[int, bytes, bool]:
-        connection = Connection(60, lambda _: None)
+        connection = ClientConnection(60, lambda _: None)
         connection.connection_made(Socket())  # type: ignore[arg-type]
         connection.send(b"", b"")
         edges = [0, *sorted({place for place in places if place < len(answer)}), len(answer)]
         for start, end in itertools.pairwise(edges):
             asyncio.get_running_loop().call_soon(connection.data_received, answer[start:end])
-        await connection.head()
+        await connection.receive_head()
         first = await connection.read()
         body = await whole(Answer(connection, first), pumped)
-        connection.rest()
-        return connection.status, body, connection.reusable
+        seen = connection.status, body, connection.reusable
+        connection.finish()
+        return seen
 
     assert asyncio.run(read()) == (200, b"hello", True)

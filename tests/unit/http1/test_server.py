@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.http1.asgi import FRONT
+from serve.http1.asgi import DIRECT
 from serve.http1.server import Apps, Front, protocol
 from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
@@ -61,7 +61,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     while more:
         message = await receive()
         body, more = body + message["body"], message["more_body"]
-    assert FRONT in scope["extensions"]
+    assert DIRECT in scope["extensions"]
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": scope["path"].encode() + b" ", "more_body": True})
     await send({"type": "http.response.body", "body": body})

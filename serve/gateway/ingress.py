@@ -23,7 +23,7 @@ from serve.gateway.pools import routes_of
 from serve.guard.judgement import Judgement
 from serve.guard.metrics import VerdictTelemetry
 from serve.http1.asgi import AsgiApp, read_body
-from serve.http1.server import answer_first
+from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.headers import request_headers
 from serve.proxy.upstream import Upstream
@@ -71,7 +71,7 @@ class GatewayReplica:
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook; it starts this replica's listener later."""
-        answer_first(self.hot)
+        serve_directly(self.hot)
         return self.app()
 
     def app(self) -> fastapi.FastAPI:

@@ -12,6 +12,7 @@ from serve.http1.asgi import Drain, Sink
 from serve.http1.response import Response, ResponseError
 from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
+
 class Phase(enum.Enum):
     """States of a connection, in the order in which a request moves through them."""
 

@@ -13,7 +13,7 @@ from ray.serve._private.http_util import start_asgi_http_server
 from ray.serve.config import HTTPOptions
 
 from serve.http1.asgi import DIRECT
-from serve.http1.server import answer_first
+from serve.http1.server import serve_directly
 from serve.launch.local import free_port
 
 
@@ -41,7 +41,7 @@ async def replica(
 
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "level", logging.CRITICAL)
-    answer_first({"/hot": hot})
+    serve_directly({"/hot": hot})
     port = free_port()
     options = HTTPOptions(host="127.0.0.1", port=port)
     task, server = await start_asgi_http_server(serves_app, options, event_loop=asyncio.get_running_loop())

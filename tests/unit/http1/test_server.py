@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.http1.asgi import DIRECT
-from serve.http1.server import Apps, Front, protocol
+from serve.http1.server import Apps, ServerProtocol, protocol_factory
 from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
 HOST = b"host: gateway\r\n"
@@ -92,16 +92,16 @@ def answers(sent: bytes) -> list[tuple[int, bytes]]:
 async def converse(pieces: list[bytes], app: Any = echo) -> Socket:
     """What a client that sends these pieces gets; the loop turns between them."""
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": app}, app), set(), tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
+    protocol = ServerProtocol(Apps({"/hot": app}, app), set(), tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
     waiting = list(pieces)
     while waiting and not socket.closed:
         if socket.reading:
-            front.data_received(waiting.pop(0))
+            protocol.data_received(waiting.pop(0))
         await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)
-    front.connection_lost(None)
+    protocol.connection_lost(None)
     await asyncio.gather(*tasks, return_exceptions=True)
     return socket
 
@@ -276,35 +276,35 @@ async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_
             sent += 1
 
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": flood}, flood), set(), tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
-    front.pause_writing()
-    front.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
+    protocol = ServerProtocol(Apps({"/hot": flood}, flood), set(), tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
+    protocol.pause_writing()
+    protocol.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
     for _ in range(5):
         await asyncio.sleep(0)
     assert sent == 0
-    front.data_received(b"a" * READ_AHEAD_BYTES)
+    protocol.data_received(b"a" * READ_AHEAD_BYTES)
     assert not socket.reading
-    front.resume_writing()
+    protocol.resume_writing()
     for _ in range(5):
         await asyncio.sleep(0)
     assert sent == 100
-    front.connection_lost(None)
+    protocol.connection_lost(None)
 
 
 async def test_a_draining_listener_ends_the_connection_after_the_answer() -> None:
     socket, connections, tasks = Socket(), set[Any](), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": echo}, echo), connections, tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
-    front.data_received(HELLO[:-2])
+    protocol = ServerProtocol(Apps({"/hot": echo}, echo), connections, tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
+    protocol.data_received(HELLO[:-2])
     await asyncio.sleep(0)
-    front.shutdown()
+    protocol.shutdown()
     assert not socket.closed
-    front.data_received(HELLO[-2:])
+    protocol.data_received(HELLO[-2:])
     await asyncio.gather(*tasks)
     await asyncio.sleep(0)
-    assert (answers(socket.sent), socket.closed, connections) == ([(200, b"/hot hello")], True, {front})
-    front.connection_lost(None)
+    assert (answers(socket.sent), socket.closed, connections) == ([(200, b"/hot hello")], True, {protocol})
+    protocol.connection_lost(None)
     assert not connections
 
 
@@ -315,10 +315,10 @@ async def test_uvicorn_in_another_loop_keeps_the_hot_routes_to_its_own_app() -> 
     class State:
         connections, tasks = set[Any](), set[Any]()
 
-    made = protocol({"/hot": echo})
+    made = protocol_factory({"/hot": echo})
 
-    async def elsewhere() -> Front:
+    async def elsewhere() -> ServerProtocol:
         return made(Config, State, {})
 
-    assert made(Config, State, {})._apps.hot
-    assert not (await asyncio.to_thread(asyncio.run, elsewhere()))._apps.hot
+    assert made(Config, State, {})._apps.direct
+    assert not (await asyncio.to_thread(asyncio.run, elsewhere()))._apps.direct

@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import httptools
 import uvicorn.config
 
-from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
-from serve.http1.asgi import DIRECT, AsgiApp, Drain
+from serve.errors import GatewayError
+from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
 from serve.http1.cycle import ENDED, PENDING, RequestResponseCycle, error_response
-from serve.http1.request_head import addresses, build_scope, reject_ambiguous
-from serve.http1.wire import MAX_HEAD_BYTES, RawHeaders
+from serve.http1.request_head import addresses
+from serve.http1.request_parser import BETWEEN, HEAD, RequestParser
 
 log = logging.getLogger("ray.serve.specgate.http1")
 
@@ -31,15 +30,6 @@ _WRITE_TIMEOUT_S = 300.0  # for a client to take what was written
 _LINGER_S = 2.0  # closed while a rejected client still sends, the connection would lose our response to it
 
 
-class Parsing(enum.Enum):
-    """What the parser is in."""
-
-    BETWEEN = enum.auto()  # no request, or a whole one
-    HEAD = enum.auto()
-    BODY = enum.auto()  # of the last request in the queue
-    REJECTED = enum.auto()  # a request that was not understood: nothing after it is read
-
-
 class Lifetime(enum.Enum):
     """How far a connection is from its end."""
 
@@ -48,8 +38,7 @@ class Lifetime(enum.Enum):
     CLOSED = enum.auto()  # nothing more is read, and no request is served
 
 
-# Bound once: in Python 3.11 `Parsing.HEAD` costs 0.1 us more than a global.
-_BETWEEN, _HEAD, _BODY, _REJECTED = Parsing
+# Bound once: in Python 3.11 `Lifetime.OPEN` costs 0.1 us more than a global.
 _OPEN, _ENDING, _CLOSED = Lifetime
 
 
@@ -90,13 +79,7 @@ class ServerProtocol(asyncio.Protocol):
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
-        self._parser = httptools.HttpRequestParser(self)
-        self._parsing = _BETWEEN
-        self._rejection: GatewayError | None = None
-        self._url = b""
-        self._headers: RawHeaders = []
-        self._head_bytes = 0
-
+        self._parser = RequestParser(self._begin, self._complete)
         self._cycles: deque[RequestResponseCycle] = deque()  # the first is being served, the others wait
         self._task: asyncio.Task[None] | None = None
 
@@ -133,16 +116,11 @@ class ServerProtocol(asyncio.Protocol):
         self._addresses = addresses(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._lifetime is _CLOSED or self._parsing is _REJECTED:
+        if self._lifetime is _CLOSED or self._parser.rejection is not None:
             return
-        began_in_head = self._parsing is _HEAD
-        self._parse(data)
-        if began_in_head and self._parsing is _HEAD:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._reject(HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes."))
-        if self._rejection is not None and not self._cycles:
-            self._close_with(self._rejection)
+        self._parser.feed(data)
+        if self._parser.rejection is not None and not self._cycles:
+            self._close_with(self._parser.rejection)
         elif len(self._cycles) > 1:
             self.pause_reading()
 
@@ -178,87 +156,22 @@ class ServerProtocol(asyncio.Protocol):
         else:
             self._deadline_timer = self._loop.call_later(_DEADLINE_CHECK_S, self._check_deadline)
 
-    # Called by the parser. A request begins BETWEEN and its head is collected in HEAD; in the other states there is
-    # nothing to collect: it is a trailer, follows a rejected request, or repeats a head (see `_decline_upgrade`).
+    # Called by the parser.
 
-    def on_message_begin(self) -> None:
-        if self._parsing is _BETWEEN:
-            self._parsing = _HEAD
-            self._url = b""
-            self._headers = []
-            self._head_bytes = 0
-
-    def on_url(self, url: bytes) -> None:
-        if self._parsing is _HEAD:
-            self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._parsing is _HEAD:
-            self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        if self._parsing is not _HEAD:
-            return
-        version = self._parser.get_http_version()
-        method = self._parser.get_method().decode("latin-1")
-        if error := reject_ambiguous(version, method, self._url, self._headers):
-            self._reject(error)
-            return
-        self._parsing = _BODY
-        self._deadline = self._loop.time() + _REQUEST_TIMEOUT_S
-        self._cycles.append(self._cycle(version, method))
-        if len(self._cycles) == 1:
-            self._serve_next()
-
-    def on_body(self, body: bytes) -> None:
-        if self._parsing is _BODY:
-            self._cycles[-1].feed(body)
-
-    def on_message_complete(self) -> None:
-        if self._parsing is _BODY and not self._parser.should_upgrade():
-            self._parsing = _BETWEEN
-            self._deadline = math.inf
-            self._cycles[-1].finish()
-
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as error:
-            if self._parsing is _BODY:
-                self._decline_upgrade(data[error.args[0] :])
-        except httptools.HttpParserError as error:
-            self._reject(InvalidRequestError(f"This is not HTTP/1.1: {error}."))
-
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Goes on in HTTP/1.1, as a server may: some clients offer HTTP/2 with every first request, body and all.
-
-        The parser has stopped after the head. A new one reads a head that frames the body in the same way; we are in
-        BODY, so nothing is collected from it a second time, and the body that follows belongs to the same request.
-        """
-        self._parser = httptools.HttpRequestParser(self)
-        framing = [b"%b: %b\r\n" % h for h in self._headers if h[0] in (b"content-length", b"transfer-encoding")]
-        self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
-        self._parse(rest)
-
-    def _reject(self, error: GatewayError) -> None:
-        """Reads nothing more, because nobody can tell where the next request begins.
-
-        The requests before get their responses first, then the client gets this error.
-        """
-        self._parsing = _REJECTED
-        self._rejection = self._rejection or error
-
-    # One cycle after the other.
-
-    def _cycle(self, version: str, method: str) -> RequestResponseCycle:
-        scope = build_scope(version, method, self._url, self._headers)
+    def _begin(self, scope: Scope, expects_continue: bool, keep_alive: bool) -> RequestResponseCycle:
         scope.update(self._addresses)
-        asks = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
-        expects_continue = asks and version == "1.1"
-        keep_alive = version == "1.1" and self._parser.should_keep_alive()
         cycle = RequestResponseCycle(self, scope, expects_continue, keep_alive)
         scope["extensions"] = {DIRECT: {"write": cycle.write}}
+        self._deadline = self._loop.time() + _REQUEST_TIMEOUT_S
+        self._cycles.append(cycle)
+        if len(self._cycles) == 1:
+            self._serve_next()
         return cycle
+
+    def _complete(self) -> None:
+        self._deadline = math.inf
+
+    # One cycle after the other.
 
     def _direct_app(self, cycle: RequestResponseCycle) -> AsgiApp | None:
         return self._apps.direct.get(cycle.scope["path"]) if cycle.scope["method"] == "POST" else None
@@ -287,8 +200,8 @@ class ServerProtocol(asyncio.Protocol):
             self._close()
         elif self._cycles:
             self._serve_next()
-        elif self._rejection is not None:
-            self._close_with(self._rejection)
+        elif self._parser.rejection is not None:
+            self._close_with(self._parser.rejection)
         else:
             self._deadline = self._loop.time() + _KEEP_ALIVE_S
             self.resume_reading()
@@ -300,7 +213,7 @@ class ServerProtocol(asyncio.Protocol):
     def _close(self) -> None:
         self.resume_reading()
         self._lifetime = _CLOSED
-        if self._parsing is _BETWEEN or self._parsing is _HEAD:
+        if self._parser.parsing in (BETWEEN, HEAD):
             self._transport.close()
             return
         if self._transport.can_write_eof():

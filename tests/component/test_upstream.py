@@ -327,3 +327,54 @@ def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int
         return seen
 
     assert asyncio.run(read()) == (200, b"hello", True)
+
+
+class Flow(Socket):
+    """A transport that knows whether it is read."""
+
+    def __init__(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+def flowing() -> tuple[ClientConnection, Flow]:
+    """A connection in the middle of a response, and its transport."""
+    connection = ClientConnection(60, lambda _: None)
+    connection.connection_made(flow := Flow())  # type: ignore[arg-type]
+    connection.send(b"", b"")
+    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    return connection, flow
+
+
+async def test_a_pump_that_begins_late_reads_on_at_once_if_its_sink_can_take_more() -> None:
+    connection, flow = flowing()
+    size = READ_AHEAD_BYTES + 1
+    connection.data_received(b"%x\r\n%b\r\n" % (size, b"a" * size))
+    assert not flow.reading
+    got: list[bytes] = []
+    pumping = asyncio.ensure_future(connection.pump(got.append))
+    await asyncio.sleep(0)
+    assert flow.reading
+    connection.data_received(b"0\r\n\r\n")
+    await pumping
+    assert len(b"".join(got)) == size
+    connection.close()
+
+
+async def test_a_connection_whose_last_bytes_wait_for_the_client_is_not_reused() -> None:
+    connection, _ = flowing()
+    drain = asyncio.get_running_loop().create_future()
+    pumping = asyncio.ensure_future(connection.pump(lambda _: drain))
+    await asyncio.sleep(0)
+    connection.data_received(b"5\r\nhello\r\n0\r\n\r\n")
+    await pumping
+    assert not connection.reusable
+    drain.set_result(None)
+    await asyncio.sleep(0)
+    assert connection.reusable
+    connection.close()

@@ -119,10 +119,11 @@ class ClientConnection(asyncio.Protocol):
             TimeoutError: The engine was silent for too long.
             ConnectionError: The connection broke before the body was complete.
         """
+        was_paused = self._response.buffered_bytes > READ_AHEAD_BYTES
         self._sink = sink
         try:
             self._forward()
-            if self._drain is None:
+            if was_paused and self._drain is None:
                 self._resume_reading()
             while self._sink is not None and (self._phase is not _COMPLETE or self._response.parts):
                 await self._wait()

@@ -79,7 +79,7 @@ class RequestResponseCycle:
     """
 
     __slots__ = (
-        "_framing", "_head", "_left_bytes", "_parts", "_size", "_upload", "_waiter", "_wire",
+        "_framing", "_head", "_left_bytes", "_parts", "_size_bytes", "_upload", "_waiter", "_wire",
         "keep_alive", "progress", "scope",
     )  # fmt: skip
 
@@ -90,7 +90,7 @@ class RequestResponseCycle:
         self._wire = wire
         self._upload = AWAITED if expects_continue else ARRIVING
         self._parts: list[bytes] = []
-        self._size = 0
+        self._size_bytes = 0
         self._framing = UNTIL_CLOSED
         self._head = b""
         self._left_bytes = 0
@@ -103,8 +103,8 @@ class RequestResponseCycle:
         if self._is_over():
             return
         self._parts.append(data)
-        self._size += len(data)
-        if self._size >= READ_AHEAD_BYTES:
+        self._size_bytes += len(data)
+        if self._size_bytes >= READ_AHEAD_BYTES:
             self._wire.pause_reading()
             self._wake()
 
@@ -127,18 +127,12 @@ class RequestResponseCycle:
             self._upload = ARRIVING
             if not self._parts and self.progress is PENDING:
                 self._wire.write(_CONTINUE)
-        while not (self._is_over() or self._is_readable()):
+        while not self._is_over():
+            # In large parts only: an app can do nothing with half of a JSON document.
+            if self._upload is ARRIVED or self._size_bytes >= READ_AHEAD_BYTES:
+                return self._take()
             await self._wait()
-        if self._is_over():
-            return {"type": "http.disconnect"}
-        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        more_body = self._upload is not ARRIVED
-        if not more_body:
-            self._upload = RECEIVED
-        self._wire.resume_reading()
-        return {"type": "http.request", "body": body, "more_body": more_body}
+        return {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
         """ASGI's `send`: after the client has left it does nothing.
@@ -170,9 +164,15 @@ class RequestResponseCycle:
     def _is_over(self) -> bool:
         return self.progress is ENDED or self.progress is ABANDONED
 
-    def _is_readable(self) -> bool:
-        # In large parts only: an app can do nothing with half of a JSON document.
-        return self._upload is ARRIVED or self._size >= READ_AHEAD_BYTES
+    def _take(self) -> AsgiMessage:
+        body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._size_bytes = 0
+        more_body = self._upload is not ARRIVED
+        if not more_body:
+            self._upload = RECEIVED
+        self._wire.resume_reading()
+        return {"type": "http.request", "body": body, "more_body": more_body}
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -75,6 +75,7 @@ class ServerProtocol(asyncio.Protocol):
         self._transport = asyncio.Transport()  # connection_made brings the real one
         self._addresses: dict[str, Any] = {}
         self._lifetime = _OPEN
+        self._reading_paused = False
         self._deadline = self._loop.time() + _KEEP_ALIVE_S
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -98,12 +99,14 @@ class ServerProtocol(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Makes the client wait before it sends more."""
-        if not self._transport.is_closing():
+        if not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Lets the client send more."""
-        if not self._transport.is_closing():
+        if self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = False
             self._transport.resume_reading()
 
     # Called by the event loop.

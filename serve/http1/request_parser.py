@@ -55,9 +55,9 @@ class RequestParser:
         """Takes what has arrived; after a rejection it does nothing."""
         if self.parsing is REJECTED:
             return
-        began_in_head = self.parsing is HEAD
+        unfinished_head = self._headers if self.parsing is HEAD else None
         self._parse(data)
-        if began_in_head and self.parsing is HEAD:
+        if self.parsing is HEAD and self._headers is unfinished_head:  # not the head of a later request
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._reject(HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes."))

@@ -236,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
             self._abort(ResponseError("the head of the response is too long"))
 
     def eof_received(self) -> None:
-        """Closes the connection by returning nothing: no response can follow over a half-closed one."""
+        """Returns nothing, which closes the connection: no response can arrive over a half-closed one."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._phase is _BODY and self._response.until_closed and exc is None:

@@ -35,7 +35,7 @@ class Wire(Protocol):
 class Upload(enum.Enum):
     """States of the request's body."""
 
-    AWAITED = enum.auto()  # the client sends it only after a 100 Continue
+    AWAITED = enum.auto()  # the client sends it after a 100 Continue
     ARRIVING = enum.auto()
     ARRIVED = enum.auto()  # all of it is here; the app has not received the end
     RECEIVED = enum.auto()  # the app has received all of it
@@ -51,10 +51,10 @@ class Progress(enum.Enum):
 
 
 class Framing(enum.Enum):
-    """How the client knows where the response's body ends."""
+    """Marks of the end of the response's body."""
 
     NO_BODY = enum.auto()
-    LENGTH = enum.auto()
+    LENGTH = enum.auto()  # content-length
     CHUNKED = enum.auto()
     UNTIL_CLOSED = enum.auto()
 
@@ -75,7 +75,9 @@ class RequestResponseCycle:
         keep_alive: The connection may serve another request after this one.
 
     Attributes:
-        progress: How far the response is.
+        progress: State of the response.
+        scope: As it was given.
+        keep_alive: As it was given, or False if the response ends the connection.
     """
 
     __slots__ = (
@@ -122,7 +124,7 @@ class RequestResponseCycle:
     # For the app.
 
     async def receive(self) -> AsgiMessage:
-        """ASGI's `receive`: what is here of the body; after its end, waits for the client to leave."""
+        """ASGI's `receive`: returns what has arrived of the body; after its end, waits until the client leaves."""
         if self._upload is AWAITED:
             self._upload = ARRIVING
             if not self._parts and self.progress is PENDING:
@@ -135,7 +137,7 @@ class RequestResponseCycle:
         return {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
-        """ASGI's `send`: after the client has left it does nothing.
+        """ASGI's `send`; does nothing after the client has left.
 
         Raises:
             ValueError: The body is longer or shorter than its content-length, or a header holds a line break.

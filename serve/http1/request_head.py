@@ -1,4 +1,4 @@
-"""The head of a request: refused if it is ambiguous, else described in ASGI's terms."""
+"""The head of a request: rejected if it is ambiguous, else described in ASGI's terms."""
 
 import asyncio
 from typing import Any

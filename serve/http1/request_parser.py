@@ -13,12 +13,12 @@ from serve.http1.wire import MAX_HEAD_BYTES, RawHeaders
 
 
 class Parsing(enum.Enum):
-    """What the next byte belongs to."""
+    """States of a parser, by what the next byte belongs to."""
 
-    BETWEEN = enum.auto()  # the next request
+    BETWEEN = enum.auto()  # a request that has not begun
     HEAD = enum.auto()
     BODY = enum.auto()
-    REJECTED = enum.auto()  # nobody can tell: a request was not understood
+    REJECTED = enum.auto()  # unknown, because a request was not understood
 
 
 # Bound once: in Python 3.11 `Parsing.HEAD` costs 0.1 us more than a global.
@@ -34,8 +34,8 @@ class RequestParser:
         complete: Called when the body is complete.
 
     Attributes:
-        parsing: What the next byte belongs to.
-        rejection: Why nothing more is read; None while requests are understood.
+        parsing: State of the parser.
+        rejection: The error after which nothing more is read; None while all requests were understood.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A response as far as it has arrived: what the client's parser has reported and nobody has taken yet."""
+"""A response as far as it has arrived."""
 
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 

@@ -1,6 +1,6 @@
 """An HTTP/1.1 listener from the socket to ASGI with nothing in between (docs/adr/0016).
 
-uvicorn accepts the connections, lists them and drains them; it speaks this protocol on each.
+uvicorn accepts, lists and drains the connections; this is the protocol that it speaks on each.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ _DEADLINE_CHECK_S = 15.0  # one timer for a connection is cheaper than one for e
 _KEEP_ALIVE_S = 75.0  # longer than the proxies before us: they should be the ones to close an idle connection
 _REQUEST_TIMEOUT_S = 300.0  # for a whole request to arrive
 _WRITE_TIMEOUT_S = 300.0  # for a client to take what was written
-_LINGER_S = 2.0  # closed while a rejected client still sends, the connection would lose our response to it
+_LINGER_S = 2.0  # closing while a rejected client still sends would make it lose our response
 
 
 class Lifetime(enum.Enum):
-    """How far a connection is from its end."""
+    """States of a connection."""
 
-    OPEN = enum.auto()
+    OPEN = enum.auto()  # one request is served after the other
     ENDING = enum.auto()  # closes after the response that is under way
     CLOSED = enum.auto()  # nothing more is read, and no request is served
 
@@ -58,7 +58,7 @@ class Apps:
 class ServerProtocol(asyncio.Protocol):
     """One connection of a client. Responses go out in the order in which the requests came in.
 
-    A client that closes its sending half is taken to have left: from here the two look the same.
+    A client that closes its sending half is treated as gone, because from here the two look the same.
 
     Args:
         apps: Serve the requests.
@@ -128,7 +128,7 @@ class ServerProtocol(asyncio.Protocol):
             self.pause_reading()
 
     def eof_received(self) -> None:
-        """Closes the connection by returning nothing."""
+        """Returns nothing, which closes the connection."""
 
     def pause_writing(self) -> None:
         self.drain = self._loop.create_future()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import ray
 
-from serve.http1.asgi import AsgiApp, Message, Receive, Send
+from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Send
 from serve.routing.endpoint import SLOT_HEADER
 from serve.routing.leases import MAX_AGE_S
 
@@ -31,7 +31,7 @@ class Slots:
         self._open: Counter[str] = Counter()
         self._clocks: dict[str, asyncio.TimerHandle] = {}
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         slot = _slot_of(scope)
         if not slot:
             await self._app(scope, receive, send)
@@ -64,6 +64,6 @@ def release_slot(slot: str) -> None:
     ray.get_runtime_context().current_actor.release_slot.remote(slot)
 
 
-def _slot_of(scope: Message) -> str:
+def _slot_of(scope: AsgiMessage) -> str:
     headers = scope.get("headers", ())  # none in the messages of the app's own life
     return next((value.decode("latin-1") for name, value in headers if name == _HEADER), "")

@@ -22,7 +22,7 @@ from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.judgement import Judgement
 from serve.guard.metrics import VerdictTelemetry
 from serve.http1.asgi import AsgiApp
-from serve.http1.server import answer_first
+from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
@@ -65,7 +65,7 @@ class GatewayReplica:
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
-        answer_first(self.hot)
+        serve_directly(self.hot)
         return self.app()
 
     def app(self) -> fastapi.FastAPI:

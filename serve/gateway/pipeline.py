@@ -17,7 +17,7 @@ from serve.guard.history import repaired
 from serve.guard.judgement import VerdictSink, ignore
 from serve.guard.path import GuardedPath
 from serve.guard.settings import settings_of
-from serve.http1.asgi import FRONT, Receive, Scope, Send
+from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange, read_body, request_headers
@@ -89,7 +89,7 @@ class Gateway:
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
             request_id = headers.get("x-request-id") or f"{random.getrandbits(128):032x}"
-            front = scope.get("extensions", {}).get(FRONT)
+            front = scope.get("extensions", {}).get(DIRECT)
             write = front and front.get("write")
             exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
             self._ongoing += 1

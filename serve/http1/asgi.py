@@ -1,18 +1,19 @@
-"""ASGI's types, and our own for back-pressure."""
+"""ASGI's types, back-pressure as this package hands it on."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
-# Pending until the peer has taken enough; None while it can take more.
+# Returned by a write: pending until the peer has taken enough of what was written; None while it can take more.
 Drain = asyncio.Future[None] | None
 Sink = Callable[[bytes], Drain]
 
-# In a scope's `extensions`: our own listener brings the request, no Ray Serve around it. Its `write` sends a part.
-FRONT = "specgate.front"
+# A key of a scope's `extensions`, set where this package's listener serves the request itself. Its value has `write`, a
+# `Sink` that sends a part of the response's body from the event loop, without a task that awaits `send`.
+DIRECT = "specgate.direct"

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.asgi import Sink
-from serve.http1.client import Connection
-from serve.http1.connection_pool import Connections, ConnectTimeoutError, Target
-from serve.http1.wire import head
+from serve.http1.client import ClientConnection
+from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
+from serve.http1.wire import encode_head
 from serve.routing.endpoint import Endpoint
 
 
@@ -21,7 +21,7 @@ class UpstreamResponse:
         first: The first bytes of the body; empty if there is no body.
     """
 
-    def __init__(self, connection: Connection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -89,7 +89,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
-        self._connections = Connections(limits.connect_timeout_s, limits.stream_idle_timeout_s)
+        self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
     async def post(
@@ -110,10 +110,10 @@ class Upstream:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
         """
-        target = Target.of(endpoint.url)
-        request = _request_head(target, path, body, headers)
+        origin = Origin.of(endpoint.url)
+        request = _request_head(origin, path, body, headers)
         try:
-            connection, first = await self._first_bytes(target, request, body)
+            connection, first = await self._first_bytes(origin, request, body)
         except ConnectTimeoutError as error:
             raise self._unavailable() from error
         except TimeoutError as error:
@@ -123,18 +123,18 @@ class Upstream:
         try:
             yield UpstreamResponse(connection, first)
         finally:
-            self._connections.leave(target, connection)
+            self._connections.release(origin, connection)
 
-    async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
-        idle = self._connections.idle(target)
-        connection = idle or await self._connections.fresh(target)
+    async def _first_bytes(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, bytes]:
+        idle = self._connections.take_idle(origin)
+        connection = idle or await self._connections.connect(origin)
         try:
             return connection, await _exchange(connection, request, body)
         except ConnectionError:
             # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
             # so the caller decides about another attempt, which must not meet another stale connection.
             if idle is not None:
-                self._connections.forget(target)
+                self._connections.close_idle(origin)
             raise
 
     async def close(self) -> None:
@@ -145,18 +145,18 @@ class Upstream:
         return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
 
 
-async def _exchange(connection: Connection, request: bytes, body: bytes) -> bytes:
+async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -> bytes:
     """Sends a request and returns the first bytes of the response's body."""
     try:
         connection.send(request, body)
-        await connection.head()
+        await connection.receive_head()
         return await connection.read()
     except BaseException:  # a client that left as well: the engine must not go on working for it
         connection.close()
         raise
 
 
-def _request_head(target: Target, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    fields += ((b"host", target.authority.encode()), (b"content-length", b"%d" % len(body)))
-    return head(f"POST {target.prefix}{path} HTTP/1.1".encode(), fields)
+    fields += ((b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)))
+    return encode_head(f"POST {origin.prefix}{path} HTTP/1.1".encode(), fields)

@@ -12,7 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway
 from serve.guard.judgement import VerdictSink, ignore
-from serve.http1.server import protocol
+from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
@@ -33,7 +33,7 @@ class Stack:
 async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> AsyncIterator[Endpoint]:
     """Serve an ASGI app on a free loopback port; with `hot` routes, by the gateway's own listener."""
     listener = Listener("127.0.0.1")
-    await listener.start(app, "auto" if hot is None else protocol(hot))
+    await listener.start(app, "auto" if hot is None else protocol_factory(hot))
     try:
         yield Endpoint(f"http://127.0.0.1:{listener.port}", None)
     finally:

@@ -18,7 +18,7 @@ from bench.gateway import sides, traffic
 from bench.peers import Running, launched, stop_when_told
 from bench.real_engine import measure
 from bench.real_engine.engine import KEY, SIZES, engine
-from bench.saved import keep
+from bench.result_rows import upsert
 
 RESULTS = Path(__file__).parents[1] / "results" / "real_engine.json"
 _KEY_ENV = "SPECGATE_BENCH_KEY"
@@ -63,7 +63,7 @@ def main() -> None:
     with launched(below, "", traffic.MODEL) as behind, launched(gateway, behind.url, traffic.MODEL) as front:
         for row in measured(behind, front, given):
             print(json.dumps(row), flush=True)
-            keep(RESULTS, row, ("size", "answers", "concurrency"))
+            upsert(RESULTS, row, ("size", "answers", "concurrency"))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.tools.conform import CASES, Case, Report, Verdict, run, select
+from serve.tools.conform import CASES, Case, CaseStatus, ConformanceReport, run, select
 from serve.tools.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results" / "conform.json"
@@ -23,11 +23,11 @@ MODEL = "conform"
 _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")
 GATEWAYS = (replace(SPECGATE, command=_REPLICA), replace(SPECGATE, name="specgate on Ray Serve"), *PEERS)
 BY_NAME = {gateway.name: gateway for gateway in GATEWAYS}
-_MARK = {Verdict.PASS: "✓", Verdict.FAIL: "**✗**", Verdict.NOT_APPLICABLE: "–"}
+_MARK = {CaseStatus.PASS: "✓", CaseStatus.FAIL: "**✗**", CaseStatus.NOT_APPLICABLE: "–"}
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-async def measure(peer: Peer, cases: list[Case]) -> Report:
+async def measure(peer: Peer, cases: list[Case]) -> ConformanceReport:
     """Start a gateway and run the cases against it."""
     async with laboratory("", peer.key, MODEL) as lab:
         with ExitStack() as stack:
@@ -50,7 +50,7 @@ def measured(peer: Peer, cases: list[Case]) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """Returns cases by gateways as a Markdown table."""
     shown = [result for result in results if "cases" in result]
-    verdicts = [{row["case"]: Verdict(row["verdict"]) for row in result["cases"]} for result in shown]
+    verdicts = [{row["case"]: CaseStatus(row["verdict"]) for row in result["cases"]} for result in shown]
     lines = [
         "| case | rule | " + " | ".join(f"{result['name']} {result['version']}" for result in shown) + " |",
         "|---|---|" + ":-:|" * len(shown),

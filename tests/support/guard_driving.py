@@ -57,14 +57,14 @@ def json_request(seed: int = 0, strict: bool = True, **extra: Any) -> dict[str, 
 def chunks_of(body: Mapping[str, Any], pool: SimSettings, identity: str = "chatcmpl-1") -> list[dict[str, Any]]:
     """The chunks that a simulated engine streams for a request."""
     generation = Generation(body, pool)
-    envelope = wire.Envelope(identity, "m", 1, chat=True, prompt_tokens=10)
+    envelope = wire.ResponseBuilder(identity, "m", 1, chat=True, prompt_tokens=10)
     made = [envelope.chunk(0, {"role": "assistant", "content": ""})]
     made += [envelope.chunk(0, delta) for delta in generation.deltas() if delta]
     return [*made, envelope.chunk(0, {}, generation.finish_reason), envelope.usage_chunk([generation])]
 
 
 def answer_of(body: Mapping[str, Any], pool: SimSettings) -> dict[str, Any]:
-    return wire.Envelope("chatcmpl-1", "m", 1, chat=True, prompt_tokens=10).whole([Generation(body, pool)])
+    return wire.ResponseBuilder("chatcmpl-1", "m", 1, chat=True, prompt_tokens=10).whole([Generation(body, pool)])
 
 
 def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

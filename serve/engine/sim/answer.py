@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from serve.engine.sim.fill import fill
-from serve.engine.sim.segments import Answer, Call
+from serve.engine.sim.schema_instance import instance_of
+from serve.engine.sim.segments import PlannedAnswer, PlannedCall
 from serve.engine.sim.settings import SimSettings
 from serve.errors import InvalidRequestError
 
@@ -35,15 +35,15 @@ def random_of(body: Mapping[str, Any], *salts: object) -> Random:
     return Random(f"{salts}:{digest}")
 
 
-def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Answer:
+def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> PlannedAnswer:
     """The answer to a chat request."""
     reasoning = _prose(rng, settings) if thinks(body, settings) else ""
     if schema := _document_schema(body):
-        return Answer(reasoning, json_text=json.dumps(fill(schema, rng), ensure_ascii=False))
+        return PlannedAnswer(reasoning, json_text=json.dumps(instance_of(schema, rng), ensure_ascii=False))
     calls = _calls(body, settings, rng)
     if not calls:
-        return Answer(reasoning, _prose(rng, settings))
-    return Answer(reasoning, _prose(rng, settings) if rng.random() < 0.3 else "", calls=calls)
+        return PlannedAnswer(reasoning, _prose(rng, settings))
+    return PlannedAnswer(reasoning, _prose(rng, settings) if rng.random() < 0.3 else "", calls=calls)
 
 
 def calls_before(body: Mapping[str, Any]) -> int:
@@ -77,7 +77,7 @@ def _document_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple[Call, ...]:
+def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple[PlannedCall, ...]:
     tools = [tool["function"] for tool in body.get("tools") or () if "function" in tool]
     choice = body.get("tool_choice") or ("auto" if tools else "none")
     if choice == "none" or (choice == "auto" and not _wants_calls(body, settings, rng)):
@@ -88,7 +88,9 @@ def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple
         raise InvalidRequestError("The tool_choice names no tool of this request.", "tool_choice")
     alone = named is not None or body.get("parallel_tool_calls") is False
     chosen = [rng.choice(allowed) for _ in range(1 if alone else rng.randint(1, settings.max_calls))]
-    return tuple(Call(tool["name"], fill(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen)
+    return tuple(
+        PlannedCall(tool["name"], instance_of(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen
+    )
 
 
 def _wants_calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from serve.engine.sim import wire
 from serve.engine.sim.completion import Completion
-from serve.engine.sim.connection import Connection, read_body, send_json, send_text
+from serve.engine.sim.response import SimResponse, read_body, send_json, send_text
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import GatewayError, InvalidRequestError, ModelNotFoundError
@@ -90,7 +90,7 @@ class SimApp:
                 send, error.status, wire.error_body(error.message, "BadRequestError", error.status, error.param)
             )
             return
-        async with Connection(receive, send) as connection:
+        async with SimResponse(receive, send) as connection:
             await completion.run(connection)
 
 

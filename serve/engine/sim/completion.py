@@ -10,10 +10,10 @@ from itertools import zip_longest
 from typing import Any
 
 from serve.engine.sim import wire
-from serve.engine.sim.connection import ClientGoneError, Connection
 from serve.engine.sim.deltas import Delta
-from serve.engine.sim.fill import UnfillableError
 from serve.engine.sim.generation import Generation
+from serve.engine.sim.response import ClientGoneError, SimResponse
+from serve.engine.sim.schema_instance import NoInstanceError
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import InvalidRequestError
@@ -34,17 +34,17 @@ class Completion:
         self._with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         try:
             self._generations = [Generation(body, settings, choice) for choice in range(body.get("n") or 1)]
-        except UnfillableError as error:
+        except NoInstanceError as error:
             raise InvalidRequestError(str(error), "tools") from error
         asked = body["messages"] if chat else body["prompt"]
         identity = ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex
-        self._envelope = wire.Envelope(
+        self._envelope = wire.ResponseBuilder(
             identity, settings.model, int(time.time()), chat=chat, prompt_tokens=max(1, len(str(asked)) // 4)
         )
         self._fault = next((each for each in self._generations if each.fault), self._generations[0])
 
-    async def run(self, connection: Connection) -> None:
-        """Answer, counting what happens."""
+    async def run(self, connection: SimResponse) -> None:
+        """PlannedAnswer, counting what happens."""
         states = self._stats.states
         states["started"] += 1
         outcome = "cancelled"
@@ -60,7 +60,7 @@ class Completion:
             self._stats.slots.release()
             states[outcome] += 1
 
-    async def _answer(self, connection: Connection) -> None:
+    async def _answer(self, connection: SimResponse) -> None:
         settings, transport = self._settings, self._fault.transport
         headers = {"x-sim-engine": str(os.getpid())}  # which replica it was, for tests of balance and loss
         if self._fault.fault:
@@ -78,7 +78,7 @@ class Completion:
         for each in self._generations:
             self._stats.add_generation(each.speculation, each.completion_tokens)
 
-    async def _send_whole(self, connection: Connection, headers: dict[str, str]) -> None:
+    async def _send_whole(self, connection: SimResponse, headers: dict[str, str]) -> None:
         answer = self._envelope.whole(self._generations)
         steps = max(each.speculation.steps for each in self._generations)
         stalled = self._settings.stall_s if self._fault.transport == "stall" else 0
@@ -90,7 +90,7 @@ class Completion:
         else:
             await connection.answer(200, answer, headers)
 
-    async def _send_stream(self, connection: Connection) -> None:
+    async def _send_stream(self, connection: SimResponse) -> None:
         envelope, choices = self._envelope, range(len(self._generations))
         if self._chat:
             for index in choices:
@@ -114,7 +114,7 @@ class Completion:
     def _steps(self) -> Iterator[tuple[Delta | None, ...]]:
         return zip_longest(*(each.deltas() for each in self._generations))
 
-    async def _broken(self, connection: Connection) -> bool:
+    async def _broken(self, connection: SimResponse) -> bool:
         """Let a transport fault happen in mid-answer; whether the answer ends with it."""
         transport = self._fault.transport
         if transport == "stall":

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from serve.engine.sim.segments import Segment
-from serve.engine.sim.steps import Token
+from serve.engine.sim.steps import ModelToken
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 
 Delta = dict[str, Any]
@@ -18,7 +18,7 @@ class DeltaParser(Protocol):
 
     calls: int
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         """The delta of one step; empty when nothing can be said yet."""
 
     def finish(self, *, cut: bool) -> Delta:
@@ -34,7 +34,7 @@ class PassingParser:
         self._rng = rng
         self._name: Segment | None = None
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         delta: Delta = {}
         for token in tokens:
             part = token.segment.part
@@ -86,7 +86,7 @@ class OwnParser:
         self._reports = reports
         self._parser = StreamParser(grammar, tools, thinking)
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         return self._delta(self._parser.feed("".join(token.text for token in tokens)))
 
     def finish(self, *, cut: bool) -> Delta:
@@ -126,7 +126,7 @@ class LeakingParser:
     def __init__(self) -> None:
         self.calls = 0
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         delta: Delta = {}
         for token in tokens:
             if token.segment.part != "think_end":

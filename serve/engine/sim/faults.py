@@ -14,7 +14,7 @@ Transport = Literal["stall", "disconnect", "error_mid_stream", "http_500", "slow
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """One row of the table.
 
     Attributes:
@@ -143,28 +143,36 @@ def _double_brace(text: str) -> str:
 CALLS, STRUCTURED = frozenset({"calls"}), frozenset({"calls", "json"})
 ANY = frozenset({"calls", "json", "prose"})
 
-FAULTS: dict[str, Fault] = {
-    "truncated_string": Fault("ends inside a string (K2.6 + EAGLE3)", STRUCTURED, _each("args", _both(_cut_string))),
-    "truncated_character": Fault("ends inside a character", STRUCTURED, _each("args", _both(_cut_character))),
-    "broken_character": Fault("loses a byte of a character", STRUCTURED, _each("args", _both(_break_character))),
-    "double_brace": Fault("opens twice (vllm#48228)", STRUCTURED, _each("args", _both(_double_brace))),
-    "marker_leak": Fault("a marker inside a string", STRUCTURED, _leak_marker),
-    "reserved_id": Fault(
+FAULTS: dict[str, InjectedFault] = {
+    "truncated_string": InjectedFault(
+        "ends inside a string (K2.6 + EAGLE3)", STRUCTURED, _each("args", _both(_cut_string))
+    ),
+    "truncated_character": InjectedFault("ends inside a character", STRUCTURED, _each("args", _both(_cut_character))),
+    "broken_character": InjectedFault(
+        "loses a byte of a character", STRUCTURED, _each("args", _both(_break_character))
+    ),
+    "double_brace": InjectedFault("opens twice (vllm#48228)", STRUCTURED, _each("args", _both(_double_brace))),
+    "marker_leak": InjectedFault("a marker inside a string", STRUCTURED, _leak_marker),
+    "reserved_id": InjectedFault(
         "a reserved token id (smg#1475)", STRUCTURED, _each("args", _both(_insert("<|reserved_token_163700|>")))
     ),
-    "tool_code_cascade": Fault("`<<tool_code>` in place of a call (vllm#40875)", CALLS, _cascade),
-    "missing_section_begin": Fault("calls without their opening marker arrive as text", CALLS, _no_section_begin),
-    "merged_calls": Fault("a second header inside the first call's arguments", CALLS, _merge),
-    "swallowed_call": Fault("the calls vanish", CALLS, lambda segments, grammar, rng: _without_calls(segments)),
-    "wrong_name": Fault("`bash command=\"ls\"` as a name (vllm#56077)", CALLS, _each("name", _mangle_name)),
-    "doubled_key": Fault("`parameter=parameter=city` (vllm#40875)", CALLS, _each("args", _double_key)),
-    "empty_arguments": Fault("`{}` for a call that needs arguments (vllm#56077)", CALLS, _each("args", _no_arguments)),
-    "stall": Fault("no bytes for a while in mid-answer", ANY, transport="stall", speculative=False),
-    "slow_start": Fault("no first byte for a while", ANY, transport="slow_start", speculative=False),
-    "disconnect": Fault("the connection breaks in mid-answer", ANY, transport="disconnect", speculative=False),
-    "error_mid_stream": Fault("an error object after the first bytes", ANY, transport="error_mid_stream"),
-    "http_500": Fault("HTTP 500 as on a grammar rejection", ANY, transport="http_500"),
-}  # fmt: skip
+    "tool_code_cascade": InjectedFault("`<<tool_code>` in place of a call (vllm#40875)", CALLS, _cascade),
+    "missing_section_begin": InjectedFault(
+        "calls without their opening marker arrive as text", CALLS, _no_section_begin
+    ),
+    "merged_calls": InjectedFault("a second header inside the first call's arguments", CALLS, _merge),
+    "swallowed_call": InjectedFault("the calls vanish", CALLS, lambda segments, grammar, rng: _without_calls(segments)),
+    "wrong_name": InjectedFault('`bash command="ls"` as a name (vllm#56077)', CALLS, _each("name", _mangle_name)),
+    "doubled_key": InjectedFault("`parameter=parameter=city` (vllm#40875)", CALLS, _each("args", _double_key)),
+    "empty_arguments": InjectedFault(
+        "`{}` for a call that needs arguments (vllm#56077)", CALLS, _each("args", _no_arguments)
+    ),
+    "stall": InjectedFault("no bytes for a while in mid-answer", ANY, transport="stall", speculative=False),
+    "slow_start": InjectedFault("no first byte for a while", ANY, transport="slow_start", speculative=False),
+    "disconnect": InjectedFault("the connection breaks in mid-answer", ANY, transport="disconnect", speculative=False),
+    "error_mid_stream": InjectedFault("an error object after the first bytes", ANY, transport="error_mid_stream"),
+    "http_500": InjectedFault("HTTP 500 as on a grammar rejection", ANY, transport="http_500"),
+}
 
 
 def draw(rates: dict[str, float], kind: str, *, speculative: bool, rng: Random) -> str | None:

@@ -14,7 +14,7 @@ Part = Literal[
 
 
 @dataclass(frozen=True)
-class Call:
+class PlannedCall:
     """A call that the model means to make."""
 
     name: str
@@ -22,13 +22,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PlannedAnswer:
     """What the model means to say, before any format or fault."""
 
     reasoning: str = ""
     content: str = ""
     json_text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PlannedCall, ...] = ()
 
     @property
     def kind(self) -> Literal["calls", "json", "prose"]:
@@ -61,7 +61,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Format:
+class ToolCallFormat:
     """A tool-call format: the markup around a call's name and arguments."""
 
     section_begin: str
@@ -75,17 +75,17 @@ class Format:
 
 
 FORMATS = {
-    "kimi_k2": Format(
+    "kimi_k2": ToolCallFormat(
         "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "",
         "<|tool_calls_section_end|>", "<|tool_call_end|>",
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
          "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"),
     ),
-    "qwen3_coder": Format(
+    "qwen3_coder": ToolCallFormat(
         "", "<tool_call>\n<function=", ">\n", "</function>\n</tool_call>", "\n", "", "</tool_call>",
         ("<tool_call>", "</tool_call>", "<think>", "</think>"),
     ),
-    "hermes": Format(
+    "hermes": ToolCallFormat(
         "", '<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n", "", "</tool_call>",
         ("<tool_call>", "</tool_call>", "<think>", "</think>"),
     ),
@@ -93,7 +93,7 @@ FORMATS = {
 """Markup per grammar; `closing` ends a call; `special` markers are one token each."""
 
 
-def segments_of(answer: Answer, grammar: str, *, first_call: int) -> list[Segment]:
+def segments_of(answer: PlannedAnswer, grammar: str, *, first_call: int) -> list[Segment]:
     """The answer in a model's own format.
 
     Args:
@@ -111,7 +111,7 @@ def segments_of(answer: Answer, grammar: str, *, first_call: int) -> list[Segmen
     return made + _calls(answer.calls, grammar, first_call)
 
 
-def _calls(calls: Sequence[Call], grammar: str, first_call: int) -> list[Segment]:
+def _calls(calls: Sequence[PlannedCall], grammar: str, first_call: int) -> list[Segment]:
     if not calls:
         return []
     form = FORMATS[grammar]

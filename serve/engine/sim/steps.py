@@ -16,22 +16,22 @@ _ORDINARY = r" ?[A-Za-z]{1,7}|\d{1,3}|\s+|[^\sA-Za-z0-9]{1,2}"
 
 
 @dataclass(frozen=True)
-class Token:
+class ModelToken:
     """A token's visible text and the segment that it belongs to; the text is empty inside a split character."""
 
     text: str
     segment: Segment
 
 
-def tokens_of(segments: Sequence[Segment], special: Sequence[str], *, handed_on: bool) -> list[Token]:
+def tokens_of(segments: Sequence[Segment], special: Sequence[str], *, handed_on: bool) -> list[ModelToken]:
     """Cut segments into tokens; markers are one token each."""
     cut = re.compile("|".join([*(re.escape(marker) for marker in special), r"[\U00010000-\U0010FFFF]", _ORDINARY]))
     made = []
     for segment in segments:
         for piece in cut.findall(segment.handed_on if handed_on else segment.text):
             split = len(piece) == 1 and ord(piece) > 0xFFFF
-            made += [Token("", segment)] * (_ASTRAL_BYTES - 1 if split else 0)
-            made.append(Token(piece, segment))
+            made += [ModelToken("", segment)] * (_ASTRAL_BYTES - 1 if split else 0)
+            made.append(ModelToken(piece, segment))
     return made
 
 
@@ -66,8 +66,8 @@ class Speculation:
 
 
 def steps_of(
-    tokens: Sequence[Token], speculation: Speculation, acceptance: Sequence[float], rng: Random
-) -> Iterator[Sequence[Token]]:
+    tokens: Sequence[ModelToken], speculation: Speculation, acceptance: Sequence[float], rng: Random
+) -> Iterator[Sequence[ModelToken]]:
     """Yield the tokens of each step: one that the model samples, after as many drafts as it accepts."""
     place = 0
     while place < len(tokens):

@@ -100,7 +100,7 @@ class Reply:
         objects = [whole] if isinstance(whole, dict) else self.chunks()
         return [choice for each in objects for choice in each.get("choices") or () if isinstance(choice, dict)]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """A few words for the report."""
         if not self.status:
             return f"no answer: {self.detail}"

@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from aiohttp import ClientConnectionResetError, web
 
-from serve.tools.conform import answers
+from serve.tools.conform import scripts
 from serve.tools.conform.arrival import Arrival, Script
 
 _MARK = re.compile(rb"conform-[0-9a-f]{12}")
@@ -23,7 +23,7 @@ _QUIET.setLevel(logging.CRITICAL)
 _ROOM = 64 * 2**20  # bytes of a body; of a header a part of it
 
 
-class Engine:
+class ScriptedEngine:
     """An OpenAI-compatible server on one port.
 
     Args:
@@ -99,7 +99,7 @@ class Engine:
         self.arrivals.append((mark, arrival))
         self.arrived[mark].set()
         try:
-            return await self.scripts.get(mark, answers.plain)(request, arrival)
+            return await self.scripts.get(mark, scripts.plain)(request, arrival)
         except (asyncio.CancelledError, ClientConnectionResetError):
             arrival.gone.set()
             raise

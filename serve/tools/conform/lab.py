@@ -15,7 +15,7 @@ import aiohttp
 from serve.errors import ConfigError
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.client import Reply, send
-from serve.tools.conform.engine import Engine
+from serve.tools.conform.engine import ScriptedEngine
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Trial:
     """
 
     mark: str
-    engine: Engine
+    engine: ScriptedEngine
 
     @property
     def arrivals(self) -> list[Arrival]:
@@ -79,7 +79,7 @@ class Lab:
     url: str
     key: str | None
     model: str
-    engine: Engine
+    engine: ScriptedEngine
     session: aiohttp.ClientSession
     pace: Pace = field(default_factory=Pace)
 
@@ -126,7 +126,7 @@ class Lab:
             if reply.status == 200 and not reply.failed:
                 return None
             if time.monotonic() > deadline:
-                return reply.told()
+                return reply.summary()
             await asyncio.sleep(0.25)
 
 
@@ -135,7 +135,7 @@ async def laboratory(
     url: str, key: str | None, model: str, host: str = "127.0.0.1", port: int = 0, pace: Pace | None = None
 ) -> AsyncIterator[Lab]:
     """Start the engine on `host:port`; the gateway at `url` has, or gets, that for its one engine."""
-    engine = Engine(model, host, port)
+    engine = ScriptedEngine(model, host, port)
     try:
         await engine.start()
     except OSError as error:

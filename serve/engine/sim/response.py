@@ -14,7 +14,7 @@ class ClientGoneError(Exception):
     """The client closed the connection before the answer was complete."""
 
 
-class Connection:
+class SimResponse:
     """An exchange whose body has been read; every pause ends early, with an error, when the client goes."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -22,7 +22,7 @@ class Connection:
         self._send = send
         self._watch: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> SimResponse:
         self._watch = asyncio.create_task(self._disconnected())
         return self
 

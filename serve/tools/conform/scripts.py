@@ -55,7 +55,7 @@ def text_frames(texts: Iterable[str], finish: str | None = "stop") -> list[bytes
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
 
-def call_answer(arguments: str) -> dict[str, Any]:
+def call_completion(arguments: str) -> dict[str, Any]:
     """A chat completion that is one call of `look_up`."""
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": arguments}}
     return whole({"content": None, "tool_calls": [call]}, "tool_calls")

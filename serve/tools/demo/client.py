@@ -7,43 +7,43 @@ from typing import Any
 
 import openai
 
-from serve.tools.demo.cases import Case, Result
+from serve.tools.demo.examples import Example, ExampleResult
 
 
-async def ask(client: openai.AsyncOpenAI, model: str, case: Case) -> Result:
-    """Send one case and collect its answer, streamed or whole, into one shape."""
+async def ask(client: openai.AsyncOpenAI, model: str, example: Example) -> ExampleResult:
+    """Send one example and collect its answer, streamed or whole, into one shape."""
     started = time.monotonic()
     request = {
         "model": model,
-        "messages": [{"role": "user", "content": case.said}],
+        "messages": [{"role": "user", "content": example.prompt}],
         "temperature": 0,
         "max_tokens": 250,
     }
-    send: Callable[..., Awaitable[Result]] = _streamed if case.stream else _whole
+    send: Callable[..., Awaitable[ExampleResult]] = _streamed if example.stream else _whole
     try:
-        result = await send(client, {**request, **case.more})
+        result = await send(client, {**request, **example.more})
     except openai.APIStatusError as error:
-        result = Result(headers=error.response.headers, error=error)
+        result = ExampleResult(headers=error.response.headers, error=error)
     result.elapsed_ms = (time.monotonic() - started) * 1000
     return result
 
 
-async def _whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Result:
+async def _whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> ExampleResult:
     raw = await client.chat.completions.with_raw_response.create(**request)
     answer = raw.parse()
     choice = answer.choices[0]
     calls = [(call.function.name, _arguments(call.function.arguments)) for call in choice.message.tool_calls or []]
     metrics = (answer.model_extra or {}).get("metrics") or {}
-    return Result(
+    return ExampleResult(
         raw.headers, choice.message.content or "", calls, choice.finish_reason, metrics.get("speculative_decoding")
     )
 
 
-async def _streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Result:
+async def _streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> ExampleResult:
     async with client.chat.completions.with_streaming_response.create(
         **request, stream=True, stream_options={"include_usage": True}
     ) as raw:
-        result, calls = Result(raw.headers), dict[int, list[str]]()
+        result, calls = ExampleResult(raw.headers), dict[int, list[str]]()
         async for chunk in await raw.parse():
             metrics = (chunk.model_extra or {}).get("metrics") or {}
             result.speculation = metrics.get("speculative_decoding") or result.speculation

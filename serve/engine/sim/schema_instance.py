@@ -36,27 +36,27 @@ MOST_VALUES = 5000
 LONGEST = 10_000
 
 
-class UnfillableError(Exception):
+class NoInstanceError(Exception):
     """The schema is beyond this generator (a pattern, a contradiction, endless recursion)."""
 
 
-def fill(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
+def instance_of(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
     """A value that `schema` accepts.
 
     Raises:
-        UnfillableError: If this generator finds none; it is no proof that none exists.
+        NoInstanceError: If this generator finds none; it is no proof that none exists.
     """
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise UnfillableError(f"not a JSON schema: {error.message[:200]}") from error
+        raise NoInstanceError(f"not a JSON schema: {error.message[:200]}") from error
     value = _Filler(schema if isinstance(schema, Mapping) else {}, rng).value(schema, 0)
     try:
         valid = jsonschema.Draft202012Validator(schema).is_valid(value)
     except re.error as error:
-        raise UnfillableError(f"a pattern that is no regular expression: {error}") from error
+        raise NoInstanceError(f"a pattern that is no regular expression: {error}") from error
     if not valid:
-        raise UnfillableError(f"no value found for the schema {str(schema)[:200]}")
+        raise NoInstanceError(f"no value found for the schema {str(schema)[:200]}")
     return value
 
 
@@ -78,7 +78,7 @@ class _Filler:
     def value(self, schema: Mapping[str, Any] | bool, depth: int) -> Any:
         self._made += 1
         if depth > 4 * DEEPEST or self._made > MOST_VALUES:
-            raise UnfillableError("the schema requires too many values")
+            raise NoInstanceError("the schema requires too many values")
         if isinstance(schema, bool):
             return "anything"
         if "const" in schema:
@@ -108,12 +108,12 @@ class _Filler:
 
     def _resolve(self, reference: str) -> Mapping[str, Any]:
         if not reference.startswith("#"):
-            raise UnfillableError(f"a reference outside the schema: {reference}")
+            raise NoInstanceError(f"a reference outside the schema: {reference}")
         node: Any = self._root
         for step in filter(None, reference[1:].split("/")):
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
         if not isinstance(node, Mapping):
-            raise UnfillableError(f"the reference {reference} leads nowhere")
+            raise NoInstanceError(f"the reference {reference} leads nowhere")
         return node
 
     @staticmethod
@@ -156,13 +156,13 @@ class _Filler:
         for _ in range(50):
             if (made := self.value(items, depth + 1)) not in taken:
                 return made
-        raise UnfillableError("too few distinct values for uniqueItems")
+        raise NoInstanceError("too few distinct values for uniqueItems")
 
     def _string(self, schema: Mapping[str, Any], depth: int) -> str:
         if schema.get("format") in FORMATS:
             return FORMATS[schema["format"]]
         if schema.get("minLength", 0) > LONGEST:
-            raise UnfillableError("the schema requires too long a string")
+            raise NoInstanceError("the schema requires too long a string")
         text = self._rng.choice(WORDS)
         while len(text) < schema.get("minLength", 0):
             text += self._rng.choice(WORDS)

@@ -32,7 +32,7 @@ PERSON = {
 
 
 @dataclass
-class Result:
+class ExampleResult:
     """What one request came to, as the client saw it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Case:
+class Example:
     """A request and what makes its answer right.
 
     Attributes:
@@ -81,14 +81,14 @@ class Case:
 
     name: str
     kind: str
-    said: str
-    right: Callable[[Result], str | None]
+    prompt: str
+    check: Callable[[ExampleResult], str | None]
     more: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
 
 
-def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         if sorted(result.calls, key=str) != sorted(expected, key=str):
             return f"calls {result.calls}, not {list(expected)}"
         return _speculation(result, speculative)
@@ -96,8 +96,8 @@ def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callab
     return right
 
 
-def _content(part: str, speculative: str | None = None) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _content(part: str, speculative: str | None = None) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         if part not in result.content:
             return f"content {result.content!r} without {part!r}"
         return _speculation(result, speculative)
@@ -105,7 +105,7 @@ def _content(part: str, speculative: str | None = None) -> Callable[[Result], st
     return right
 
 
-def _speculation(result: Result, wanted: str | None) -> str | None:
+def _speculation(result: ExampleResult, wanted: str | None) -> str | None:
     if wanted is not None and result.speculative != wanted:
         return f"speculation {result.speculative}, not {wanted}"
     if result.speculative == "off" and result.drafted:
@@ -115,8 +115,8 @@ def _speculation(result: Result, wanted: str | None) -> str | None:
     return None
 
 
-def _document(expected: Any) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _document(expected: Any) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         try:
             document = json.loads(result.content)
         except ValueError:
@@ -126,27 +126,27 @@ def _document(expected: Any) -> Callable[[Result], str | None]:
     return right
 
 
-def _not_found(result: Result) -> str | None:
+def _not_found(result: ExampleResult) -> str | None:
     if not isinstance(result.error, openai.NotFoundError):
         return f"expected 404, got {result.error or 'an answer'}"
     return None if "Known models" in str(result.error) else "the error does not name the known models"
 
 
-def cases(model: str) -> Iterator[Case]:
+def examples(model: str) -> Iterator[Example]:
     """The example requests for one model, in the order of the table."""
     both = {"tools": [WEATHER, SEARCH]}
     schema = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     named = {"type": "function", "function": {"name": "search"}}
-    yield Case("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
-    yield Case("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
-    yield Case(
+    yield Example("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
+    yield Example("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
+    yield Example(
         "tool call", "tools_auto", "What is the weather in Osaka?", _calls(("get_weather", {"city": "Osaka"})), both
     )
-    yield Case(
+    yield Example(
         "parallel calls, streamed", "tools_auto", "What is the weather in Oslo and Lima?",
         _calls(("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Lima"})), both, stream=True,
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "Chinese, streamed",
         "tools_auto",
         "北京的天气怎么样？",
@@ -154,26 +154,26 @@ def cases(model: str) -> Iterator[Case]:
         both,
         stream=True,
     )
-    yield Case(
+    yield Example(
         "tool_choice required", "tools_forced", "Search for red pandas", _calls(("search", {"query": "red pandas"})),
         {**both, "tool_choice": "required"},
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "tool_choice named", "tools_forced", "Search for green tea", _calls(("search", {"query": "green tea"})),
         {**both, "tool_choice": named}, stream=True,
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "strict JSON schema", "json_schema", "Give me JSON with name Ada, count 3",
         _document({"name": "Ada", "count": 3}), {"response_format": schema},
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "opt-out",
         "plain",
         "Tell me about red pandas",
         _content("red pandas", "off"),
         {"extra_body": {"enable_speculative": False}},
     )
-    yield Case(
+    yield Example(
         "opt-in",
         "plain",
         "Tell me about green tea",
@@ -182,4 +182,4 @@ def cases(model: str) -> Iterator[Case]:
     )
 
 
-WRONG_MODEL = Case("wrong model name", "", "hello", _not_found)
+WRONG_MODEL = Example("wrong model name", "", "hello", _not_found)

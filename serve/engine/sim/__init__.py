@@ -1,4 +1,4 @@
-"""The simulated engine: OpenAI over HTTP, tokens a step as a speculative engine emits them, faults on demand."""
+"""The simulated engine: OpenAI's API over HTTP, tokens in the steps of a speculative engine, faults on demand."""
 
 from serve.engine.sim.app import build_sim_app
 from serve.engine.sim.faults import FAULTS, InjectedFault

@@ -1,4 +1,4 @@
-"""`specgate advisories`: what is known, as a list or one by one."""
+"""`specgate advisories`: lists the published advisories, or shows one of them."""
 
 import dataclasses
 from pathlib import Path
@@ -12,9 +12,9 @@ from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 from serve.live_policy import SHIPPED_ADVISORIES
 
-app = typer.Typer(help="The published facts about unsafe configurations.", no_args_is_help=True)
+app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Option("--folder", help="Advisories in place of the shipped ones.")]
+Folder = Annotated[Path, typer.Option("--folder", help="Read advisories from this folder instead.")]
 
 
 @app.command("list")
@@ -24,38 +24,39 @@ def list_all(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/advisories.md.")] = False,
 ) -> None:
     """List all advisories; exit code 1 if one can't be read."""
-    known = load_advisories(folder)
+    advisories = load_advisories(folder)
     if markdown:
-        typer.echo(to_markdown(known), nl=False)
+        typer.echo(to_markdown(advisories), nl=False)
     elif as_json:
-        print_json([_summary(each) for each in known])
+        print_json([_summary(advisory) for advisory in advisories])
     else:
         table = Table("advisory", "status", "severity", "unsafe", "title")
-        for each in known:
-            table.add_row(each.id, each.status, each.severity, ", ".join(each.unsafe), each.title)
+        for advisory in advisories:
+            unsafe = ", ".join(advisory.unsafe)
+            table.add_row(advisory.id, advisory.status, advisory.severity, unsafe, advisory.title)
         console().print(table)
-    if any(each.problem for each in known):
+    if any(advisory.problem for advisory in advisories):
         raise typer.Exit(FOUND)
 
 
 @app.command("show")
 def show(advisory: str, folder: Folder = SHIPPED_ADVISORIES, as_json: Json = False) -> None:
     """Show one advisory with its evidence and its cures."""
-    found = next((each for each in load_advisories(folder) if each.id == advisory), None)
-    if found is None:
-        raise ConfigError(f"no advisory {advisory!r}; `specgate advisories list` names them all")
+    by_id = {loaded.id: loaded for loaded in load_advisories(folder)}
+    if advisory not in by_id:
+        raise ConfigError(f"no advisory {advisory!r}; `specgate advisories list` shows them all")
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(by_id[advisory]))
     else:
-        console().print(_section(found), markup=False)
+        console().print(_section(by_id[advisory]), markup=False)
 
 
 def to_markdown(advisories: tuple[Advisory, ...]) -> str:
-    """All advisories as a page: a table, then a section each."""
+    """Returns all advisories as a page: a table, then one section each."""
     rows = [
-        f"| [{each.id}](#{each.id.replace('.', '')}) | {each.status} | {each.severity} | "
-        f"{', '.join(f'`{name}`' for name in each.unsafe)} | {each.title} |"
-        for each in advisories
+        f"| [{advisory.id}](#{advisory.id.replace('.', '')}) | {advisory.status} | {advisory.severity} | "
+        f"{', '.join(f'`{name}`' for name in advisory.unsafe)} | {advisory.title} |"
+        for advisory in advisories
     ]
     head = (
         "# Advisories\n\n"
@@ -63,7 +64,7 @@ def to_markdown(advisories: tuple[Advisory, ...]) -> str:
         "a test keeps it current.\n\n"
         "| advisory | status | severity | unsafe classes | |\n|---|---|---|---|---|\n"
     )
-    return head + "\n".join(rows) + "\n\n" + "\n".join(_section(each) for each in advisories)
+    return head + "\n".join(rows) + "\n\n" + "\n".join(_section(advisory) for advisory in advisories)
 
 
 def _summary(advisory: Advisory) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _summary(advisory: Advisory) -> dict[str, Any]:
 
 
 def _section(advisory: Advisory) -> str:
-    effects = ", ".join(f"{way.replace('_', '-')} {effect}" for way, effect in advisory.effects.items())
+    effects = ", ".join(f"{mode.replace('_', '-')} {effect}" for mode, effect in advisory.effects.items())
     lines = [
         f"## {advisory.id}",
         "",
@@ -80,11 +81,11 @@ def _section(advisory: Advisory) -> str:
         "",
         advisory.summary,
         "",
-        f"- Unsafe: {', '.join(f'`{each}`' for each in advisory.unsafe)} ({effects})",
-        *(f"- Affects: {_conditions(each)}" for each in advisory.affects),
-        *(f"- Cure: {each.text}" for each in advisory.cures),
-        *(f"- {each.kind.capitalize()}: {each.finding} {_rate(each)}({each.source})" for each in advisory.evidence),
-        *(f'- Refuted: "{each["claim"]}" {each["finding"]}' for each in advisory.refuted),
+        f"- Unsafe: {', '.join(f'`{name}`' for name in advisory.unsafe)} ({effects})",
+        *(f"- Affects: {_conditions(conditions)}" for conditions in advisory.affects),
+        *(f"- Cure: {cure.text}" for cure in advisory.cures),
+        *(f"- {item.kind.capitalize()}: {item.finding} {_rate(item)}({item.source})" for item in advisory.evidence),
+        *(f'- Refuted: "{claim["claim"]}" {claim["finding"]}' for claim in advisory.refuted),
         "",
     ]
     return "\n".join(lines)

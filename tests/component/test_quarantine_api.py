@@ -157,7 +157,7 @@ async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> N
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:
     async with gateway() as url:
-        assert "nothing counted yet" in (await specgate("list", "--url", url))[1]
+        assert "no counts yet" in (await specgate("list", "--url", url))[1]
         order = ["m", "speculative", "tools_auto", "--url", url, "--reason"]
         code, out = await specgate("set", *order, "incident 17")
         assert (code, "out by operator" in out, "incident 17" in out) == (0, True, True)

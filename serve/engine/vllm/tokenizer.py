@@ -111,7 +111,7 @@ class VllmKimiTokenizer:
         return 0
 
     def get_vocab(self) -> dict[str, int]:
-        """Returns the id of every token by name; not copied, because it has 163,840 entries and callers only read it."""
+        """Returns the id of every token by name, without a copy: it has 163,840 entries and callers only read it."""
         return self._vocabulary
 
     def get_added_vocab(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""`specgate demo`: example requests against a running gateway, each with what must come back."""
+"""Example requests against a running gateway, each with a check of its answer."""
 
 from serve.tools.demo.client import ask
 from serve.tools.demo.examples import SEARCH, WEATHER, WRONG_MODEL, Example, ExampleResult, examples

@@ -1,4 +1,4 @@
-"""One example request through the OpenAI SDK, streamed or whole, to one shape of result."""
+"""Sends an example request through the OpenAI SDK and collects its answer, streamed or whole."""
 
 import json
 import time
@@ -7,11 +7,18 @@ from typing import Any
 
 import openai
 
+from serve.parsing.deltas import fold_deltas
 from serve.tools.demo.examples import Example, ExampleResult
 
 
 async def ask(client: openai.AsyncOpenAI, model: str, example: Example) -> ExampleResult:
-    """Send one example and collect its answer, streamed or whole, into one shape."""
+    """Send one example and return its result.
+
+    Args:
+        client: Client of the gateway.
+        model: The model to ask.
+        example: The request to send.
+    """
     started = time.monotonic()
     request = {
         "model": model,
@@ -43,19 +50,18 @@ async def _streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Exam
     async with client.chat.completions.with_streaming_response.create(
         **request, stream=True, stream_options={"include_usage": True}
     ) as raw:
-        result, calls = ExampleResult(raw.headers), dict[int, list[str]]()
+        result = ExampleResult(raw.headers)
+        deltas = []
         async for chunk in await raw.parse():
             metrics = (chunk.model_extra or {}).get("metrics") or {}
             result.speculation = metrics.get("speculative_decoding") or result.speculation
             for choice in chunk.choices:
-                result.content += choice.delta.content or ""
                 result.finish = choice.finish_reason or result.finish
-                for call in choice.delta.tool_calls or []:
-                    name_and_arguments = calls.setdefault(call.index, ["", ""])
-                    if call.function:
-                        name_and_arguments[0] += call.function.name or ""
-                        name_and_arguments[1] += call.function.arguments or ""
-    result.calls = [(name, _arguments(arguments)) for name, arguments in calls.values()]
+                deltas.append(choice.delta.model_dump())
+    message = fold_deltas(deltas)
+    result.content = message.get("content", "")
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    result.calls = [(function["name"], _arguments(function["arguments"])) for function in functions]
     return result
 
 

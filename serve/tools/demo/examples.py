@@ -1,4 +1,4 @@
-"""The example requests of `specgate demo`, each with what makes its answer right."""
+"""The example requests of `specgate demo`, each with a check of its answer."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +33,16 @@ PERSON = {
 
 @dataclass
 class ExampleResult:
-    """What one request came to, as the client saw it.
+    """The result of one request, as the client saw it.
 
     Attributes:
-        headers: Response headers, of which `x-specgate-*` tell the decision.
+        headers: Response headers; `x-specgate-*` report the decision.
+        content: Text of the answer.
         calls: (name, arguments) of every tool call.
-        speculation: vLLM's own `metrics.speculative_decoding`; None where the engine has no drafter.
+        finish: OpenAI's finish reason.
+        speculation: vLLM's `metrics.speculative_decoding`; None if the engine has no drafter.
+        error: The error, if the gateway answered with one.
+        elapsed_ms: From the request to the end of the answer.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -68,15 +72,15 @@ class ExampleResult:
 
 @dataclass(frozen=True)
 class Example:
-    """A request and what makes its answer right.
+    """A request and the check of its answer.
 
     Attributes:
         name: Shown in the table.
-        kind: The request class, for the reader.
-        said: The user's words.
-        right: Says what is wrong with a result, or nothing.
-        more: Further request fields.
-        stream: Whether the answer is streamed.
+        kind: Request class, shown in the table.
+        prompt: The user's message.
+        check: Returns what is wrong with a result, or None.
+        more: Additional request fields.
+        stream: True to stream the answer.
     """
 
     name: str
@@ -120,7 +124,7 @@ def _document(expected: Any) -> Callable[[ExampleResult], str | None]:
         try:
             document = json.loads(result.content)
         except ValueError:
-            return f"content {result.content!r} is no JSON"
+            return f"content {result.content!r} is not JSON"
         return _speculation(result, None) if document == expected else f"{document}, not {expected}"
 
     return right
@@ -133,7 +137,7 @@ def _not_found(result: ExampleResult) -> str | None:
 
 
 def examples(model: str) -> Iterator[Example]:
-    """The example requests for one model, in the order of the table."""
+    """Yield the example requests for one model, in the order of the table."""
     both = {"tools": [WEATHER, SEARCH]}
     schema = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     named = {"type": "function", "function": {"name": "search"}}

@@ -1,4 +1,4 @@
-"""What the example requests came to, and what to try next."""
+"""Runs the example requests and reports their results, with suggestions for what to try next."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from serve.tools.demo.examples import WRONG_MODEL, Example, ExampleResult, examp
 
 @dataclass
 class DemoReport:
-    """What every example of a run came to: (model, example, result, problem or None)."""
+    """The results of a run: (model, example, result, problem or None)."""
 
     rows: list[tuple[str, Example, ExampleResult, str | None]] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class DemoReport:
         return table
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """The rows as plain values."""
+        """Returns the rows as plain values."""
         return [
             {
                 "model": model, "request": example.name, "class": example.kind, "pool": result.pool,
@@ -51,7 +51,13 @@ class DemoReport:
 
 
 async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> DemoReport:
-    """Send every example to every model of the gateway at `url`."""
+    """Send every example to every model.
+
+    Args:
+        url: The gateway's base URL, without `/v1`.
+        models: Names of the models to ask.
+        say: Called with lines of progress.
+    """
     report = DemoReport()
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         todo = [(model, example) for model in models for example in examples(model)]

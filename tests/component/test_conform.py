@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.rude import rude_gateway
+from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
 
 from serve.gateway.ingress import GatewayReplica
@@ -39,7 +39,7 @@ async def test_our_gateway_passes_every_case() -> None:
 
 async def test_every_case_can_be_failed() -> None:
     cases = [case for case in CASES if case.name != "smuggling"]  # that takes an HTTP parser that is wrong: below
-    async with laboratory("", None, "conform", pace=IMPATIENT) as lab, rude_gateway(lab.engine.url) as lab.url:
+    async with laboratory("", None, "conform", pace=IMPATIENT) as lab, misbehaving_gateway(lab.engine.url) as lab.url:
         report = await run(lab, cases)
     assert rows(report, CaseStatus.PASS, CaseStatus.NOT_APPLICABLE) == {}
 

@@ -174,4 +174,4 @@ async def test_the_command_line_tells_what_is_wrong() -> None:
         code, out = await specgate("list", "--url", f"{url}/nowhere")
         assert (code, "is not served here" in " ".join(out.split())) == (2, True)
     code, out = await specgate("list", "--url", "http://127.0.0.1:1")
-    assert (code, "--url names its address" in " ".join(out.split())) == (2, True)
+    assert (code, "set its address with --url" in " ".join(out.split())) == (2, True)

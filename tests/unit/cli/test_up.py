@@ -70,7 +70,7 @@ def test_json_is_one_document(specgate: Run, started: list[list[str]], tmp_path:
 def test_placeholders_are_not_started(specgate: Run, started: list[list[str]]) -> None:
     code, output = specgate("up", ROOT / "cluster.yaml")
     assert code == 2
-    assert "still has placeholders" in output
+    assert "still has the placeholders" in output
     assert started == []
 
 

@@ -1,4 +1,4 @@
-"""How a gateway treats its neighbours: a table of cases that any OpenAI-compatible gateway can be put to."""
+"""Conformance tests that run against any OpenAI-compatible gateway: how it treats its clients and engines."""
 
 from serve.tools.conform.case import Case, CaseResult, CaseStatus
 from serve.tools.conform.cases import CASES

@@ -1,7 +1,7 @@
-"""`python -m bench.real_engine`: one gateway replica before vLLM's own server, beside that server itself.
+"""Compares vLLM's own server with one gateway replica in front of it: `python -m bench.real_engine`.
 
-The same requests go in turn to the engine and through the gateway to that same engine: added time to the first byte one
-at a time, ratio of the throughputs under load, CPU of each answer by who used it.
+The same requests go in turn to the engine and through the gateway to the same engine. Reports the added time to the
+first byte without load, the ratio of throughputs under load, and the CPU per answer by process.
 """
 
 import argparse

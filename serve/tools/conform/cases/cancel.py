@@ -1,4 +1,4 @@
-"""A client that leaves frees the engine: a GPU must not work for nobody."""
+"""A client that disconnects frees the engine: no GPU time for abandoned requests."""
 
 import asyncio
 import time

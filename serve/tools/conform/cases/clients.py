@@ -1,4 +1,4 @@
-"""Clients that make mistakes, or want to do harm: told so clearly, and engines are not asked."""
+"""Clients that make mistakes or attack: they get clear errors, and their requests reach no engine."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Engines that fail, before the answer and in it: the client must be told, and told the truth."""
+"""Engines that fail before or during the answer: the client must learn about it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Headers in both directions: what must pass, and what must not."""
+"""Headers in both directions: those that must pass, and those that must not."""
 
 from serve.tools.conform import scripts
 from serve.tools.conform.case import Case, CaseResult, not_applicable, passed_if

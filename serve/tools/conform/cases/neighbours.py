@@ -1,4 +1,4 @@
-"""One client's bad luck, or bad will, is not everybody's."""
+"""One client's failures or abuse must not affect other clients."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What of a client's request reaches the engine."""
+"""The client's request reaches the engine unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What of an engine's answer reaches the client."""
+"""The engine's response reaches the client unchanged."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The bytes of a stream on a network that cuts them anywhere, and engines with other habits than vLLM's."""
+"""Streams whose bytes arrive in arbitrary parts, and streams formatted differently from vLLM's."""
 
 import asyncio
 import json

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 from support.engines import Engine, answering, chunk, end, frame, start, streaming
-from support.guard_driving import TOOLS, calls_of, chunks_of, read, tools_request
+from support.guard_harness import TOOLS, calls_of, chunks_of, read, tools_request
 from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
 

@@ -1,4 +1,4 @@
-"""The gateway over real HTTP without Ray: simulated engines or hand-written ones behind `RemotePool`s."""
+"""The gateway over real HTTP without Ray, with simulated or hand-written engines as remote pools."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,4 +1,4 @@
-"""The live decision code without a gateway around it: what `explain` and `replay` share."""
+"""The gateway's decision code without a gateway around it, shared by `doctor`, `explain` and `replay`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +11,7 @@ from serve.request.features import FeatureReader
 
 
 class Decider:
-    """Decides as a gateway with this configuration would.
-
-    Args:
-        config: A gateway's configuration.
-    """
+    """Makes the decisions that a gateway with this configuration would make."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
@@ -24,14 +20,18 @@ class Decider:
 
     @classmethod
     def load(cls, path: Path) -> "Decider":
-        """From a configuration file."""
+        """Load a configuration file.
+
+        Raises:
+            ConfigError: The configuration is wrong.
+        """
         return cls(GatewayConfig.load(path))
 
     def __call__(self, body: bytes, headers: Mapping[str, str]) -> tuple[RequestFeatures, Decision]:
-        """Features and decision of one request.
+        """Returns the features of a request and the decision on it.
 
         Raises:
-            GatewayError: The request is wrong or asks for an unknown model.
+            GatewayError: The request is invalid or names an unknown model.
         """
         features = self._features.read(parse(body), headers)
         return features, decide(self.policy, features, features.wish)

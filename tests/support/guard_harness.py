@@ -1,4 +1,4 @@
-"""Drives a guard with simulated engines, without HTTP, and reads what a client would have."""
+"""Feeds a guard from simulated engines, without HTTP, and reads its output as a client would."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -55,20 +55,20 @@ def json_request(seed: int = 0, strict: bool = True, **extra: Any) -> dict[str, 
 
 
 def chunks_of(body: Mapping[str, Any], pool: SimSettings, identity: str = "chatcmpl-1") -> list[dict[str, Any]]:
-    """The chunks that a simulated engine streams for a request."""
+    """Returns the chunks that a simulated engine streams for a request."""
     generation = Generation(body, pool)
-    envelope = wire.Envelope(identity, "m", 1, chat=True, prompt_tokens=10)
-    made = [envelope.chunk(0, {"role": "assistant", "content": ""})]
-    made += [envelope.chunk(0, delta) for delta in generation.deltas() if delta]
-    return [*made, envelope.chunk(0, {}, generation.finish_reason), envelope.usage_chunk([generation])]
+    envelope = wire.ResponseBuilder(identity, "m", 1, chat=True, prompt_tokens=10)
+    chunks = [envelope.chunk(0, {"role": "assistant", "content": ""})]
+    chunks += [envelope.chunk(0, delta) for delta in generation.deltas() if delta]
+    return [*chunks, envelope.chunk(0, {}, generation.finish_reason), envelope.usage_chunk([generation])]
 
 
 def answer_of(body: Mapping[str, Any], pool: SimSettings) -> dict[str, Any]:
-    return wire.Envelope("chatcmpl-1", "m", 1, chat=True, prompt_tokens=10).whole([Generation(body, pool)])
+    return wire.ResponseBuilder("chatcmpl-1", "m", 1, chat=True, prompt_tokens=10).whole([Generation(body, pool)])
 
 
 def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a client gets when each pool in turn answers; gives up when there is no other."""
+    """Returns the chunks a client gets if the pools answer in turn; gives up after the last one."""
     sent: list[dict[str, Any]] = []
     for number, chunks in enumerate(attempts):
         if number:
@@ -94,7 +94,7 @@ def healed(
 
 
 def read(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Fold a client's stream, holding it to the rules that clients rely on."""
+    """Fold a client's stream and check the rules that clients rely on."""
     message: dict[str, Any] = {"reasoning": "", "content": "", "calls": [], "finish": [], "error": None}
     identities = set()
     for chunk in chunks:

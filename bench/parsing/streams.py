@@ -13,7 +13,7 @@ TOOLS = [
 ]  # fmt: skip
 WORDS = (" the", " quick", " brown", "\n", " fox", ",", " def", " x", " =", " 1", "检查", ' "ok"', ".", " <", " b")
 JSON_WORDS = tuple(json.dumps(word, ensure_ascii=False)[1:-1] for word in WORDS)
-FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # before the long argument, it, behind it
+FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # before the long argument, it, after it
     "kimi_k2": (
         ("Hm", ".", "</think>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions", ".write", ":0",
          "<|tool_call_argument_begin|>", '{"path": "a", "body": "'),
@@ -32,7 +32,7 @@ Step = tuple[str, list[int]]  # text and token ids of one delta
 
 
 class Vocabulary:
-    """What parsers ask of a tokenizer: every token of the streams, with its text."""
+    """The part of a tokenizer that parsers use: every token of the streams, with its text."""
 
     chat_template = None
 
@@ -41,15 +41,15 @@ class Vocabulary:
         self._ids = {text: number for number, text in enumerate(self._texts)}
 
     def get_vocab(self) -> dict[str, int]:
-        """Id by text."""
+        """Returns ids by text."""
         return self._ids
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """Text of ids."""
+        """Returns the text of some ids."""
         return "".join(self._texts[token] for token in ids)
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Ids of a text that is one token."""
+        """Returns the ids of a text that is one token."""
         return [self._ids[text]]
 
 
@@ -61,9 +61,10 @@ class Stream:
     """One output of a model.
 
     Attributes:
-        tokens: How many tokens it has.
+        grammar: The tool-call format.
+        tokens: Number of tokens.
         words: Their texts, in order.
-        body: What the long argument must come out as.
+        body: The expected value of the long argument.
     """
 
     grammar: str
@@ -72,14 +73,14 @@ class Stream:
     body: str
 
     def steps(self, size: int) -> list[Step]:
-        """The stream as deltas of `size` tokens."""
+        """Returns the stream as deltas of `size` tokens."""
         ids = VOCABULARY.get_vocab()
         pieces = (self.words[place : place + size] for place in range(0, self.tokens, size))
         return [("".join(piece), [ids[word] for word in piece]) for piece in pieces]
 
 
 def stream(grammar: str, tokens: int) -> Stream:
-    """A stream of so many tokens, nearly all of them in one argument."""
+    """Returns a stream of `tokens` tokens, nearly all of them in one argument."""
     head, words, tail = FRAMES[grammar]
     places = [place % len(WORDS) for place in range(tokens - len(head) - len(tail))]
     body = [words[place] for place in places]

@@ -1,4 +1,4 @@
-"""A value that a JSON schema accepts, chosen by a random generator: what a simulated model writes as arguments."""
+"""Generates random instances of JSON schemas: the arguments and documents that a simulated model writes."""
 
 from __future__ import annotations
 
@@ -30,33 +30,32 @@ FORMATS = {
     "hostname": "host.example.com",
 }
 DEEPEST = 12
-"""Nesting beyond which the first branch of a choice is taken; four times this counts as endless."""
-
+"""Nesting beyond which the first branch of a choice is taken; four times this is considered endless."""
 MOST_VALUES = 5000
 LONGEST = 10_000
 
 
-class UnfillableError(Exception):
-    """The schema is beyond this generator (a pattern, a contradiction, endless recursion)."""
+class NoInstanceError(Exception):
+    """The generator cannot handle the schema: a pattern, a contradiction, or endless recursion."""
 
 
-def fill(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
-    """A value that `schema` accepts.
+def instance_of(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
+    """Returns a value that `schema` accepts.
 
     Raises:
-        UnfillableError: If this generator finds none; it is no proof that none exists.
+        NoInstanceError: The generator found none; one may exist all the same.
     """
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        raise UnfillableError(f"not a JSON schema: {error.message[:200]}") from error
+        raise NoInstanceError(f"not a JSON schema: {error.message[:200]}") from error
     value = _Filler(schema if isinstance(schema, Mapping) else {}, rng).value(schema, 0)
     try:
         valid = jsonschema.Draft202012Validator(schema).is_valid(value)
     except re.error as error:
-        raise UnfillableError(f"a pattern that is no regular expression: {error}") from error
+        raise NoInstanceError(f"a pattern is not a regular expression: {error}") from error
     if not valid:
-        raise UnfillableError(f"no value found for the schema {str(schema)[:200]}")
+        raise NoInstanceError(f"no value found for the schema {str(schema)[:200]}")
     return value
 
 
@@ -78,7 +77,7 @@ class _Filler:
     def value(self, schema: Mapping[str, Any] | bool, depth: int) -> Any:
         self._made += 1
         if depth > 4 * DEEPEST or self._made > MOST_VALUES:
-            raise UnfillableError("the schema requires too many values")
+            raise NoInstanceError("the schema requires too many values")
         if isinstance(schema, bool):
             return "anything"
         if "const" in schema:
@@ -92,7 +91,7 @@ class _Filler:
         return self._makers[self._kind(schema)](schema, depth)
 
     def _combined(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any] | None:
-        """The schema with one branch of its `anyOf`/`oneOf` and all of its `allOf` laid over it, or None."""
+        """Returns the schema merged with one branch of its `anyOf`/`oneOf` and all of its `allOf`, or None."""
         if not any(schema.get(word) for word in ("anyOf", "oneOf", "allOf")):
             return None
         merged = {key: part for key, part in schema.items() if key not in ("anyOf", "oneOf", "allOf")}
@@ -108,12 +107,12 @@ class _Filler:
 
     def _resolve(self, reference: str) -> Mapping[str, Any]:
         if not reference.startswith("#"):
-            raise UnfillableError(f"a reference outside the schema: {reference}")
+            raise NoInstanceError(f"a reference outside the schema: {reference}")
         node: Any = self._root
         for step in filter(None, reference[1:].split("/")):
             node = node.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(node, Mapping) else None
         if not isinstance(node, Mapping):
-            raise UnfillableError(f"the reference {reference} leads nowhere")
+            raise NoInstanceError(f"the reference {reference} leads nowhere")
         return node
 
     @staticmethod
@@ -133,36 +132,36 @@ class _Filler:
         optional = [name for name in properties if name not in required and depth <= 2 and self._rng.random() < 0.5]
         names = [name for name in properties if name in required or name in optional]
         extra = schema.get("additionalProperties", True)
-        made = {name: self.value(properties[name], depth + 1) for name in names}
-        made |= {name: self.value(extra, depth + 1) for name in required if name not in properties}
-        while len(made) < schema.get("minProperties", 0):
-            made[f"key{len(made)}"] = self.value(extra, depth + 1)
-        return made
+        instance = {name: self.value(properties[name], depth + 1) for name in names}
+        instance |= {name: self.value(extra, depth + 1) for name in required if name not in properties}
+        while len(instance) < schema.get("minProperties", 0):
+            instance[f"key{len(instance)}"] = self.value(extra, depth + 1)
+        return instance
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        fixed = [self.value(each, depth + 1) for each in schema.get("prefixItems", ())]
+        instance = [self.value(prefix_item, depth + 1) for prefix_item in schema.get("prefixItems", ())]
         least = schema.get("minItems", 0)
         most = schema.get("maxItems", max(least, 2))
         count = least if depth > 2 else max(least, min(most, self._rng.randint(1, 3)))
         items = schema.get("items", {"type": "string"})
-        while len(fixed) < count:
-            made = self.value(items, depth + 1)
-            if schema.get("uniqueItems") and made in fixed:
-                made = self._distinct(items, fixed, depth)
-            fixed.append(made)
-        return fixed
+        while len(instance) < count:
+            item = self.value(items, depth + 1)
+            if schema.get("uniqueItems") and item in instance:
+                item = self._distinct(items, instance, depth)
+            instance.append(item)
+        return instance
 
     def _distinct(self, items: Any, taken: list[Any], depth: int) -> Any:
         for _ in range(50):
-            if (made := self.value(items, depth + 1)) not in taken:
-                return made
-        raise UnfillableError("too few distinct values for uniqueItems")
+            if (item := self.value(items, depth + 1)) not in taken:
+                return item
+        raise NoInstanceError("too few distinct values for uniqueItems")
 
     def _string(self, schema: Mapping[str, Any], depth: int) -> str:
         if schema.get("format") in FORMATS:
             return FORMATS[schema["format"]]
         if schema.get("minLength", 0) > LONGEST:
-            raise UnfillableError("the schema requires too long a string")
+            raise NoInstanceError("the schema requires too long a string")
         text = self._rng.choice(WORDS)
         while len(text) < schema.get("minLength", 0):
             text += self._rng.choice(WORDS)
@@ -175,7 +174,7 @@ class _Filler:
         return self._between(schema, step=schema.get("multipleOf", 0.5))
 
     def _between(self, schema: Mapping[str, Any], step: float) -> Any:
-        """A multiple of `step` within the bounds, near the lower one."""
+        """Returns a multiple of `step` within the bounds, near the lower one."""
         low = schema.get("minimum", schema.get("exclusiveMinimum"))
         high = schema.get("maximum", schema.get("exclusiveMaximum"))
         if low is None:
@@ -183,7 +182,7 @@ class _Filler:
         first = -(-low // step)
         if first * step == schema.get("exclusiveMinimum"):
             first += 1
-        room = 100 if high is None else max(0, (high - first * step) // step)
-        if high is not None and (first + room) * step == schema.get("exclusiveMaximum"):
-            room -= 1
-        return (first + self._rng.randint(0, max(0, int(min(room, 100))))) * step
+        most = 100 if high is None else max(0, (high - first * step) // step)
+        if high is not None and (first + most) * step == schema.get("exclusiveMaximum"):
+            most -= 1
+        return (first + self._rng.randint(0, max(0, int(min(most, 100))))) * step

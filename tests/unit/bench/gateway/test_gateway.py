@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bench.gateway import report, sides
-from bench.gateway.runner import Cell, Measurement
+from bench.gateway.runner import Measurement, Workload
 from bench.gateway.traffic import MODEL, RERUN_MODEL, said_in, shapes, tool_frames
 
 RUN = Measurement("direct", "stream@16", 100, 50.0, 10.0, 20.0, 1.0, 1.0, 0.0, 0.1, 0.1, 0.0)
@@ -32,7 +32,7 @@ def test_the_long_request_is_an_agents() -> None:
 @pytest.mark.parametrize("name", ["stream", "stream@", "stream@0", "stream@x", "cream@1", ""])
 def test_a_wrong_cell_is_told_with_what_is_known(name: str) -> None:
     with pytest.raises(ValueError, match="shapes: short, stream"):
-        Cell.parse(name)
+        Workload.parse(name)
 
 
 def test_rows_are_medians_over_direct_and_ratios_to_specgate() -> None:

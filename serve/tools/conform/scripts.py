@@ -1,4 +1,4 @@
-"""What the scripted engine says: bodies and frames in vLLM's wire shape, and the scripts that several cases use."""
+"""Bodies, frames and scripts of the scripted engine, in vLLM's wire format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-con
 
 
 def whole(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> dict[str, Any]:
-    """A chat completion."""
+    """Returns a chat completion."""
     return {
         "id": "chatcmpl-conform",
         "object": "chat.completion",
@@ -29,7 +29,7 @@ def whole(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> dict
 
 
 def chunk(delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
-    """A chat completion chunk."""
+    """Returns a chat completion chunk."""
     return {
         "id": "chatcmpl-conform",
         "object": "chat.completion.chunk",
@@ -41,12 +41,12 @@ def chunk(delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> d
 
 
 def frame(payload: Any) -> bytes:
-    """One SSE frame."""
+    """Returns one SSE frame."""
     return b"data: " + json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 def text_frames(texts: Iterable[str], finish: str | None = "stop") -> list[bytes]:
-    """A text as a stream tells it, a frame a piece; without `[DONE]`."""
+    """Returns a text as stream frames, one per part, without `[DONE]`."""
     opening = frame(chunk({"role": "assistant", "content": ""}))
     ending = [frame(chunk({}, finish))] if finish else []
     return [opening, *(frame(chunk({"content": text})) for text in texts), *ending]
@@ -55,14 +55,14 @@ def text_frames(texts: Iterable[str], finish: str | None = "stop") -> list[bytes
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
 
-def call_answer(arguments: str) -> dict[str, Any]:
-    """A chat completion that is one call of `look_up`."""
+def call_completion(arguments: str) -> dict[str, Any]:
+    """Returns a chat completion with one call of `look_up`."""
     call = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": arguments}}
     return whole({"content": None, "tool_calls": [call]}, "tool_calls")
 
 
 def call_frames(arguments: str) -> list[bytes]:
-    """The same as a stream tells it, a few characters a frame; without `[DONE]`."""
+    """Returns the same call as stream frames of a few characters each, without `[DONE]`."""
     opening = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
     parts = [arguments[at : at + 3] for at in range(0, len(arguments), 3)]
     deltas = [opening, *({"index": 0, "function": {"arguments": part}} for part in parts)]
@@ -70,7 +70,7 @@ def call_frames(arguments: str) -> list[bytes]:
 
 
 def error(message: str, status: int) -> dict[str, Any]:
-    """An error body as vLLM sends it."""
+    """Returns an error body in vLLM's format."""
     return {"error": {"message": message, "type": "InternalServerError", "param": None, "code": status}}
 
 
@@ -82,18 +82,18 @@ async def begin(request: web.Request, headers: Mapping[str, str] = STREAM_HEADER
 
 
 async def plain(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-    """The short answer that was asked for: a chat or a text completion, whole or streamed."""
-    asked = json.loads(arrival.body)
+    """Send a short answer: a chat or a text completion, whole or streamed, as requested."""
+    body = json.loads(arrival.body)
     if not request.path.endswith("/chat/completions"):
         choice = {"index": 0, "text": "hello", "finish_reason": "stop", "logprobs": None}
         return web.json_response({**whole({}), "object": "text_completion", "choices": [choice]})
-    if asked.get("stream"):
+    if body.get("stream"):
         return await streaming([*text_frames(["hel", "lo"]), DONE])(request, arrival)
     return web.json_response(whole({"content": "hello"}))
 
 
 def answering(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Script:
-    """Answer with one JSON body."""
+    """Returns a script that answers with one JSON body."""
 
     async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)
@@ -102,14 +102,14 @@ def answering(body: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def streaming(pieces: Iterable[bytes], pause_s: float = 0.0) -> Script:
-    """Send the given bytes, one write each, and end the stream."""
-    kept = list(pieces)
+    """Returns a script that sends the given bytes, one write each, and ends the stream."""
+    parts = list(pieces)
 
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         response = await begin(request)
-        for piece in kept:
-            await response.write(piece)
-            arrival.sent += len(piece)
+        for part in parts:
+            await response.write(part)
+            arrival.sent += len(part)
             await asyncio.sleep(pause_s)
         await response.write_eof()
         return response

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from policies import Cell
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import Quarantine, Tally, Terms
-from serve.quarantine.judge import Report
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.messages import CountReport
 
 RESULTS = Path(__file__).parents[1] / "bench" / "results" / "scale_judge.json"
 
 
-def tallies(cells: int) -> tuple[Tally, ...]:
+def tallies(cells: int) -> tuple[OutcomeCount, ...]:
     """What one replica counted in a second: some answers of every cell."""
     named = (Cell(f"model-{n % 4}", f"pool-{n % 3}", n % 2 == 0, f"class-{n}") for n in range(cells))
-    return tuple(Tally(cell, "clean", 5, False) for cell in named)
+    return tuple(OutcomeCount(cell, "clean", 5, False) for cell in named)
 
 
 def measure(cells: int, reports: int) -> dict[str, float]:
     """Milliseconds of CPU a report, on the judge's side, with so many cells."""
-    known = Quarantine(Terms())
+    known = Detector(Terms())
     known.absorb(tallies(cells), time.time())
     judge = QuarantineActor()
     judge.seed(known.as_dict())
-    sent = [pickle.dumps(Report(f"replica-{n % 100}", n + 1, tallies(cells))) for n in range(reports)]
+    sent = [pickle.dumps(CountReport(f"replica-{n % 100}", n + 1, tallies(cells))) for n in range(reports)]
     answered = b""
     began = time.process_time()
     for report in sent:

@@ -112,7 +112,7 @@ class Gateway:
     def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
         """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""
         _, features = self._read(body, headers)
-        decision = decide(self.policy, features, features.wish)
+        decision = decide(self.policy, features, features.preference)
         return explain(self.policy, features, decision), decision.evidence
 
     def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[Asked, RequestFeatures]:

@@ -54,7 +54,7 @@ def features_of(
         parallel_tool_calls=asked.parallel_tool_calls is not False,
         tool_history=_has_tool_history(asked.messages),
         conversation_key=_conversation_key(asked),
-        wish=_wish(asked, headers),
+        preference=_preference(asked, headers),
     )
 
 
@@ -137,7 +137,7 @@ def _conversation_key(asked: Asked) -> str:
     return f"{check:08x}"
 
 
-def _wish(asked: Asked, headers: Mapping[str, str]) -> bool | None:
+def _preference(asked: Asked, headers: Mapping[str, str]) -> bool | None:
     """Body and header; `false` in either is a guarantee and wins."""
     header = headers.get(WISH_HEADER)
     by_header = None

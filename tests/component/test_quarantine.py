@@ -13,10 +13,10 @@ from serve.errors import SharedStateError
 from serve.guard.core import Outcome, Verdict
 from serve.guard.judgement import Judgement
 from serve.live_policy import compile_for
-from serve.quarantine.actor import LocalJudge, QuarantineActor
+from serve.quarantine.actor import LocalDetector, QuarantineActor
 from serve.quarantine.detector import Terms
-from serve.quarantine.judge import Order, Report, State
-from serve.quarantine.live import QuarantineView
+from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.messages import CountReport, DetectorState, Order
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -44,7 +44,7 @@ class Flaky:
     dead: bool = False
     dies_after_the_next: bool = False
 
-    async def sync(self, report: Report, terms: Terms) -> State | None:
+    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
         self._live()
         state = self.actor.sync(report, terms)
         if self.dies_after_the_next:
@@ -52,11 +52,11 @@ class Flaky:
             self._live()
         return state
 
-    async def order(self, order: Order, terms: Terms) -> State | None:
+    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
         self._live()
         return self.actor.order(order, terms)
 
-    async def seed(self, state: State) -> None:
+    async def seed(self, state: DetectorState) -> None:
         self._live()
         self.actor.seed(state)
 
@@ -68,12 +68,12 @@ class Flaky:
         self.actor, self.dead, self.dies_after_the_next = QuarantineActor(), False, False
 
 
-def view(judge: Flaky | LocalJudge, mode: str = "heal", **settings: float) -> QuarantineView:
+def view(judge: Flaky | LocalDetector, mode: str = "heal", **settings: float) -> QuarantinedPolicy:
     guards = {"m": GuardConfig(mode=mode)}  # type: ignore[arg-type]
-    return QuarantineView(QuarantineConfig(**settings), guards, POLICY, judge)  # type: ignore[arg-type]
+    return QuarantinedPolicy(QuarantineConfig(**settings), guards, POLICY, judge)  # type: ignore[arg-type]
 
 
-def tell(replica: QuarantineView, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
+def tell(replica: QuarantinedPolicy, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
     verdict = Verdict(outcome, (), counts)
     for _ in range(times):
         replica(Judgement(*_names(cell), verdict, 0, outcome, "r", ""))
@@ -83,14 +83,14 @@ def _names(cell: Cell) -> tuple[str, str, str, bool]:
     return cell.model, cell.pool, cell.request_class, cell.speculative
 
 
-def breaks(replica: QuarantineView) -> None:
+def breaks(replica: QuarantinedPolicy) -> None:
     """The speculative pool is broken, the standard one is not."""
     tell(replica, FAST, Outcome.INVALID_JSON, 30)
     tell(replica, FAST, Outcome.CLEAN, 30)
     tell(replica, SAFE, Outcome.CLEAN, 60)
 
 
-def pool_of(replica: QuarantineView) -> str | None:
+def pool_of(replica: QuarantinedPolicy) -> str | None:
     return replica.decide(TOOLS).pool
 
 
@@ -174,10 +174,10 @@ async def test_a_report_whose_receipt_was_lost_is_counted_once() -> None:
 
 async def test_the_state_in_a_file_outlives_everything(tmp_path: Path) -> None:
     file = tmp_path / "state" / "q.json"
-    before = view(LocalJudge(QuarantineActor(str(file))))
+    before = view(LocalDetector(QuarantineActor(str(file))))
     breaks(before)
     await before.sync()
-    after = view(LocalJudge(QuarantineActor(str(file))))
+    after = view(LocalDetector(QuarantineActor(str(file))))
     await after.sync()
     assert pool_of(after) == "standard"
 
@@ -246,7 +246,7 @@ async def test_a_share_of_the_requests_measures_the_reference() -> None:
 
 @pytest.mark.parametrize(
     "features",
-    [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", wish=True)],
+    [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", preference=True)],
     ids=["free text", "speculation asked for"],
 )
 async def test_such_requests_are_no_samples(features: RequestFeatures) -> None:

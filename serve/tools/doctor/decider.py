@@ -37,7 +37,7 @@ class Decider:
         if model is None:
             raise ModelNotFoundError.unknown(features.model, self.config.models)
         features = features.of_model(model)
-        return features, decide(self.policy, features, features.wish)
+        return features, decide(self.policy, features, features.preference)
 
     def _thinks(self, model: str) -> bool:
         name = self.config.resolve(model)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies import Cell, Finding
+from policies import Cell, QuarantineReason
+from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, lower_bound, upper_bound
-from serve.quarantine.detector import Quarantine, QuarantineSettings, Tally, Terms
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
 from serve.quarantine.record import Change
 
 FAST = Cell("m", "fast", True, "tools_auto")
@@ -18,20 +19,20 @@ SAFE = Cell("m", "safe", False, "tools_auto")
 BAD, GOOD = Outcome.INVALID_JSON, Outcome.CLEAN
 
 
-def judge(**options: float) -> Quarantine:
-    return Quarantine(Terms(QuarantineSettings(**options), {"m": "safe"}))  # type: ignore[arg-type]
+def judge(**options: float) -> Detector:
+    return Detector(Terms(QuarantineConfig(**options), {"m": "safe"}))  # type: ignore[arg-type]
 
 
-def one(cell: Cell, outcome: str, suspected: bool = False) -> list[Tally]:
-    return [Tally(cell, outcome, 1, suspected)]
+def one(cell: Cell, outcome: str, suspected: bool = False) -> list[OutcomeCount]:
+    return [OutcomeCount(cell, outcome, 1, suspected)]
 
 
-def is_out(quarantine: Quarantine, cell: Cell = FAST) -> bool:
+def is_out(quarantine: Detector, cell: Cell = FAST) -> bool:
     return cell in quarantine.quarantined()
 
 
 def run(
-    quarantine: Quarantine, rng: Random, bad_rates: dict[Cell, float], rounds: int, suspected: bool = False
+    quarantine: Detector, rng: Random, bad_rates: dict[Cell, float], rounds: int, suspected: bool = False
 ) -> tuple[int, Change] | None:
     """Count answers of every pool in turn; the round of the first change and the change."""
     for number in range(rounds):
@@ -135,7 +136,7 @@ def test_a_pool_that_is_still_worse_rarely_returns() -> None:
     assert returned <= 2
 
 
-def judge_with_state(quarantine: Quarantine) -> Quarantine:
+def judge_with_state(quarantine: Detector) -> Detector:
     other = judge()
     other.restore(json.loads(json.dumps(quarantine.as_dict())))
     return other
@@ -160,8 +161,8 @@ def test_classes_models_and_ways_are_judged_apart() -> None:
 
 def test_the_order_within_a_batch_says_nothing() -> None:
     quarantine = judge()
-    quarantine.absorb([Tally(SAFE, GOOD, 2000, False)], 0)
-    batch = [Tally(FAST, BAD, 5, False), Tally(FAST, GOOD, 1500, False)]
+    quarantine.absorb([OutcomeCount(SAFE, GOOD, 2000, False)], 0)
+    batch = [OutcomeCount(FAST, BAD, 5, False), OutcomeCount(FAST, GOOD, 1500, False)]
     assert quarantine.absorb(batch, 0) == [], "five bad answers in a row would be an alarm"
 
 
@@ -185,7 +186,7 @@ def test_a_finding_tells_the_figures_or_the_operators_reason() -> None:
     assert finding.basis.startswith("measured n=")
     assert "answers bad" in finding.why
     quarantine.order(FAST, "quarantine", "incident 17", 3.0)
-    assert quarantine.quarantined() == {FAST: Finding("incident 17", "operator")}
+    assert quarantine.quarantined() == {FAST: QuarantineReason("incident 17", "operator")}
 
 
 def test_operators_see_rates_bounds_and_outcomes() -> None:
@@ -200,9 +201,9 @@ def test_operators_see_rates_bounds_and_outcomes() -> None:
 
 def test_terms_can_change_while_it_works() -> None:
     quarantine = judge()
-    quarantine.terms = Terms(QuarantineSettings(), {})
+    quarantine.terms = Terms(QuarantineConfig(), {})
     assert run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500) is None
-    quarantine.terms = Terms(QuarantineSettings(), {"m": "safe"})
+    quarantine.terms = Terms(QuarantineConfig(), {"m": "safe"})
     assert run(quarantine, Random(0), {FAST: 0.5, SAFE: 0.0}, 500) is not None
 
 
@@ -212,7 +213,7 @@ batches = st.lists(st.tuples(st.sampled_from([FAST, SAFE]), st.sampled_from(list
 @given(batches, st.integers(5, 50))
 def test_no_answer_is_lost_whatever_the_windows(batch: list[tuple[Cell, str, int]], window: int) -> None:
     quarantine = judge(window=window)
-    changes = quarantine.absorb([Tally(*each, False) for each in batch], 0)
+    changes = quarantine.absorb([OutcomeCount(*each, False) for each in batch], 0)
     for cell in {cell for cell, _, _ in batch} - {change.cell for change in changes}:
         (entry,) = (each for each in quarantine.as_dict()["entries"] if tuple(each["cell"]) == cell)
         told = sum(entry["outcomes"].values()) + sum(entry["before"] or ())

@@ -186,7 +186,7 @@ def _method(spec: Mapping[str, Any]) -> str | None:
     method = spec.get("method")
     if method is None:
         name = str(spec.get("model", "")).lower()
-        return next((each for each in _METHOD_BY_NAME if each in name), "draft_model")
+        return next((method for method in _METHOD_BY_NAME if method in name), "draft_model")
     return "mtp" if str(method).endswith("_mtp") else str(method)
 
 

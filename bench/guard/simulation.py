@@ -79,12 +79,12 @@ def measure(runs: int) -> list[Simulated]:
 
 def _run(rng: Random, case: _Case, answers: int) -> int | None:
     """Answers of the pool until its status changes; None if it does not."""
-    judge = Detector(Terms(QuarantineConfig(), {"m": "standard"}))
-    _absorb(judge, [(SAFE, rng.random() < case.reference) for _ in range(case.known)])
+    detector = Detector(Terms(QuarantineConfig(), {"m": "standard"}))
+    _absorb(detector, [(SAFE, rng.random() < case.reference) for _ in range(case.known)])
     if case.out:
-        _absorb(judge, [(FAST, True)] * 100)
+        _absorb(detector, [(FAST, True)] * 100)
     for count in range(BATCH, answers + 1, BATCH):
-        if _absorb(judge, list(_answers(rng, case.bad, case.reference))):
+        if _absorb(detector, list(_answers(rng, case.bad, case.reference))):
             return count
     return None
 
@@ -97,6 +97,6 @@ def _answers(rng: Random, bad: float, reference: float) -> Iterator[tuple[Cell, 
             yield SAFE, rng.random() < reference
 
 
-def _absorb(judge: Detector, answers: list[tuple[Cell, bool]]) -> list[Change]:
-    tallies = [OutcomeCount(cell, Outcome.TRUNCATED if broken else Outcome.CLEAN, 1, False) for cell, broken in answers]
-    return judge.absorb(tallies, 0.0)
+def _absorb(detector: Detector, answers: list[tuple[Cell, bool]]) -> list[Change]:
+    counts = [OutcomeCount(cell, Outcome.TRUNCATED if broken else Outcome.CLEAN, 1, False) for cell, broken in answers]
+    return detector.absorb(counts, 0.0)

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serve.detector.confidence import SUSPECTED, UNSUSPECTED, lower_bound, upper_bound
-from serve.detector.detector import Detector, OutcomeCount, Terms
-from serve.detector.record import Change
 
 from policies import Cell, QuarantineReason
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
+from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, lower_bound, upper_bound
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.record import Change
 
 FAST = Cell("m", "fast", True, "tools_auto")
 SAFE = Cell("m", "safe", False, "tools_auto")

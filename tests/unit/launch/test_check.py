@@ -87,12 +87,12 @@ def test_the_file_itself_is_read() -> None:
 @pytest.mark.parametrize(
     ("layer", "told"),
     [
-        ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: Ray's launcher needs it"),
-        ({"available_node_types": {"a": {"node_config": {}}}}, "not for machines of your own"),
+        ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: required by Ray's launcher"),
+        ({"available_node_types": {"a": {"node_config": {}}}}, "not supported for your own machines"),
         ({"dokcer": {}}, r"'dokcer' was unexpected"),
         ({"docker": {"container_name": None}}, "Ray's launcher rejects the file.*container"),
         ({"max_workers": "three"}, r"max_workers.*'three' is not of type 'integer'"),
-        ({"file_mounts": {"/etc/specgate": "nowhere"}}, r"nowhere is not here"),
+        ({"file_mounts": {"/etc/specgate": "nowhere"}}, r"nowhere does not exist"),
         ({"worker_start_ray_commands": ["ray stop"]}, "no `ray start` among them"),
         (
             {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379 --num-gpus=8"]},
@@ -103,7 +103,7 @@ def test_the_file_itself_is_read() -> None:
         ({"head_start_ray_commands": ["ray start --head"]}, "put RAY_enable_autoscaler_v2=0 in front"),
         ({"head_start_ray_commands": ["ray start --head"]}, "nothing would be served"),
         ({"docker": {"worker_run_options": ["--shm-size=160g"]}}, "`--gpus all`"),
-        ({"docker": {"worker_run_options": ["--gpus all"]}}, "say --shm-size"),
+        ({"docker": {"worker_run_options": ["--gpus all"]}}, "set --shm-size"),
         ({"docker": {"worker_run_options": ["--gpus all", "--shm-size=64g"]}}, "128 does not fit in --shm-size 64g"),
         ({"docker": {"run_options": []}}, r"/model_files/Kimi-K2\.6 is in no --volume"),
         ({"provider": {"worker_ips": ["192.0.2.11"]}}, "the pools ask for 24, the nodes have 8"),
@@ -169,7 +169,7 @@ def test_a_pipeline_over_two_nodes_is_a_placement_group_of_single_gpus(check: Ch
     assert any("must be a subset of the first bundle" in each for each in told)
     whole = {"CPU": 8, "GPU": 8, "h20_96gb": 8}
     told = pipeline(check, [whole] * 2, ray_actor_options=replica)
-    assert any("vLLM takes one GPU from a bundle" in each for each in told)
+    assert any("vLLM takes one GPU from each bundle" in each for each in told)
 
 
 def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -> None:

@@ -75,7 +75,7 @@ class QuarantinedPolicy(LivePolicy):
         return self._probe(decision, features) or self._sample(decision, features) or decision
 
     def __call__(self, judgement: Judgement) -> None:
-        """Count one judged answer."""
+        """Counts the outcome of one attempt."""
         if judgement.verdict.counts:
             cell = Cell(judgement.model, judgement.pool, judgement.speculative, judgement.request_class)
             self._ledger.count(cell, str(judgement.verdict.outcome))

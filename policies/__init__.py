@@ -1,4 +1,4 @@
-"""What is safe: advisories as data, request classes, and the decision that explains itself."""
+"""Decides where speculation is safe: advisories as data, request classes, and decisions that explain themselves."""
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
@@ -9,7 +9,7 @@ from policies.explain import explain
 from policies.facts import PoolFacts, facts_from_engine_args
 from policies.features import RequestFeatures
 from policies.interval import wilson
-from policies.policy import Cell, Finding, Policy
+from policies.policy import Cell, Policy, QuarantineReason
 from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_pool
 from policies.settings import Override, PolicySettings
 
@@ -18,12 +18,12 @@ __all__ = [
     "Candidate",
     "Cell",
     "Decision",
-    "Finding",
     "Override",
     "Policy",
     "PolicyError",
     "PolicySettings",
     "PoolFacts",
+    "QuarantineReason",
     "Reason",
     "RequestFeatures",
     "compile_policy",

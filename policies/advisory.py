@@ -1,4 +1,4 @@
-"""Advisories: reading them from files, strictly, and what one says about a pool."""
+"""Advisories: strict loading from files, and matching against a pool."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One thing known: measured by us, read in the engine's code, or reported by somebody else."""
+    """One piece of evidence: measured by us, read in the engine's code, or reported by others."""
 
     kind: str
     source: str
@@ -33,7 +33,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A way out; `change` holds the facts that it changes, if they can be named."""
+    """A remedy; `change` holds the facts that it changes, if they can be named."""
 
     text: str
     change: Mapping[str, Any]
@@ -46,8 +46,8 @@ class Advisory:
     Attributes:
         affects: Alternatives of conditions on a pool's facts.
         unsafe: Request classes, `name+name`.
-        effects: What follows, by the way a request is served: `speculative`, `opt_out`, `standard`.
-        problem: Why the file could not be read; such an advisory is taken to affect everything.
+        effects: The consequence for each mode of serving: `speculative`, `opt_out`, `standard`.
+        problem: Set if the file could not be read; such an advisory counts as affecting everything.
     """
 
     id: str
@@ -64,29 +64,29 @@ class Advisory:
     problem: str | None = None
 
     def matches(self, facts: PoolFacts) -> bool:
-        """Whether the pool is affected, as far as is known; what is not known counts against it."""
-        return self.status != "withdrawn" and any(not unmet(each, facts) for each in self.affects)
+        """Returns True if the pool is affected as far as is known; unknown facts count against it."""
+        return self.status != "withdrawn" and any(not unmet(conditions, facts) for conditions in self.affects)
 
     def assumptions(self, facts: PoolFacts) -> tuple[str, ...]:
-        """The unknown facts on which `matches` rests; empty when the pool is known to be affected."""
-        open_questions = [unknowns(each, facts) for each in self.affects if not unmet(each, facts)]
-        return min(open_questions, key=lambda names: (len(names), names), default=())
+        """Returns the unknown facts that `matches` rests on; empty if the pool is known to be affected."""
+        alternatives = [unknowns(conditions, facts) for conditions in self.affects if not unmet(conditions, facts)]
+        return min(alternatives, key=lambda names: (len(names), names), default=())
 
     @property
     def basis(self) -> str:
-        """What kind of evidence stands behind it: `measured n=...` by us, else `advisory`."""
-        trials = sum(each.n or 0 for each in self.evidence if each.kind == "measured")
+        """The kind of evidence for it: `measured n=...` by us, else `advisory`."""
+        trials = sum(evidence.n or 0 for evidence in self.evidence if evidence.kind == "measured")
         return f"measured n={trials}" if trials else "advisory"
 
 
 def load_advisories(folder: str | Path) -> tuple[Advisory, ...]:
-    """Read every `*.yaml` of a folder, sorted by id.
+    """Reads every `*.yaml` of a folder, sorted by id.
 
-    A file that can't be read becomes an advisory with `problem` set, which matches everything: what it would have
-    forbidden is not known.
+    A file that can't be read becomes an advisory with `problem` set that matches everything, because nobody knows what
+    it would have forbidden.
 
     Raises:
-        PolicyError: The folder holds no advisories, which is a wrong path rather than a world without bugs.
+        PolicyError: The folder holds no advisories: the path is wrong.
     """
     paths = sorted(Path(folder).glob("*.yaml"))
     if not paths:
@@ -95,10 +95,10 @@ def load_advisories(folder: str | Path) -> tuple[Advisory, ...]:
 
 
 def parse_advisory(document: Any, name: str) -> Advisory:
-    """An advisory from a parsed document.
+    """Makes an advisory from a parsed document.
 
     Raises:
-        PolicyError: It breaks the schema, or a range, a comparison or a class in it means nothing.
+        PolicyError: It breaks the schema, or a range, a comparison or a class in it is invalid.
     """
     problems = sorted(_validator().iter_errors(document), key=lambda error: list(map(str, error.path)))
     if problems:
@@ -117,13 +117,13 @@ def parse_advisory(document: Any, name: str) -> Advisory:
         unsafe=tuple(document["unsafe"]),
         effects={**_EFFECTS, **document.get("effects", {})},
         cures=tuple(Cure(cure["text"], cure.get("change", {})) for cure in document["cures"]),
-        evidence=tuple(_evidence(each) for each in document["evidence"]),
+        evidence=tuple(_evidence(values) for values in document["evidence"]),
         refuted=tuple(document.get("refuted", ())),
     )
 
 
 def unreadable(name: str, problem: str) -> Advisory:
-    """What stands in for a file that can't be read: nobody speculates until it is mended."""
+    """Returns the substitute for a file that can't be read: nothing speculates until the file is fixed."""
     return Advisory(
         id=name,
         title=f"{name} can't be read",
@@ -133,7 +133,7 @@ def unreadable(name: str, problem: str) -> Advisory:
         affects=({},),
         unsafe=("any",),
         effects=_EFFECTS,
-        cures=(Cure("Mend the file; `specgate doctor` names the fault.", {}),),
+        cures=(Cure("Fix the file; `specgate doctor` names the fault.", {}),),
         problem=problem,
     )
 

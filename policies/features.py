@@ -1,11 +1,11 @@
-"""What the policy needs to know of one request."""
+"""The facts about one request that the policy needs."""
 
 import dataclasses
 from dataclasses import dataclass
 
 from policies.classes import BIT, class_of, names_of
 
-# A global is read faster than a dictionary; this is read on every request.
+# Reading a global is faster than a dictionary lookup, and these are read on every request.
 _PLAIN, _TOOLS_AUTO, _TOOLS_FORCED, _GUIDED = (BIT[n] for n in ("plain", "tools_auto", "tools_forced", "guided"))
 _STRUCTURED = BIT["structured"] | BIT["grammar"]
 _STRICT, _GRAMMAR, _THINKING, _HIDDEN_THINKING = (BIT[n] for n in ("strict", "grammar", "thinking", "hidden_thinking"))
@@ -22,10 +22,10 @@ _BITS_OF_FORMAT = {
 
 @dataclass(frozen=True, slots=True)
 class RequestFeatures:
-    """Facts about one request; `serve.features.extract` reads them from a body.
+    """Facts about one request; `serve.request.features` extracts them from a body.
 
     Attributes:
-        model: The model's name, as the caller or, after `of_model`, as the configuration has it.
+        model: The model's name, as the caller wrote it; after `of_model`, as the configuration does.
         tools: Number of tools offered.
         tool_choice: `auto`, `required`, `named`, `none`, or None without tools.
         strict_tools: At least one tool says `strict: true`.
@@ -33,11 +33,11 @@ class RequestFeatures:
         response_format: `json_object`, `json_schema`, `structural_tag`, or None for text.
         structured_outputs: vLLM's own field of that name is set.
         guided: A `guided_*` field is set, which vLLM accepts and ignores.
-        thinking: The model thinks: said by the request, else the model's default.
-        include_reasoning: The reasoning is part of the answer.
+        thinking: The model thinks: by the request, else by the model's default.
+        include_reasoning: The answer includes the reasoning.
         tool_history: The conversation already holds tool calls or their results.
-        conversation_key: The same for each turn of a conversation; empty where it can't be told.
-        wish: `enable_speculative` of the caller; None leaves it to the policy.
+        conversation_key: The same for each turn of a conversation; empty if unknown.
+        preference: The caller's `enable_speculative`; None leaves it to the policy.
     """
 
     model: str
@@ -57,7 +57,7 @@ class RequestFeatures:
     parallel_tool_calls: bool = True
     tool_history: bool = False
     conversation_key: str = ""
-    wish: bool | None = None
+    preference: bool | None = None
 
     @property
     def mask(self) -> int:
@@ -80,11 +80,11 @@ class RequestFeatures:
 
     @property
     def request_class(self) -> str:
-        """The one class under which the answer is counted and judged."""
+        """The single class under which the answer is counted and checked."""
         return class_of(self.mask)
 
     def of_model(self, model: str) -> "RequestFeatures":
-        """The same request under the configuration's own name of the model (an alias resolved)."""
+        """Returns the same request under the configuration's own name of the model: an alias resolved."""
         return self if model == self.model else dataclasses.replace(self, model=model)
 
     def _tool_bits(self) -> int:

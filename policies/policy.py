@@ -1,4 +1,4 @@
-"""The compiled policy: for each model its ways to serve a request, in order, and the rules that bar them."""
+"""The compiled policy: for each model the options to serve a request, in order, and the rules against them."""
 
 import hashlib
 import json
@@ -8,15 +8,15 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from policies.advisory import Advisory
+from policies.canary import Split
 from policies.decision import Decision
 from policies.facts import PoolFacts
 from policies.settings import PolicySettings
-from policies.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """What takes a rule's force away for the requests it covers: a waiver or a proof."""
+    """A waiver or a proof: takes a rule's force away for the requests it covers."""
 
     masks: tuple[int, ...]
     effect: str
@@ -25,11 +25,11 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason against one way to serve the requests that match one of `masks`.
+    """One reason against one option, for the requests that match one of `masks`.
 
     Attributes:
         force: `forbid`; `suspect` (forbids too, unless the policy is optimistic); `warn`.
-        by_operator: An override rather than an advisory: a caller's wish never outweighs it.
+        by_operator: An override rather than an advisory: a caller's preference never outweighs it.
     """
 
     advisory: str
@@ -43,11 +43,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to serve a request: a pool, with or without speculation."""
+    """One option to serve a request: a pool and its mode.
+
+    Attributes:
+        mode: `speculative`, `opt_out` or `standard`.
+        place: In the configuration's order; identical pools, alike in all but their name, share one.
+    """
 
     pool: str
-    way: str  # speculative, opt_out or standard
-    place: int  # in the configuration's order; twins, pools alike in all but their name, share one
+    mode: str
+    place: int
     rules: tuple[Rule, ...]
 
 
@@ -61,11 +66,11 @@ class Pin:
 
 
 class Cell(NamedTuple):
-    """What a clean-rate is kept of and what quarantine takes out: one pool for one class of requests.
+    """The unit of quarantine: one pool for one class of requests. Each cell has its own clean rate.
 
     Attributes:
-        speculative: With speculation or without: each is a configuration of its own and can be broken by itself.
-        request_class: As `policies.classes.class_of` names it.
+        speculative: With speculation or without: each can be broken independently of the other.
+        request_class: A name from `policies.classes.class_of`.
     """
 
     model: str
@@ -78,8 +83,8 @@ class Cell(NamedTuple):
         return f"{self.model}/{self.pool} {how} speculation, {self.request_class}"
 
 
-class Finding(NamedTuple):
-    """Why a cell is out.
+class QuarantineReason(NamedTuple):
+    """The reason why a cell is in quarantine.
 
     Attributes:
         why: One sentence, with the figures if there are any.
@@ -101,12 +106,12 @@ class ModelPolicy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What `decide` works from. Immutable but for a memory of decisions already made.
+    """The input of `decide`. Immutable except for a memory of decisions already made.
 
     Attributes:
         models: By the configuration's own model names.
-        digest: Names this policy: equal digests decide alike, but for what is in quarantine.
-        quarantined: Cells that are out at present; not part of the digest, which names what operators wrote.
+        digest: Names this policy: policies of equal digest decide alike, quarantine aside.
+        quarantined: Cells that are out at the moment; not part of the digest, which names what operators wrote.
         successor: The policy from `until_s` on, when the next override expires.
         until_s: Unix time of that moment.
     """
@@ -119,21 +124,21 @@ class Policy:
     digest: str
     successor: "Policy | None" = None
     until_s: float = 0.0
-    quarantined: Mapping[Cell, Finding] = field(default_factory=dict)
-    memory: "dict[tuple[str, int, bool | None], Turns[Decision]]" = field(default_factory=dict, repr=False)
+    quarantined: Mapping[Cell, QuarantineReason] = field(default_factory=dict)
+    memory: "dict[tuple[str, int, bool | None], Split[Decision]]" = field(default_factory=dict, repr=False)
 
     @property
     def optimistic(self) -> bool:
-        """Whether a suspicion alone no longer forbids: the operator wants it so and the guard stands behind."""
+        """True if a suspicion alone does not forbid: the operator wants it so, and the guard checks the answers."""
         return self.settings.optimistic and self.settings.guard
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Advisories that could not be read, with the reason; a live change that has any should be refused."""
-        return tuple(f"{each.id}: {each.problem}" for each in self.advisories if each.problem)
+        """Unreadable advisories, each with its problem; a live change that has any should be refused."""
+        return tuple(f"{advisory.id}: {advisory.problem}" for advisory in self.advisories if advisory.problem)
 
     def to_dict(self) -> dict[str, Any]:
-        """A summary for operators."""
+        """Returns a summary for operators."""
         return {
             "digest": self.digest,
             "mode": self.settings.mode,
@@ -141,16 +146,23 @@ class Policy:
             "advisories": len(self.advisories),
             "unreadable": list(self.unreadable),
             "models": {name: _model_summary(model) for name, model in self.models.items()},
-            "quarantined": [{**cell._asdict(), "why": finding.why} for cell, finding in self.quarantined.items()],
+            "quarantined": [{**cell._asdict(), "why": reason.why} for cell, reason in self.quarantined.items()],
         }
 
 
 def digest_of(facts: Iterable[PoolFacts], advisories: Iterable[Advisory], settings: PolicySettings, today: date) -> str:
-    """A short name for everything that decides, whatever order it came in, save for the order of the pools."""
-    overrides = sorted(repr(each) for each in settings.overrides if each.holds(today))
+    """Returns a short name for everything that decides. Only the order of the pools matters.
+
+    Args:
+        facts: Of all pools, in order of preference.
+        advisories: In any order.
+        settings: The operator's; expired overrides don't count.
+        today: The day by which overrides expire.
+    """
+    overrides = sorted(repr(override) for override in settings.overrides if override.holds(today))
     material = [
-        [each.to_dict() for each in facts],
-        sorted(repr(each) for each in advisories),
+        [pool.to_dict() for pool in facts],
+        sorted(repr(advisory) for advisory in advisories),
         [settings.mode, settings.optimistic, settings.guard, overrides],
     ]
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
@@ -158,6 +170,6 @@ def digest_of(facts: Iterable[PoolFacts], advisories: Iterable[Advisory], settin
 
 def _model_summary(model: ModelPolicy) -> list[dict[str, Any]]:
     return [
-        {"pool": option.pool, "way": option.way, "rules": sorted({rule.advisory for rule in option.rules})}
+        {"pool": option.pool, "way": option.mode, "rules": sorted({rule.advisory for rule in option.rules})}
         for option in model.options
     ]

@@ -31,7 +31,7 @@ class LivePolicy:
 
     def decide(self, features: RequestFeatures) -> Decision:
         """Returns the decision for a request."""
-        return decide(self.policy, features, features.wish)
+        return decide(self.policy, features, features.preference)
 
 
 def compile_for(

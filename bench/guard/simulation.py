@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from policies import Cell
+from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.detector import Quarantine, QuarantineSettings, Tally, Terms
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
 from serve.quarantine.record import Change
 
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -66,7 +67,7 @@ _CASES = (
 
 def measure(runs: int) -> list[Simulated]:
     """Every case; `runs` of each, with fixed seeds."""
-    answers = QuarantineSettings().window
+    answers = QuarantineConfig().window
     simulated = []
     for case in _CASES:
         counts = (_run(Random(seed), case, answers) for seed in range(runs))
@@ -78,7 +79,7 @@ def measure(runs: int) -> list[Simulated]:
 
 def _run(rng: Random, case: _Case, answers: int) -> int | None:
     """Answers of the pool until its status changes; None if it does not."""
-    detector = Quarantine(Terms(QuarantineSettings(), {"m": "standard"}))
+    detector = Detector(Terms(QuarantineConfig(), {"m": "standard"}))
     _absorb(detector, [(SAFE, rng.random() < case.reference) for _ in range(case.known)])
     if case.out:
         _absorb(detector, [(FAST, True)] * 100)
@@ -96,6 +97,6 @@ def _answers(rng: Random, bad: float, reference: float) -> Iterator[tuple[Cell, 
             yield SAFE, rng.random() < reference
 
 
-def _absorb(detector: Quarantine, answers: list[tuple[Cell, bool]]) -> list[Change]:
-    tallies = [Tally(cell, Outcome.TRUNCATED if broken else Outcome.CLEAN, 1, False) for cell, broken in answers]
-    return detector.absorb(tallies, 0.0)
+def _absorb(detector: Detector, answers: list[tuple[Cell, bool]]) -> list[Change]:
+    counts = [OutcomeCount(cell, Outcome.TRUNCATED if broken else Outcome.CLEAN, 1, False) for cell, broken in answers]
+    return detector.absorb(counts, 0.0)

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from policies import Cell
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import Quarantine, Tally, Terms
-from serve.quarantine.judge import Report
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.messages import CountReport
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"
 
 
-def tallies(cells: int) -> tuple[Tally, ...]:
+def counts(cells: int) -> tuple[OutcomeCount, ...]:
     """Returns one replica's counts for a second: a few answers in every cell."""
     names = (Cell(f"model-{n % 4}", f"pool-{n % 3}", n % 2 == 0, f"class-{n}") for n in range(cells))
-    return tuple(Tally(cell, "clean", 5, False) for cell in names)
+    return tuple(OutcomeCount(cell, "clean", 5, False) for cell in names)
 
 
 def measure(cells: int, reports: int) -> dict[str, float]:
     """Measure the detector's CPU per report, in milliseconds, with this number of cells."""
-    earlier = Quarantine(Terms())
-    earlier.absorb(tallies(cells), time.time())
+    earlier = Detector(Terms())
+    earlier.absorb(counts(cells), time.time())
     actor = QuarantineActor()
     actor.seed(earlier.as_dict())
-    pickled = [pickle.dumps(Report(f"replica-{n % 100}", n + 1, tallies(cells))) for n in range(reports)]
+    pickled = [pickle.dumps(CountReport(f"replica-{n % 100}", n + 1, counts(cells))) for n in range(reports)]
     state = b""
     began = time.process_time()
     for report in pickled:

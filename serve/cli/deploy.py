@@ -11,7 +11,7 @@ from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
-from serve.launch.applications import apart
+from serve.launch.applications import split_applications
 from serve.launch.engines import check_engines
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
@@ -45,7 +45,7 @@ def deploy(
             + f"\n`specgate doctor --config {config}` lists cures; --accept-hazards deploys it anyway."
         )
     if dry_run:
-        sys.stdout.write(layers.dump(apart(document)))
+        sys.stdout.write(layers.dump(split_applications(document)))
         return
     out = console()
     url = address if "://" in address else f"http://{address}"

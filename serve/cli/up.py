@@ -12,7 +12,7 @@ from rich.table import Table
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config import layers
 from serve.errors import ConfigError
-from serve.launch.check import Report, check_file
+from serve.launch.check import CheckReport, check_file
 from serve.launch.findings import Finding
 from serve.launch.memory import GIB
 from serve.tools.doctor.checkup import examine
@@ -48,7 +48,7 @@ def up(
     raise typer.Exit(subprocess.run(["ray", "up", "--yes", str(_complete(cluster))], check=False).returncode)
 
 
-def _hazards(report: Report) -> list[Finding]:
+def _hazards(report: CheckReport) -> list[Finding]:
     """Returns the errors and warnings of `specgate doctor`."""
     if report.config is None:
         return []
@@ -78,7 +78,7 @@ def _plain(finding: Finding) -> dict[str, str]:
     return {"level": finding.level, "about": finding.about, "message": finding.message}
 
 
-def _print(report: Report, findings: list[Finding]) -> None:
+def _print(report: CheckReport, findings: list[Finding]) -> None:
     out = console()
     nodes = Table("node", "offers", "gets", title="Nodes", title_justify="left")
     for node in report.nodes:
@@ -93,7 +93,7 @@ def _print(report: Report, findings: list[Finding]) -> None:
     out.print("[red]cannot work as configured[/]" if _errors(findings) else "[green]no problems found[/]")
 
 
-def _memory(report: Report) -> Table:
+def _memory(report: CheckReport) -> Table:
     columns = (
         "pool",
         "GPUs",

@@ -1,6 +1,6 @@
-"""What Ray Serve changes of a deployment while its replicas go on, as options of that deployment.
+"""Options of deployments that Ray Serve can change without restarting replicas.
 
-`specgate deploy` sends these beside an application's `args`, not in them: a change of `args` replaces every replica.
+`specgate deploy` sends them outside an application's `args`, because a change of `args` replaces every replica.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from serve.config.pool import PoolConfig
 
 _LIMITS = ("max_ongoing_requests", "max_queued_requests")
 _TIMES = ("graceful_shutdown_timeout_s", "health_check_period_s", "health_check_timeout_s")
-# Not the gateway's `max_ongoing_requests`: each of its replicas enforces that itself, so it has to know it.
+# Not the gateway's `max_ongoing_requests`: each replica enforces it, so it is among the `args`.
 GATEWAY = frozenset({"replicas", "graceful_shutdown_timeout_s"})
 POOL = frozenset({"replicas", "autoscaling", *_LIMITS, *_TIMES})
 

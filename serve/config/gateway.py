@@ -1,13 +1,12 @@
 """The gateway's whole configuration: one frozen pydantic model, given as `args` of the Serve config."""
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from policies import PolicySettings, PoolFacts
+from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
@@ -16,7 +15,7 @@ from serve.errors import ConfigError
 
 
 class LimitsConfig(_Strict):
-    """What one request may take."""
+    """Limits of one request."""
 
     max_body_bytes: Count = 32 * 1024 * 1024
     request_timeout_s: Seconds = 600
@@ -27,31 +26,13 @@ class LimitsConfig(_Strict):
     retry_after_s: Seconds = 2
 
 
-class Override(_Strict):
-    """An operator's word on the policy.
-
-    Attributes:
-        action: `pin` (use this pool), `forbid` (never this pool) or `waive` (disregard an advisory).
-        reason: Why; shown in explanations.
-        expires: ISO date after which a waiver no longer holds; a waiver needs one.
-    """
-
-    action: Literal["pin", "forbid", "waive"]
-    reason: Annotated[str, Field(min_length=1)]
-    model: str | None = None
-    pool: str | None = None
-    advisory: str | None = None
-    classes: tuple[str, ...] = ()
-    expires: date | str | None = None
-
-
 class PolicyConfig(_Strict):
-    """How decisions are made; see docs/policy.md.
+    """Settings of decisions; see docs/policy.md.
 
     Attributes:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder of advisories in place of the ones that ship with specgate.
+        advisories: A folder of advisories that replaces the ones shipped with specgate.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"
@@ -61,12 +42,12 @@ class PolicyConfig(_Strict):
 
 
 class GatewayConfig(_Strict):
-    """The root.
+    """The root of the configuration.
 
     Attributes:
-        replicas: Gateway replicas; one a node is a good start.
-        max_ongoing_requests: Requests that one gateway replica handles at a time.
-        graceful_shutdown_timeout_s: How long a gateway replica that is replaced may finish its streams.
+        replicas: Gateway replicas; one per node is a good start.
+        max_ongoing_requests: Requests that one gateway replica handles at the same time.
+        graceful_shutdown_timeout_s: Time that a replaced gateway replica has to finish its streams.
     """
 
     models: dict[Name, ModelConfig] = Field(min_length=1)
@@ -82,49 +63,59 @@ class GatewayConfig(_Strict):
     def _names_are_unique(self) -> Self:
         seen: set[str] = set()
         for name, model in self.models.items():
-            for known in (name, *model.aliases):
-                if known in seen:
-                    raise ValueError(f"the model name {known!r} is used twice")
-                seen.add(known)
+            for own_or_alias in (name, *model.aliases):
+                if own_or_alias in seen:
+                    raise ValueError(f"the model name {own_or_alias!r} is used twice")
+                seen.add(own_or_alias)
         return self
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a Serve config file (the `args` of its application) or a file that holds the gateway config alone.
+        """Loads a Serve config file (the `args` of its application) or a file with the gateway config alone.
 
-        A file may extend another one; see `serve.launch.layers`.
+        A file may extend another one; see `serve.config.layers`.
+
+        Raises:
+            ConfigError: The file can't be read, or its content is not valid.
         """
         return cls.parse(args_of(layers.read(path), path), path)
 
     @classmethod
     def parse(cls, args: Mapping[str, Any], source: str | Path = "config") -> Self:
+        """Validates plain values.
+
+        Raises:
+            ConfigError: They are not valid; the message names `source` and each wrong key.
+        """
         try:
             return cls.model_validate(args)
         except ValidationError as error:
-            lines = (f"  {'.'.join(map(str, e['loc'])) or '(root)'}: {e['msg']}" for e in error.errors())
+            lines = (
+                f"  {'.'.join(map(str, problem['loc'])) or '(root)'}: {problem['msg']}" for problem in error.errors()
+            )
             raise ConfigError(f"{source} is not a valid gateway config:\n" + "\n".join(lines)) from error
 
     def each_pool(self) -> Iterator[tuple[str, ModelConfig, str, PoolConfig]]:
-        """Yield (model name, model, pool name, pool) in the file's order."""
+        """Yields (model name, model, pool name, pool) in the file's order."""
         for model_name, model in self.models.items():
             for pool_name, pool in model.pools.items():
                 yield model_name, model, pool_name, pool
 
     def resolve(self, name: str) -> str | None:
-        """The model's own name for a name that a caller used, or None."""
+        """Returns the model's own name for a name that a caller used, or None."""
         if name in self.models:
             return name
-        return next((own for own, model in self.models.items() if name in model.aliases), None)
+        return next((own_name for own_name, model in self.models.items() if name in model.aliases), None)
 
     def pool_facts(self) -> tuple[PoolFacts, ...]:
-        """What the policy knows of every pool before any engine has started."""
-        return tuple(self._facts(*each) for each in self.each_pool())
+        """Returns the facts about every pool that are known before any engine has started."""
+        return tuple(self._facts(*entry) for entry in self.each_pool())
 
     def policy_settings(self) -> PolicySettings:
-        """What the operator says, the guard included.
+        """Returns the operator's settings of the policy, the guard included.
 
         Raises:
-            ConfigError: The policy relies on a guard that does not heal.
+            ConfigError: The policy relies on a guard that does not rerun broken answers.
         """
         unhealed = sorted(name for name, model in self.models.items() if not model.guard.heals)
         if self.policy.optimistic and unhealed:
@@ -132,8 +123,7 @@ class GatewayConfig(_Strict):
                 f"policy.optimistic needs a guard that reruns broken answers: set guard.mode to heal or strict and "
                 f"guard.reruns to at least 1 for {', '.join(unhealed)}, or optimistic to false"
             )
-        values = self.policy.model_dump(exclude={"advisories"})
-        return PolicySettings.from_mapping({**values, "guard": not unhealed})
+        return PolicySettings(self.policy.mode, self.policy.optimistic, not unhealed, self.policy.overrides)
 
     @staticmethod
     def _facts(model_name: str, model: ModelConfig, pool_name: str, pool: PoolConfig) -> PoolFacts:
@@ -153,10 +143,14 @@ class GatewayConfig(_Strict):
 
 
 def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mapping[str, Any]:
-    """The gateway's part of a parsed Serve config file; a file without `applications` is the gateway's part itself."""
+    """Returns the gateway's part of a parsed Serve config file; without `applications`, the file is that part itself.
+
+    Raises:
+        ConfigError: `applications` does not hold exactly one application.
+    """
     applications = document.get("applications")
     if applications is None:
         return document
     if not isinstance(applications, list) or len(applications) != 1:
-        raise ConfigError(f"{source}: `applications` holds exactly one application, specgate's")
+        raise ConfigError(f"{source}: `applications` must hold exactly one application, specgate's")
     return applications[0].get("args") or {}

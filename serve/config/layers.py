@@ -1,4 +1,4 @@
-"""YAML files that extend one another: a variant holds what differs and names what it is a variant of."""
+"""YAML files that extend one another: a variant names its base and holds the differences only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +10,18 @@ from serve.errors import ConfigError
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The document of a file, laid over the file that its `extends` names, and so on down.
+    """Reads a file and lays it over the file that its `extends` names, recursively.
 
-    `extends` is a path relative to the file that holds it. See `overlay` for how one document is laid over another.
+    `extends` is a path relative to the file that holds it. See `overlay` for the rules.
 
     Raises:
-        ConfigError: A file can't be read, is no YAML mapping, or extends itself.
+        ConfigError: A file can't be read, is not a YAML mapping, or extends itself.
     """
     return _read(Path(path), ())
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """The document as YAML in the order of its keys, with every repeated part written out."""
+    """Returns the document as YAML in the order of its keys, with every repeated part written out."""
     text: str = yaml.dump(document, Dumper=_WrittenOut, sort_keys=False, allow_unicode=True, width=120)
     return text
 
@@ -32,25 +32,27 @@ class _WrittenOut(yaml.SafeDumper):
 
 
 def overlay(base: Any, layer: Any) -> Any:
-    """Lay one document over another.
+    """Lays one document over another.
 
     Mappings are merged key by key, and a key that the layer sets to null is removed. Lists whose items all have a
     `name` are merged by that name; every other list, and every other value, is replaced.
     """
-    if isinstance(base, Mapping) and isinstance(layer, Mapping):
-        merged = {key: value for key, value in base.items() if key not in layer}
-        news = {key: overlay(base.get(key), value) for key, value in layer.items() if value is not None}
-        order = [*base, *(key for key in layer if key not in base)]
-        return {key: (news | merged)[key] for key in order if key in news or key in merged}
-    if _named(base) and _named(layer):
-        return list(overlay({each["name"]: each for each in base}, {each["name"]: each for each in layer}).values())
     if isinstance(layer, Mapping):
-        return {key: overlay(None, value) for key, value in layer.items() if value is not None}
+        merged = dict(base) if isinstance(base, Mapping) else {}
+        for key, value in layer.items():
+            if value is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = overlay(merged.get(key), value)
+        return merged
+    if _has_names(base) and _has_names(layer):
+        by_name = overlay({item["name"]: item for item in base}, {item["name"]: item for item in layer})
+        return list(by_name.values())
     return layer
 
 
-def _named(value: Any) -> bool:
-    return isinstance(value, list) and value != [] and all(isinstance(each, dict) and "name" in each for each in value)
+def _has_names(value: Any) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(item, dict) and "name" in item for item in value)
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:

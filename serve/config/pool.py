@@ -8,11 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from serve.config.guard import GuardConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
-
-
 Seconds = Annotated[float, Field(gt=0)]
-
-
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -21,7 +17,7 @@ class _Strict(BaseModel):
 
 
 class AutoscalingConfig(_Strict):
-    """Replica count follows the number of requests that run or wait, at `target_ongoing_requests` a replica."""
+    """Scales replicas by the number of running and waiting requests, `target_ongoing_requests` for each replica."""
 
     min_replicas: Annotated[int, Field(ge=0)] = 1
     initial_replicas: Annotated[int, Field(ge=0)] | None = None
@@ -42,7 +38,7 @@ class AutoscalingConfig(_Strict):
 
 
 class PoolConfig(_Strict):
-    """Identically configured replicas of one model.
+    """A pool of identically configured replicas of one model.
 
     Attributes:
         kind: `vllm` (an engine hosted here), `remote` (an OpenAI-compatible URL) or `sim` (simulated, for load tests).
@@ -50,15 +46,15 @@ class PoolConfig(_Strict):
         url: Base URL of a `remote` pool, without `/v1`.
         api_key_env: Environment variable that holds the key of a `remote` pool.
         sim: Settings of a `sim` pool.
-        opt_out: Whether speculation can be switched off for one request inside the engine (installs our scheduler).
-        proven: Request classes that the operator has proven right on this pool; the policy allows them.
-        canary_share: Share of the conversations that this pool gets first; for all others it comes last.
-        facts: What the policy must know and cannot read from `engine_args`, or must know better.
+        opt_out: Speculation can be switched off for one request inside the engine (installs our scheduler).
+        proven: Request classes that the operator has proven correct on this pool; the policy allows them.
+        canary_share: Share of the conversations that this pool serves first; for all others it comes last.
+        facts: Facts for the policy that are missing or wrong in `engine_args`.
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process.
-        routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica as long
-            as it has room, docs/adr/0019).
-        max_ongoing_requests: Requests that one replica takes at a time.
+        routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
+            has capacity, docs/adr/0019).
+        max_ongoing_requests: Requests that one replica handles at the same time.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
     """
 
@@ -103,7 +99,7 @@ class ModelConfig(_Strict):
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
         version: Version within the family, such as `2.6`.
         grammar: Tool-call format of the model's text: `kimi_k2`, `qwen3_coder` or `hermes`.
-        thinking: Whether the model thinks when the request does not say.
+        thinking: The model thinks unless the request says otherwise.
         aliases: Other names under which callers may ask for it.
         engine_args: Engine arguments that all vLLM pools of the model share.
         guard: How answers with tool calls or JSON are checked and healed.
@@ -121,6 +117,7 @@ class ModelConfig(_Strict):
     pools: dict[Name, PoolConfig] = Field(min_length=1)
 
     def engine_args_of(self, pool: str) -> dict[str, Any]:
+        """Returns a pool's engine arguments over the model's own, all with dashes."""
         return {**_dashed(self.engine_args), **_dashed(self.pools[pool].engine_args)}
 
 

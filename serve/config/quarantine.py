@@ -1,36 +1,43 @@
-"""How pools are judged and taken out, as the configuration says it."""
+"""Settings of quarantine: written once, for the configuration file and for the detector.
 
-from typing import Annotated
+A stdlib dataclass, so that the pure detector can use it. As a field of `GatewayConfig`, pydantic validates it.
+"""
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from __future__ import annotations
 
-Share = Annotated[float, Field(ge=0, le=0.5)]
-Chance = Annotated[float, Field(gt=0, lt=1)]
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Le, Lt
+
+Share = Annotated[float, Ge(0), Le(0.5)]
+Chance = Annotated[float, Gt(0), Lt(1)]
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, kw_only=True)
 class QuarantineConfig:
     """Quarantine of all models; see docs/quarantine.md.
 
     Attributes:
-        enabled: Whether outcomes are counted and pools judged. Operators' own orders need it too.
+        enabled: Count outcomes and quarantine pools. Operators' own orders need it too.
         alpha: Chance, for each window of answers, that a pool no worse than the reference pool is quarantined.
         margin: By how much a pool's rate of bad answers must certainly exceed the reference's.
-        window: Answers of one cell after which counting begins anew.
+        window: Answers of one cell after which counting restarts, so that an old record can't hide a new fault.
         return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
         tolerance: How much worse than the reference a pool may be to return.
         probe_share: Share of its requests that a quarantined cell still gets, protected by reruns.
         reference_share: Share of the checked requests that the reference pool gets so that it is measured too.
-        state_dir: Folder for the state, so that it outlives the Ray cluster; one that every node sees.
+        state_dir: Folder for the state, so that it outlives the Ray cluster; every node must see it.
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     enabled: bool = True
     alpha: Chance = 0.001
     margin: Share = 0.0
-    window: Annotated[int, Field(ge=100)] = 2000
+    window: Annotated[int, Ge(100)] = 2000
     return_alpha: Chance = 0.05
-    tolerance: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    tolerance: Annotated[float, Gt(0), Le(0.5)] = 0.05
     probe_share: Share = 0.02
     reference_share: Share = 0.02
     state_dir: str | None = None

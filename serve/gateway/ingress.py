@@ -27,7 +27,7 @@ from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
-from serve.quarantine.live import QuarantineView
+from serve.quarantine.live import QuarantinedPolicy
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.gateway")
@@ -144,13 +144,13 @@ class GatewayReplica:
             await asyncio.sleep(_FACTS_PERIOD_S if len(facts) == len(self._pools) else _FACTS_RETRY_S)
 
 
-def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantineView:
+def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
     try:
         application = ray_serve.get_replica_context().app_name
     except RayServeException:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantineView(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

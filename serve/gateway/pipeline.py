@@ -119,7 +119,7 @@ class Gateway:
             GatewayError: The request is wrong.
         """
         _, features = self._read(body, headers)
-        decision = decide(self.policy, features, features.wish)
+        decision = decide(self.policy, features, features.preference)
         return explain(self.policy, features, decision), decision.evidence
 
     def _admit(self) -> None:

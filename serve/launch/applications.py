@@ -1,67 +1,77 @@
-"""One Serve config as the applications that Ray Serve gets: the gateway's, and one for each pool of the cluster."""
+"""Splits one Serve config into applications: the gateway's, and one for each pool that runs in the cluster."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from serve.config import deployment_options as in_place
+from serve.config import deployment_options
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 
-# What only the gateway goes by: to promote a canary must not restart its engines.
-_MODELS_POLICY = {"version": True, "quantization": True, "hybrid": True, "guard": True}
-_POOLS_POLICY = {"proven": True, "canary_share": True, "facts": True}
-_POOLS_IN_PLACE = dict.fromkeys(in_place.POOL, True)
-_GATEWAYS_IN_PLACE = dict.fromkeys(in_place.GATEWAY, True)
+if TYPE_CHECKING:
+    from serve.app import PoolArgs
+
+# Fields that only the gateway reads: promoting a canary must not restart its engines.
+_POLICY_OF_MODEL = {"version": True, "quantization": True, "hybrid": True, "guard": True}
+_POLICY_OF_POOL = {"proven": True, "canary_share": True, "facts": True}
+# Fields that Ray Serve can change without restarting replicas: they go into `deployments`, not `args`.
+_OPTIONS_OF_GATEWAY = dict.fromkeys(deployment_options.GATEWAY, True)
+_OPTIONS_OF_POOL = dict.fromkeys(deployment_options.POOL, True)
+_SHARED_KEYS = ("runtime_env", "logging_config")
 
 
-def apart(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with an application for the gateway, and one for each pool that runs in the cluster.
+def split_applications(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the Serve config with an application for the gateway, and one for each pool that runs in the cluster.
 
-    Ray Serve versions an application by its `args`: any change of them replaces all its replicas. So each one's `args`
-    are what it depends on, and what can change while it goes on stands in its `deployments`.
+    Ray Serve versions an application by its `args`: any change of them replaces all its replicas. So each application's
+    `args` hold only what its replicas depend on; options that can change in place are in its `deployments`.
 
     Raises:
-        ConfigError: `deployments` of the document names one that there is not.
+        ConfigError: The document's `deployments` name an unknown deployment.
     """
     from serve.app import GATEWAY_NAME, deployment_name, hosted
 
     (application,) = document["applications"]
     config = GatewayConfig.parse(application["args"])
-    pools = {deployment_name(*key): each for key, each in hosted(config).items()}
-    options = {GATEWAY_NAME: in_place.gateway_options(config)}
-    options |= {name: in_place.pool_options(each.config.pools[each.pool]) for name, each in pools.items()}
-    said = {each["name"]: each for each in application.get("deployments", ())}
-    if unknown := sorted(said.keys() - options.keys()):
-        raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
-
-    def tuned(name: str) -> list[dict[str, Any]]:
-        return [{"name": name, **options[name], **said.get(name, {})}]
-
-    gateways_args = config.model_dump(
-        mode="json",
-        exclude_defaults=True,
-        exclude={**_GATEWAYS_IN_PLACE, "models": {"__all__": {"pools": {"__all__": _POOLS_IN_PLACE}}}},
-    )
+    pools = {deployment_name(*key): pool for key, pool in hosted(config).items()}
+    options = {GATEWAY_NAME: deployment_options.gateway_options(config)}
+    for name, pool in pools.items():
+        options[name] = deployment_options.pool_options(pool.config.pools[pool.pool])
+    deployments = _deployments(options, application.get("deployments", ()))
     gateway = {
         **application,
         "import_path": "serve.app:build_gateway",
-        "args": gateways_args,
-        "deployments": tuned(GATEWAY_NAME),
+        "args": _gateway_args(config),
+        "deployments": [deployments[GATEWAY_NAME]],
     }
-    shared = {key: application[key] for key in ("runtime_env", "logging_config") if key in application}
+    shared = {key: application[key] for key in _SHARED_KEYS if key in application}
     engines = [
         {
             **shared,
             "name": name,
             "route_prefix": None,
             "import_path": "serve.app:build_pool",
-            "args": each.model_dump(
-                mode="json",
-                exclude_defaults=True,
-                exclude={"config": {**_MODELS_POLICY, "pools": {each.pool: {**_POOLS_POLICY, **_POOLS_IN_PLACE}}}},
-            ),
-            "deployments": tuned(name),
+            "args": _pool_args(pool),
+            "deployments": [deployments[name]],
         }
-        for name, each in pools.items()
+        for name, pool in pools.items()
     ]
     return {**document, "applications": [gateway, *engines]}
+
+
+def _deployments(options: Mapping[str, dict[str, Any]], stated: Any) -> dict[str, dict[str, Any]]:
+    """Lays the document's own `deployments` over the options from the configuration."""
+    by_name = {deployment["name"]: deployment for deployment in stated}
+    if unknown := sorted(by_name.keys() - options.keys()):
+        raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
+    return {name: {"name": name, **values, **by_name.get(name, {})} for name, values in options.items()}
+
+
+def _gateway_args(config: GatewayConfig) -> dict[str, Any]:
+    every_pool = {"__all__": {"pools": {"__all__": _OPTIONS_OF_POOL}}}
+    return config.model_dump(mode="json", exclude_defaults=True, exclude={**_OPTIONS_OF_GATEWAY, "models": every_pool})
+
+
+def _pool_args(args: "PoolArgs") -> dict[str, Any]:
+    own_pool = {args.pool: {**_POLICY_OF_POOL, **_OPTIONS_OF_POOL}}
+    exclude: dict[str, Any] = {"config": {**_POLICY_OF_MODEL, "pools": own_pool}}
+    return args.model_dump(mode="json", exclude_defaults=True, exclude=exclude)

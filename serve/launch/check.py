@@ -1,4 +1,4 @@
-"""A cluster file, the Serve config it deploys and the hardware it names, held against each other before they run."""
+"""Checks a cluster file against the Serve config that it deploys and the hardware that it names."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,13 +13,13 @@ from serve.launch import cluster, cluster_rules
 from serve.launch.findings import Finding
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, tensor_parallel
 from serve.launch.model_shape import shape_of
-from serve.launch.placement import Demand, Node, place, why_no_room
+from serve.launch.placement import Demand, Node, place, why_unplaced
 from serve.launch.submit import serve_document
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The memory estimate of one pool; None where model or GPU are not known."""
+    """The memory estimate of one pool; None if model or GPU are unknown."""
 
     model: str
     pool: str
@@ -29,8 +29,8 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was found, and where everything would go."""
+class CheckReport:
+    """Findings, placement and memory estimates of one cluster file."""
 
     config_path: Path | None
     config: GatewayConfig | None
@@ -41,60 +41,60 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether `ray up` would work, placeholders aside."""
-        return not any(each.level == "error" for each in self.findings)
+        """True if `ray up` would work, placeholders aside."""
+        return not any(finding.level == "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values, for JSON."""
         return {
             "ok": self.ok,
             "config": str(self.config_path) if self.config_path else None,
             "nodes": [{"name": node.name, "resources": dict(node.resources)} for node in self.nodes],
-            "placement": {name: list(each) for name, each in self.placement.items()},
+            "placement": {node: list(replicas) for node, replicas in self.placement.items()},
             "memory": [
                 {**asdict(fit), "fits": fit.estimate.fits if fit.estimate is not None else None} for fit in self.fits
             ],
-            "findings": [asdict(each) for each in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
 
-def check_file(path: str | Path) -> Report:
-    """Check a cluster file; nothing is started and no node is asked.
+def check_file(path: str | Path) -> CheckReport:
+    """Checks a cluster file; starts nothing and contacts no node.
 
     Raises:
-        ConfigError: The file is no YAML, or a start command in it can't be read.
+        ConfigError: The file is not YAML, or a start command in it can't be read.
     """
     document = layers.read(path)
     findings = list(cluster_rules.check(document))
     nodes = cluster.nodes(document)
     remote = cluster.deployed_config(document)
     if remote is None:
-        text = "no `specgate deploy --config FILE` among them, so nothing would be served"
+        text = "none of them is `specgate deploy --config FILE`, so nothing would be served"
         findings.append(Finding("error", "head_start_ray_commands", text))
-        return Report(None, None, nodes, {}, (), tuple(findings))
+        return CheckReport(None, None, nodes, {}, (), tuple(findings))
     local = cluster.local_path(document, remote)
     try:
         served = serve_document(local)
         config = GatewayConfig.parse(args_of(served, local), local)
     except ConfigError as error:
         findings.append(Finding("error", str(local), str(error)))
-        return Report(local, None, nodes, {}, (), tuple(findings))
+        return CheckReport(local, None, nodes, {}, (), tuple(findings))
     findings += [*_serving(document, served), *_application(config)]
-    placement, rooms = _placed(config, nodes)
-    fits = tuple(_fit(*each) for each in config.each_pool() if each[3].kind == "vllm")
-    findings += [*rooms, *_parallelism(config), *_memory(fits), *_containers(document, config)]
-    return Report(local, config, nodes, placement, fits, tuple(findings))
+    placement, unplaced = _placed(config, nodes)
+    fits = tuple(_fit(*entry) for entry in config.each_pool() if entry[3].kind == "vllm")
+    findings += [*unplaced, *_parallelism(config), *_memory(fits), *_containers(document, config)]
+    return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
 
 def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[Finding]:
     http = served.get("http_options") or {}
     provider = document.get("provider") or {}
     if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
-        yield Finding("error", "http_options.host", "clients reach the head from elsewhere: say 0.0.0.0")
+        yield Finding("error", "http_options.host", "clients on other machines can't reach the head: set it to 0.0.0.0")
 
 
 def _application(config: GatewayConfig) -> Iterator[Finding]:
-    """What Ray Serve says to the deployments' options; the application is put together and started nowhere."""
+    """Lets Ray Serve check the deployments' options by building the application; nothing is started."""
     from serve.app import build
 
     try:
@@ -104,13 +104,13 @@ def _application(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _placed(config: GatewayConfig, nodes: tuple[Node, ...]) -> tuple[Mapping[str, tuple[str, ...]], list[Finding]]:
-    demands = [*_gateway(config), *(each for pool in config.each_pool() for each in _replicas(*pool))]
+    demands = [*_gateway(config), *(demand for entry in config.each_pool() for demand in _replicas(*entry))]
     placement = place(demands, nodes)
-    findings = [Finding("error", each.name, why_no_room(each, nodes)) for each in placement.without_room]
-    asked = sum(bundle.get("GPU", 0.0) for each in demands for bundle in each.bundles)
-    there = sum(node.resources.get("GPU", 0.0) for node in nodes)
-    if asked > there:
-        findings.append(Finding("error", "GPUs", f"the pools ask for {asked:g}, the nodes have {there:g}"))
+    findings = [Finding("error", demand.name, why_unplaced(demand, nodes)) for demand in placement.unplaced]
+    requested = sum(bundle.get("GPU", 0.0) for demand in demands for bundle in demand.bundles)
+    offered = sum(node.resources.get("GPU", 0.0) for node in nodes)
+    if requested > offered:
+        findings.append(Finding("error", "GPUs", f"the pools ask for {requested:g}, the nodes have {offered:g}"))
     return placement.on, findings
 
 
@@ -120,7 +120,7 @@ def _gateway(config: GatewayConfig) -> Iterator[Demand]:
 
 
 def _replicas(model: str, _: ModelConfig, pool: str, settings: PoolConfig) -> Iterator[Demand]:
-    """As many as autoscaling may start; a pool elsewhere needs nothing here."""
+    """Yields as many replicas as autoscaling may start; a remote pool needs nothing here."""
     if settings.kind == "remote":
         return
     count = settings.autoscaling.max_replicas if settings.autoscaling else settings.replicas
@@ -144,23 +144,25 @@ def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
         gpus = _gpus(settings)
         if settings.kind == "vllm" and gpus:
             args = model.engine_args_of(pool)
-            wanted = tensor_parallel(args)
+            needed = tensor_parallel(args)
             for option in ("pipeline-parallel-size", "data-parallel-size"):
-                wanted *= int(args.get(option) or 1)
-            if wanted != gpus:
-                text = f"the engine divides itself among {wanted} GPUs and the replica asks for {gpus:g}"
+                needed *= int(args.get(option) or 1)
+            if needed != gpus:
+                text = f"the engine needs {needed} GPUs and the replica asks for {gpus:g}"
                 yield Finding("error", f"{name}/{pool}", text)
-        if settings.kind == "vllm" and any(each.get("GPU", 0) > 1 for each in settings.placement_group_bundles or ()):
-            text = "vLLM takes one GPU from a bundle: as many placement_group_bundles with GPU: 1 as it has GPUs"
+        bundles = settings.placement_group_bundles or ()
+        if settings.kind == "vllm" and any(bundle.get("GPU", 0) > 1 for bundle in bundles):
+            text = "vLLM takes one GPU from each bundle: give one placement_group_bundles entry with GPU: 1 per GPU"
             yield Finding("error", f"{name}/{pool}", text)
 
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
     args = model.engine_args_of(pool)
     bundles = settings.placement_group_bundles or (_bundle(settings.ray_actor_options),)
-    gpu = next((each for each in GPU_MEMORY_GIB if any(bundle.get(each) for bundle in bundles)), None)
+    gpu = next((name for name in GPU_MEMORY_GIB if any(bundle.get(name) for bundle in bundles)), None)
     draft = (args.get("speculative-config") or {}).get("model")
-    shape, drafter = shape_of(str(args.get("model", name))), shape_of(str(draft)) if draft else None
+    shape = shape_of(str(args.get("model", name)))
+    drafter = shape_of(str(draft)) if draft else None
     if gpu is None or shape is None or (draft and drafter is None):
         return Fit(name, pool, _gpus(settings), gpu, None)
     return Fit(name, pool, _gpus(settings), gpu, estimate(args, shape, drafter, GPU_MEMORY_GIB[gpu] * GIB))
@@ -168,31 +170,32 @@ def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
 
 def _memory(fits: tuple[Fit, ...]) -> Iterator[Finding]:
     for fit in fits:
-        about, found = f"{fit.model}/{fit.pool}", fit.estimate
-        if found is None:
+        about = f"{fit.model}/{fit.pool}"
+        memory = fit.estimate
+        if memory is None:
             if fit.gpus:
                 text = (
-                    "no memory estimate: the sizes of its model, its drafter or its GPU are not known. Run the check "
-                    f"where the model folder is, and let the pool ask for one of {', '.join(GPU_MEMORY_GIB)}"
+                    "no memory estimate: the size of its model, drafter or GPU is unknown. Run the check where the "
+                    f"model folder is, and let the pool request one of {', '.join(GPU_MEMORY_GIB)}"
                 )
                 yield Finding("warning", about, text)
-        elif not found.kv_tokens:
-            besides = found.reserve + found.states
+        elif not memory.kv_tokens:
+            other = memory.reserve + memory.states
             text = (
-                f"{(found.weights + found.drafter) / GIB:.0f} GiB of weights and {besides / GIB:.0f} GiB besides "
-                f"do not fit in {found.budget / GIB:.0f} GiB: use more GPUs, or larger ones"
+                f"{(memory.weights + memory.drafter) / GIB:.0f} GiB of weights and {other / GIB:.0f} GiB of other data "
+                f"do not fit in {memory.budget / GIB:.0f} GiB: use more or larger GPUs"
             )
             yield Finding("error", about, text)
-        elif not found.fits:
+        elif not memory.fits:
             text = (
-                f"about {found.kv_tokens:,} tokens of KV cache are left, fewer than max-model-len "
-                f"{found.max_model_len:,}: vLLM would not start. Lower max-model-len, or say kv-cache-dtype: fp8"
+                f"about {memory.kv_tokens:,} tokens of KV cache are left, fewer than max-model-len "
+                f"{memory.max_model_len:,}: vLLM would not start. Lower max-model-len, or set kv-cache-dtype: fp8"
             )
             yield Finding("error", about, text)
 
 
 def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[Finding]:
-    """Model folders and shared memory of the containers on the nodes with GPUs."""
+    """Checks model folders and shared memory of the containers on the nodes with GPUs."""
     role = (
         "worker"
         if (document.get("provider") or {}).get("worker_ips") or document.get("available_node_types")
@@ -208,8 +211,8 @@ def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[F
             continue
         args = model.engine_args_of(pool)
         for path in filter(None, (args.get("model"), (args.get("speculative-config") or {}).get("model"))):
-            if path.startswith("/") and not any(PurePosixPath(path).is_relative_to(each) for each in mounted):
-                text = f"{path} lies in no --volume of docker.run_options, so the container can't see it"
+            if path.startswith("/") and not any(PurePosixPath(path).is_relative_to(volume) for volume in mounted):
+                text = f"{path} is in no --volume of docker.run_options, so the container can't see it"
                 yield Finding("error", f"{name}/{pool}", text)
         cache = float(args.get("mm-processor-cache-gb") or 0) if args.get("mm-processor-cache-type") == "shm" else 0.0
         if shared is not None and cache > shared:

@@ -1,4 +1,4 @@
-"""What a cluster file for Ray's launcher says: its nodes, its start commands, and the Serve config it deploys."""
+"""Reads a cluster file for Ray's launcher: its nodes, start commands, and the Serve config that it deploys."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _OFFERS = ("num-cpus", "num-gpus", "resources")
 
 @dataclass(frozen=True, slots=True)
 class StartCommand:
-    """One `ray start` of the file.
+    """One `ray start` command of the file.
 
     Attributes:
         env: Variables set in front of it.
@@ -29,30 +29,30 @@ class StartCommand:
 
     @property
     def resources(self) -> dict[str, float]:
-        """What the node offers by this command; the CPUs only if it says so."""
+        """The resources that the node offers; CPUs only if stated."""
         try:
-            counted = {
+            numbers = {
                 name: float(self.options[option])
                 for name, option in (("CPU", "num-cpus"), ("GPU", "num-gpus"))
                 if option in self.options
             }
             custom = json.loads(self.options.get("resources", "{}"))
-            return {**counted, **{str(name): float(amount) for name, amount in custom.items()}}
+            return {**numbers, **{str(name): float(amount) for name, amount in custom.items()}}
         except (ValueError, TypeError, AttributeError) as error:
             given = " ".join(f"--{name}={value}" for name, value in self.options.items() if name in _OFFERS)
             raise ConfigError(
                 f"`ray start {given}` can't be read: --num-cpus and --num-gpus are numbers, --resources is a JSON "
-                "mapping of names to numbers, all written out, without variables"
+                "mapping of names to numbers; write them out, without variables"
             ) from error
 
 
 def start_commands(document: Document, role: str) -> tuple[StartCommand, ...]:
-    """Every `ray start` of the `head` or of a `worker`, in order."""
+    """Returns every `ray start` of the `head` or of a `worker`, in order."""
     return tuple(_start(words) for words in _commands(document, role) if _find(words, "ray", "start") is not None)
 
 
 def deployed_config(document: Document) -> str | None:
-    """The path, on the head, that its `specgate deploy --config` names; None if the file deploys nothing."""
+    """Returns the path, on the head, given to `specgate deploy --config`; None if the file deploys nothing."""
     for words in _commands(document, "head"):
         at = _find(words, "specgate", "deploy")
         if at is not None:
@@ -62,7 +62,7 @@ def deployed_config(document: Document) -> str | None:
 
 
 def local_path(document: Document, remote: str) -> Path:
-    """Where a file of the nodes lies on this machine, by the file's `file_mounts`; itself if no mount holds it."""
+    """Maps a path on the nodes to this machine by `file_mounts`; returns it unchanged if no mount contains it."""
     for target, source in (document.get("file_mounts") or {}).items():
         try:
             return Path(source).expanduser() / PurePosixPath(remote).relative_to(target)
@@ -72,7 +72,7 @@ def local_path(document: Document, remote: str) -> Path:
 
 
 def nodes(document: Document) -> tuple[Node, ...]:
-    """The cluster at its full size.
+    """Returns the nodes of the cluster at its full size.
 
     Raises:
         ConfigError: A start command can't be read.
@@ -81,9 +81,9 @@ def nodes(document: Document) -> tuple[Node, ...]:
     if types:
         head = document.get("head_node_type")
         return tuple(
-            Node(name if name == head else f"{name}-{number}", _floats(each.get("resources") or {}))
-            for name, each in types.items()
-            for number in range(1, 1 + (1 if name == head else each.get("max_workers", each.get("min_workers", 0))))
+            Node(name if name == head else f"{name}-{number}", _floats(kind.get("resources") or {}))
+            for name, kind in types.items()
+            for number in range(1, 1 + (1 if name == head else kind.get("max_workers", kind.get("min_workers", 0))))
         )
     provider = document.get("provider") or {}
     workers = provider.get("worker_ips") or []
@@ -94,7 +94,7 @@ def nodes(document: Document) -> tuple[Node, ...]:
 
 
 def docker_options(document: Document, role: str) -> tuple[str, ...] | None:
-    """The words of `docker run`'s options on the `head` or a `worker`; None where the nodes run without Docker."""
+    """Returns `docker run`'s options on the `head` or a `worker`, as words; None if the nodes run without Docker."""
     docker = document.get("docker") or {}
     if not (docker.get("image") or docker.get(f"{role}_image")):
         return None
@@ -103,9 +103,10 @@ def docker_options(document: Document, role: str) -> tuple[str, ...] | None:
 
 
 def option_values(words: Iterable[str], *names: str) -> list[str]:
-    """Values of a repeatable option, written `--name value` or `--name=value`."""
-    listed, values = list(words), []
-    for word, following in zip(listed, [*listed, ""][1:], strict=True):
+    """Returns the values of a repeatable option, written `--name value` or `--name=value`."""
+    all_words = list(words)
+    values = []
+    for word, following in zip(all_words, [*all_words, ""][1:], strict=True):
         name, equals, value = word.partition("=")
         if name in names:
             values.append(value if equals else following)
@@ -113,7 +114,7 @@ def option_values(words: Iterable[str], *names: str) -> list[str]:
 
 
 def _commands(document: Document, role: str) -> list[list[str]]:
-    """Each command of a start list as words; several joined by `;`, `&&` or `|` count one by one."""
+    """Returns each start command as words; commands joined by `;`, `&&` or `|` are separate."""
     lines = document.get(f"{role}_start_ray_commands") or []
     return [words for line in lines for part in re.split(r"&&|\|\||[;\n|]", line) if (words := _split(part))]
 
@@ -135,7 +136,7 @@ def _find(words: list[str], *wanted: str) -> int | None:
 def _start(words: list[str]) -> StartCommand:
     at = _find(words, "ray", "start")
     assert at is not None
-    env = dict(each.split("=", 1) for each in words[:at] if "=" in each)
+    env = dict(word.split("=", 1) for word in words[:at] if "=" in word)
     return StartCommand(env, _options(words[at + 2 :]))
 
 
@@ -149,8 +150,8 @@ def _options(words: list[str]) -> dict[str, str]:
 
 
 def _offered(document: Document, role: str) -> dict[str, float]:
-    started = start_commands(document, role)
-    return started[-1].resources if started else {}
+    commands = start_commands(document, role)
+    return commands[-1].resources if commands else {}
 
 
 def _floats(resources: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Rules for a cluster file: Ray's own schema, and what this gateway needs of the nodes' start."""
+"""Rules for a cluster file: Ray's own schema, and this gateway's requirements on how nodes start."""
 
 import contextlib
 import copy
@@ -12,7 +12,7 @@ from pathlib import Path
 from serve.launch.cluster import Document, StartCommand, docker_options, option_values, start_commands
 from serve.launch.findings import Finding
 
-# Read by Ray Serve in every process when it starts; without them the data plane costs thirty times as much (ADR 0002).
+# Ray Serve reads them when a process starts; without them the data plane costs thirty times as much (ADR 0002).
 FLAGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
 _LOCAL_NEEDS = (("provider", "head_ip"), ("provider", "worker_ips"), ("auth", "ssh_user"))
 _EXAMPLE_NETS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
@@ -20,11 +20,11 @@ _ROLES = ("head", "worker")
 
 
 def check(document: Document) -> Iterator[Finding]:
-    """Everything that is wrong with the file itself."""
+    """Yields everything that is wrong with the file itself."""
     yield from _placeholders(document)
     needs = list(_local_needs(document))
     yield from needs
-    if not needs:  # Ray's own check would stop at the same with less to say
+    if not needs:  # Ray's own check would stop at the same keys with a worse message
         yield from _schema(document)
     yield from _mounts(document)
     for role in _ROLES:
@@ -37,14 +37,14 @@ def _local_needs(document: Document) -> Iterator[Finding]:
     if provider.get("type") == "local" and "coordinator_address" not in provider:
         for section, key in _LOCAL_NEEDS:
             if (document.get(section) or {}).get(key) is None:
-                yield Finding("error", f"{section}.{key}", "Ray's launcher needs it for machines of your own")
+                yield Finding("error", f"{section}.{key}", "required by Ray's launcher for your own machines")
         if document.get("available_node_types"):
-            text = "not for machines of your own: say what a node offers in `ray start --num-gpus --resources`"
+            text = "not supported for your own machines: state a node's resources in `ray start --num-gpus --resources`"
             yield Finding("error", "available_node_types", text)
 
 
 def _schema(document: Document) -> Iterator[Finding]:
-    """As `ray up` checks it, without starting anything."""
+    """Runs the checks of `ray up`, without starting anything."""
     import click
     import jsonschema
     from ray import autoscaler
@@ -52,8 +52,8 @@ def _schema(document: Document) -> Iterator[Finding]:
 
     schema = json.loads((Path(autoscaler.__file__).parent / "ray-schema.json").read_text(encoding="utf-8"))
     try:
-        jsonschema.validate(document, schema)  # first the file as it is: what Ray completes it to is harder to read
-        with contextlib.redirect_stdout(sys.stderr):  # Ray's launcher talks; standard output is ours
+        jsonschema.validate(document, schema)  # the original first: errors in Ray's completed form are harder to read
+        with contextlib.redirect_stdout(sys.stderr):  # Ray's launcher prints, but standard output is ours
             validate_config(prepare_config(copy.deepcopy(dict(document))))
     except jsonschema.ValidationError as error:
         yield Finding("error", ".".join(map(str, error.absolute_path)) or "(root)", error.message)
@@ -64,57 +64,60 @@ def _schema(document: Document) -> Iterator[Finding]:
 def _placeholders(document: Document) -> Iterator[Finding]:
     provider = document.get("provider") or {}
     for address in filter(None, [provider.get("head_ip"), *(provider.get("worker_ips") or [])]):
-        with contextlib.suppress(ValueError):  # a host name is no address, and that is fine
+        with contextlib.suppress(ValueError):  # a host name is fine
             if any(ipaddress.ip_address(address) in net for net in _EXAMPLE_NETS):
-                yield Finding("todo", "provider", f"{address} is an address for examples: put your node's")
+                yield Finding("todo", "provider", f"{address} is an example address: put your node's")
     image = str((document.get("docker") or {}).get("image") or "")
     if image.startswith("registry.example.com/"):
         yield Finding(
-            "todo", "docker.image", f"{image} is an example: build our Dockerfile and put your registry's name"
+            "todo", "docker.image", f"{image} is an example: build our Dockerfile and put your own image's name"
         )
 
 
 def _mounts(document: Document) -> Iterator[Finding]:
     for target, source in (document.get("file_mounts") or {}).items():
         if not Path(source).expanduser().exists():
-            text = f"{source} is not here; a relative path counts from where `ray up` is called"
+            text = f"{source} does not exist; a relative path starts where `ray up` is run"
             yield Finding("error", f"file_mounts.{target}", text)
 
 
 def _start(document: Document, role: str) -> Iterator[Finding]:
     about = f"{role}_start_ray_commands"
-    started = start_commands(document, role)
-    if not started:
+    commands = start_commands(document, role)
+    if not commands:
         yield Finding("error", about, "no `ray start` among them")
-    for command in started:
+    for command in commands:
         yield from _missing_flags(document, role, command)
-        needed = {"head": "head", "worker": "address"}[role]
-        if needed not in command.options:
-            yield Finding("error", about, f"`ray start` needs --{needed} there")
+        required = {"head": "head", "worker": "address"}[role]
+        if required not in command.options:
+            yield Finding("error", about, f"`ray start` needs --{required} there")
         if role == "head" and "autoscaling-config" not in command.options:
             text = "`ray start --head` needs --autoscaling-config=~/ray_bootstrap_config.yaml to start the workers"
             yield Finding("error", about, text)
         if role == "head" and _counts_the_head(document, command):
             text = (
-                "RAY_enable_autoscaler_v2=0 must stand in front of `ray start --head`: the second autoscaler counts "
-                "the head among your own machines, and one worker would never start"
+                "put RAY_enable_autoscaler_v2=0 in front of `ray start --head`: autoscaler v2 counts the head as one "
+                "of your own machines, and one worker would never start"
             )
             yield Finding("error", about, text)
 
 
 def _counts_the_head(document: Document, command: StartCommand) -> bool:
-    """Ray's local provider knows one type of node, the head's too, and the second autoscaler counts nodes by type."""
+    """Returns True if the autoscaler counts the head as a worker.
+
+    Ray's local provider has one node type, which the head shares, and autoscaler v2 counts nodes by type.
+    """
     provider = document.get("provider") or {}
     own = provider.get("type") == "local" and bool(provider.get("worker_ips"))
     return own and command.env.get("RAY_enable_autoscaler_v2") != "0"
 
 
 def _missing_flags(document: Document, role: str, command: StartCommand) -> Iterator[Finding]:
-    docker = dict(each.split("=", 1) for each in option_values(docker_options(document, role) or (), "--env", "-e"))
+    docker = dict(value.split("=", 1) for value in option_values(docker_options(document, role) or (), "--env", "-e"))
     missing = [name for name, value in FLAGS.items() if {**docker, **command.env}.get(name) != value]
     if missing:
         text = (
-            f"{' '.join(f'{name}=1' for name in missing)} must stand in front of `ray start`: Ray Serve reads it there"
+            f"{' '.join(f'{name}=1' for name in missing)} must be set in front of `ray start`: Ray Serve reads it there"
         )
         yield Finding("error", f"{role}_start_ray_commands", text)
 
@@ -123,15 +126,15 @@ def _docker(document: Document, role: str) -> Iterator[Finding]:
     words = docker_options(document, role)
     if words is None:
         return
-    has_gpus = any(each.resources.get("GPU") for each in start_commands(document, role))
+    has_gpus = any(command.resources.get("GPU") for command in start_commands(document, role))
     if has_gpus and not option_values(words, "--gpus"):
         yield Finding("error", f"docker.{role}_run_options", "the node has GPUs: the container needs `--gpus all`")
     if not option_values(words, "--shm-size") and not option_values(words, "--ipc"):
-        yield Finding("error", f"docker.{role}_run_options", "say --shm-size: engines and Ray share memory there")
+        yield Finding("error", f"docker.{role}_run_options", "set --shm-size: engines and Ray use shared memory")
 
 
 def shared_memory_gib(words: tuple[str, ...]) -> float | None:
-    """`--shm-size` of a container; None where it shares the host's or does not say."""
+    """Returns a container's `--shm-size`; None if it shares the host's or does not state one."""
     if "host" in option_values(words, "--ipc"):
         return None
     for value in option_values(words, "--shm-size"):
@@ -142,6 +145,6 @@ def shared_memory_gib(words: tuple[str, ...]) -> float | None:
 
 
 def volumes(words: tuple[str, ...]) -> Mapping[str, str]:
-    """Folder in the container -> folder of the node."""
-    pairs = (each.split(":") for each in option_values(words, "--volume", "-v"))
+    """Returns folders in the container -> folders on the node."""
+    pairs = (value.split(":") for value in option_values(words, "--volume", "-v"))
     return {pair[1]: pair[0] for pair in pairs if len(pair) >= 2}

@@ -1,4 +1,4 @@
-"""A config's engine settings, held against the engines' own rules before any engine that runs is replaced by them."""
+"""Checks engine settings by the engines' own rules, before running engines are replaced."""
 
 import importlib
 import logging
@@ -12,7 +12,7 @@ from serve.errors import ConfigError
 
 
 def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
-    """Ask the simulated engine about its pools, and vLLM's command line about the others where vLLM is installed.
+    """Checks pools by the simulated engine's settings, or by vLLM's command line where vLLM is installed.
 
     Raises:
         ConfigError: An engine would not start with its settings.
@@ -20,7 +20,7 @@ def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
     pools = list(config.each_pool())
     if any(settings.kind == "vllm" for *_, settings in pools) and (reason := _vllm_is_missing()):
         say(f"engine arguments are not checked here: {reason}")
-        pools = [each for each in pools if each[3].kind != "vllm"]
+        pools = [entry for entry in pools if entry[3].kind != "vllm"]
     for name, model, pool, settings in pools:
         check = _CHECKS.get(settings.kind)
         if check is None:
@@ -28,22 +28,22 @@ def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
         try:
             check(name, model, pool)
         except ConfigError as error:
-            raise ConfigError(f"{name}/{pool}: {error}; --accept-hazards deploys it all the same") from error
+            raise ConfigError(f"{name}/{pool}: {error}; --accept-hazards deploys it anyway") from error
 
 
 def _vllm_is_missing() -> str:
-    """Why vLLM can't tell what it accepts; empty if it can. A head without GPU may have it and be unable to load it."""
+    """Returns why vLLM can't be loaded; empty if it can. On a head without GPU it may be installed but not load."""
     if find_spec("vllm") is None:
         return "vLLM is not installed"
-    logged = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # what vLLM and PyTorch have to say of this machine concerns no engine
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # warnings about this machine concern no engine
     try:
         with warnings.catch_warnings(action="ignore"):
             importlib.import_module("serve.engine.vllm.host")
     except (ImportError, RuntimeError) as error:
         return f"vLLM can't be loaded: {error}"
     finally:
-        logging.disable(logged)
+        logging.disable(disabled)
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Findings of a check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +8,11 @@ Level = Literal["error", "todo", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to mend.
+    """One thing to fix.
 
     Attributes:
-        level: `error` (it can't work), `todo` (a placeholder that only you can fill), `warning` (it may not work).
-        about: The key, node or pool it is about.
+        level: `error` (it can't work), `todo` (a placeholder to replace), `warning` (it may not work).
+        about: The key, node or pool in question.
         message: What is wrong and what to do.
     """
 

@@ -1,4 +1,4 @@
-"""A Ray cluster and the whole gateway on this one machine: for `specgate serve`, `specgate demo` and the tests."""
+"""Runs a Ray cluster and the whole gateway on one machine: for `specgate serve`, `specgate demo` and the tests."""
 
 import logging
 import os
@@ -16,31 +16,31 @@ from serve.errors import ConfigError
 
 Progress = Callable[[str], None]
 
-_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # as a traceback's last part begins
+_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # the first line after a traceback
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
-_REPLICA_PORTS = 200  # Ray Serve uses the port of a replica that is gone again after an hour
+_REPLICA_PORTS = 200  # Ray Serve reuses the port of a replica that is gone only after an hour
 
 
 def prepare_environment() -> None:
-    """Set what Ray reads when it is imported; call it before anything imports Ray."""
-    # `token` is Ray's default for a cluster of its own; said aloud, it needs no warning.
+    """Sets the variables that Ray reads when it is imported; call it before anything imports Ray."""
+    # `token` is Ray's default for a new cluster; setting it avoids a warning.
     environment = {**node_environment(tempfile.mkdtemp(prefix="specgate-")), "RAY_AUTH_MODE": "token"}
     for name, value in environment.items():
         os.environ.setdefault(name, value)
 
 
 def node_environment(folder: str) -> dict[str, str]:
-    """What Ray's processes on this machine must have in their environment from their start.
+    """Returns the environment that Ray's processes on this machine need from their start.
 
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
-    (docs/adr/0002). It sends a request again whose gateway replica died before answering, and lets streams of up to an
-    hour end when replicas change (docs/failures.md). Its ports and files are chosen free, so that two gateways can run
-    on one machine. So are the ports of the gateway replicas: a HAProxy that has not heard yet of a replica's end would
-    bring its requests to whoever takes the port next.
+    (docs/adr/0002). It retries a request whose gateway replica died before responding, and lets streams of up to an
+    hour finish when replicas change (docs/failures.md). Its ports and files are unused ones, so that two gateways can
+    run on one machine. So are the ports of the gateway replicas: until HAProxy learns that a replica is gone, it sends
+    requests to whatever takes over the port.
 
     Args:
-        folder: For HAProxy's files; a short path, for one of them is a Unix socket.
+        folder: For HAProxy's files; a short path, because one of them is a Unix socket.
     """
     replicas = random.randrange(20_000, 30_000, _REPLICA_PORTS)
     return {
@@ -71,17 +71,17 @@ def node_environment(folder: str) -> dict[str, str]:
 def cluster(
     config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False, host: str = "127.0.0.1"
 ) -> Iterator[str]:
-    """Run the gateway and its pools; yields the base URL once every pool is up, stops everything at the end.
+    """Runs the gateway and its pools: yields the base URL once every pool is up, and stops everything at the end.
 
     Args:
         config: What to serve.
         port: Port of the gateway.
-        say: Told what is happening, a line at a time.
+        say: Gets progress, a line at a time.
         log_to_driver: Print the replicas' own logs too.
         host: Address that the gateway listens on; engines stay on 127.0.0.1.
 
     Raises:
-        ConfigError: A deployment could not start; the message is its own error.
+        ConfigError: The port is taken, or a deployment could not start; the message is its own error.
     """
     require_free(port)
     import ray
@@ -116,68 +116,73 @@ def cluster(
 
 
 def _stop_serve() -> None:
-    """What `serve.shutdown` does, but not waiting in a call that Ray reports as failed when the controller ends."""
+    """Does what `serve.shutdown` does, without waiting in a call that fails when the controller ends."""
     import ray
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    deadline_s = time.monotonic() + _STOP_TIMEOUT_S
     try:
         ray.get(ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE).graceful_shutdown.remote(False))
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline_s:
             ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
             time.sleep(0.1)
     except (ValueError, ray.exceptions.RayActorError):
-        return  # there is none any more
+        return  # the controller is gone
 
 
 def _wait_until_running(say: Progress) -> None:
-    """Report every deployment as it comes up."""
+    """Reports every deployment as it comes up, and returns when all are."""
     from ray import serve as ray_serve
 
-    started, seen = time.monotonic(), set[str]()
+    started_s = time.monotonic()
+    seen: set[str] = set()
     while True:
         application = ray_serve.status().applications["specgate"]
         for name, deployment in application.deployments.items():
             if deployment.status == "HEALTHY" and name not in seen:
                 seen.add(name)
-                say(f"{name} is up after {time.monotonic() - started:.0f} s")
+                say(f"{name} is up after {time.monotonic() - started_s:.0f} s")
         if application.status == "RUNNING":
             return
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
             causes = (f"{name}: {cause_of(message)}" for name, message in failed.items() if message)
             raise ConfigError("\n".join((*causes, f"The replicas' logs are under {session_logs()}")))
-        if time.monotonic() - started > _START_TIMEOUT_S:
+        if time.monotonic() - started_s > _START_TIMEOUT_S:
             raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
         time.sleep(0.5)
 
 
 def cause_of(message: str) -> str:
-    """Ray Serve's message about a deployment, down to the error at its end: our own text, or another's with its type.
+    """Returns the error at the end of Ray Serve's message about a deployment: our own text, or another with its type.
 
-    The traceback before it is of Ray Serve's and vLLM's insides, a screen long; the replica's log has it.
+    The traceback before it is a screen of Ray Serve's and vLLM's internals; the replica's log has it.
     """
     _, ours, cause = message.rpartition(f"{ConfigError.__module__}.{ConfigError.__qualname__}: ")
     if ours:
         return cause.strip()
-    *_, last = [0, *(found.start() for found in _ERROR.finditer(message))]
+    *_, last = [0, *(match.start() for match in _ERROR.finditer(message))]
     return message[last:].strip()
 
 
 def session_logs() -> Path:
-    """Where the replicas of the running cluster log to."""
+    """Returns the folder of the replicas' logs of the running cluster."""
     return Path(tempfile.gettempdir()) / "ray" / "session_latest" / "logs" / "serve"
 
 
 def require_free(port: int) -> None:
-    """Raise `ConfigError` if something listens on the port already: Ray would start and answer nobody."""
+    """Checks that nothing listens on the port: Ray would start anyway and never get a request.
+
+    Raises:
+        ConfigError: The port is taken.
+    """
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", port)) == 0:
             raise ConfigError(f"port {port} is taken; free it or choose another with SPECGATE_PORT")
 
 
 def free_port() -> int:
-    """A port that nothing listens on now, below those that the system and Ray hand out to others meanwhile."""
+    """Returns a port that nothing listens on, below the ranges from which the system and Ray assign ports."""
     while True:
         port = random.randint(20_000, 29_999)
         with socket.socket() as probe:

@@ -1,7 +1,7 @@
-"""What one GPU of a pool holds: weights, drafter, states, and how many tokens of KV cache are left. An estimate, pure.
+"""Estimates the memory of one GPU of a pool: weights, drafter, states, and tokens of KV cache in the rest. Pure.
 
-Exact are the size of the files and the bytes of a token (tests/unit/launch/test_memory.py has figures of vLLM's).
-What is assumed is named below; vLLM measures the same at start and prints it as "Available KV cache memory".
+The size of the files and the bytes of a token are exact (tests/unit/launch/test_memory.py compares them with vLLM's).
+The assumptions are named below; at start, vLLM measures the same and prints it as "Available KV cache memory".
 """
 
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ _DEFAULTS = {"gpu_memory_utilization": 0.92, "max_num_batched_tokens": 8192, "ma
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of one GPU of one replica; bytes, and tokens of KV cache.
+    """The estimate for one GPU of one replica, in bytes and in tokens of KV cache.
 
     Attributes:
-        budget: What vLLM may use: the GPU's memory times `gpu-memory-utilization`.
+        budget: Memory that vLLM may use: the GPU's times `gpu-memory-utilization`.
         reserve: Assumed for context, graphs and activations.
         states: Recurrent states of `max-num-seqs` sequences.
         token_bytes: KV cache of one token on this GPU, the drafter's included.
         kv_tokens: Tokens of KV cache that fit in the rest; 0 if nothing is left.
-        max_model_len: Longest request; None if the engine arguments do not say.
+        max_model_len: Longest request; None if the engine arguments do not state it.
         sequences: `max-num-seqs`.
     """
 
@@ -52,12 +52,12 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether an engine would start: vLLM refuses to when not even one longest request fits."""
+        """True if an engine would start: vLLM refuses to if not even one request of the maximal length fits."""
         return self.kv_tokens >= (self.max_model_len or 1)
 
 
 def estimate(engine_args: Mapping[str, Any], model: Shape, drafter: Shape | None, gpu_bytes: float) -> Estimate:
-    """Estimate for one GPU.
+    """Estimates the memory of one GPU.
 
     Args:
         engine_args: Of the pool, with dashes or underscores.
@@ -66,22 +66,22 @@ def estimate(engine_args: Mapping[str, Any], model: Shape, drafter: Shape | None
         gpu_bytes: Memory of one GPU.
     """
     args = {**_DEFAULTS, **{key.replace("-", "_"): value for key, value in engine_args.items()}}
-    ways = tensor_parallel(args)
+    shards = tensor_parallel(args)
     spec = {str(key).replace("-", "_"): value for key, value in (args.get("speculative_config") or {}).items()}
-    draft_ways = int(spec.get("draft_tensor_parallel_size") or ways)
+    draft_shards = int(spec.get("draft_tensor_parallel_size") or shards)
     stages = int(args.get("pipeline_parallel_size") or 1)
     budget = gpu_bytes * float(args["gpu_memory_utilization"])
-    weights = model.weights_bytes / ways / stages
-    drafted = drafter.weights_bytes / draft_ways if drafter else 0.0
+    weights = model.weights_bytes / shards / stages
+    drafted = drafter.weights_bytes / draft_shards if drafter else 0.0
     activations = int(args["max_num_batched_tokens"]) * model.hidden_size * 2 * ACTIVATION_WIDTHS
     reserve = CONTEXT_BYTES + activations + (0.0 if args.get("enforce_eager") else GRAPHS_BYTES)
     sequences = int(args["max_num_seqs"])
     steps = 1 + int(spec.get("num_speculative_tokens") or 0)
-    states = sequences * steps * _state_bytes(model.recurrent, ways) / stages if model.recurrent else 0.0
-    bytes_each = _DTYPE_BYTES.get(str(args.get("kv_cache_dtype") or "auto"), 2)
+    states = sequences * steps * _state_bytes(model.recurrent, shards) / stages if model.recurrent else 0.0
+    value_bytes = _DTYPE_BYTES.get(str(args.get("kv_cache_dtype") or "auto"), 2)
     own_head = 1 if spec.get("method") == "mtp" else 0  # the model's own draft head is one more layer with attention
-    token_bytes = _token_bytes(model, ways, bytes_each, own_head) / stages
-    token_bytes += _token_bytes(drafter, draft_ways, bytes_each) if drafter else 0.0
+    token_bytes = _token_bytes(model, shards, value_bytes, own_head) / stages
+    token_bytes += _token_bytes(drafter, draft_shards, value_bytes) if drafter else 0.0
     left = budget - weights - drafted - reserve - states
     length = args.get("max_model_len")
     return Estimate(
@@ -91,19 +91,19 @@ def estimate(engine_args: Mapping[str, Any], model: Shape, drafter: Shape | None
 
 
 def tensor_parallel(engine_args: Mapping[str, Any]) -> int:
-    """GPUs among which each layer is divided."""
+    """Returns the number of GPUs among which each layer is divided."""
     return int(engine_args.get("tensor_parallel_size") or engine_args.get("tensor-parallel-size") or 1)
 
 
-def _token_bytes(shape: Shape, ways: int, bytes_each: int, more_layers: int = 0) -> float:
+def _token_bytes(shape: Shape, shards: int, value_bytes: int, more_layers: int = 0) -> float:
     layers = shape.layers + more_layers
     if shape.mla is not None:
-        return float(layers * shape.mla * bytes_each)  # the latent belongs to all heads: every GPU keeps it whole
-    return float(layers * 2 * max(1, shape.kv_heads // ways) * shape.head_dim * bytes_each)
+        return float(layers * shape.mla * value_bytes)  # all heads share the latent: every GPU keeps all of it
+    return float(layers * 2 * max(1, shape.kv_heads // shards) * shape.head_dim * value_bytes)
 
 
-def _state_bytes(recurrent: Recurrent, ways: int) -> float:
+def _state_bytes(recurrent: Recurrent, shards: int) -> float:
     size = recurrent.head_dim
     matrix = recurrent.value_heads * size * size
     window = (2 * recurrent.key_heads + recurrent.value_heads) * size * (recurrent.conv_kernel - 1)
-    return recurrent.layers * (matrix + window) * _STATE_BYTES / ways
+    return recurrent.layers * (matrix + window) * _STATE_BYTES / shards

@@ -1,4 +1,4 @@
-"""Sizes of a model that decide how much memory it takes: from its folder, or from what is published."""
+"""Sizes of a model that decide its memory: read from its folder, or from a table of published models."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Shape:
         layers: Layers with attention over all tokens.
         mla: Values cached per token and layer, on every GPU; None for grouped-query attention.
         kv_heads: Heads of K and of V, divided among the GPUs.
-        source: Where the figures are from.
+        source: Origin of the figures.
     """
 
     weights_bytes: float
@@ -47,10 +47,10 @@ class Shape:
 
 
 def shape_of(model: str) -> Shape | None:
-    """Sizes of a model by its folder or hub name; None if it is neither here nor published in our table.
+    """Returns the sizes of a model by its folder or hub name; None if it is neither here nor in the table.
 
     Raises:
-        ConfigError: The folder is here and can't be read as a model.
+        ConfigError: The folder is here but can't be read as a model.
     """
     folder = Path(model)
     if folder.is_dir():
@@ -59,7 +59,7 @@ def shape_of(model: str) -> Shape | None:
 
 
 def hub_name(model: str) -> str | None:
-    """The model hub's name for a folder that our table knows, by the folder's last part."""
+    """Returns the model hub's name for a folder whose last part is in the table; None if it is not."""
     folder = Path(model).name.lower()
     names = (name for row in _rows() for name in row["hub"])
     return next((name for name in names if name.rsplit("/", 1)[-1].lower() == folder), None)
@@ -86,7 +86,7 @@ def _from_folder(folder: Path) -> Shape:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = {**config, **config.get("text_config", {})}
-        weights = sum(each.stat().st_size for each in folder.glob("*.safetensors"))
+        weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         if not weights:
             raise ConfigError(f"{folder} holds no *.safetensors")
         return Shape(weights, config["hidden_size"], source=f"{folder}/config.json", **_attention(config))

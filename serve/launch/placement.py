@@ -1,15 +1,15 @@
-"""Which replica runs on which node: whether all of them find room. Pure."""
+"""Places replicas on nodes, to see if all of them fit. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node and what it offers; a resource that nobody stated is not limited.
+    """A node and the resources that it offers.
 
     Attributes:
-        resources: By Ray's names: `CPU`, `GPU`, and custom ones. A missing `CPU` means not known.
+        resources: By Ray's names: `CPU`, `GPU`, and custom ones. A missing `CPU` means unknown, so not limited.
     """
 
     name: str
@@ -18,15 +18,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One replica: the bundles that it needs, which share a node unless `spread`."""
+    """One replica's bundles, which share a node unless `spread`."""
 
     name: str
     bundles: tuple[Mapping[str, float], ...]
     spread: bool = False
 
     @property
-    def pieces(self) -> tuple[Mapping[str, float], ...]:
-        """What must each lie on one node."""
+    def parts(self) -> tuple[Mapping[str, float], ...]:
+        """The resources that each must be on a single node."""
         if self.spread:
             return self.bundles
         names = {name for bundle in self.bundles for name in bundle}
@@ -35,56 +35,57 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where each replica went, by node, and which found no room."""
+    """Replicas by node, and those that fit nowhere."""
 
     on: Mapping[str, tuple[str, ...]]
-    without_room: tuple[Demand, ...] = field(default=())
+    unplaced: tuple[Demand, ...] = ()
 
 
 def place(demands: Iterable[Demand], nodes: Sequence[Node]) -> Placement:
-    """Put the largest first, each where it leaves the least GPUs idle, as Ray Serve does when told to pack."""
+    """Places the largest replicas first, each where it leaves the fewest GPUs idle, as Ray Serve does with PACK."""
     free = {node.name: dict(node.resources) for node in nodes}
     on: dict[str, list[str]] = {node.name: [] for node in nodes}
-    without: list[Demand] = []
-    for demand in sorted(demands, key=lambda each: -sum(bundle.get("GPU", 0.0) for bundle in each.bundles)):
+    unplaced: list[Demand] = []
+    for demand in sorted(demands, key=lambda one: -sum(bundle.get("GPU", 0.0) for bundle in one.bundles)):
         trial = {name: dict(left) for name, left in free.items()}
-        chosen = [_take(piece, trial) for piece in demand.pieces]
+        chosen = [_take(part, trial) for part in demand.parts]
         if all(chosen):
             free = trial
             for name in dict.fromkeys(filter(None, chosen)):
                 on[name].append(demand.name)
         else:
-            without.append(demand)
-    return Placement({name: tuple(each) for name, each in on.items()}, tuple(without))
+            unplaced.append(demand)
+    return Placement({node: tuple(replicas) for node, replicas in on.items()}, tuple(unplaced))
 
 
-def why_no_room(demand: Demand, nodes: Sequence[Node]) -> str:
-    """The reason in words: a resource that no node has, more than any node has, or all of them taken."""
-    for piece in demand.pieces:
-        for name, amount in sorted(piece.items()):
+def why_unplaced(demand: Demand, nodes: Sequence[Node]) -> str:
+    """Returns the reason in words: a resource that no node has, more than any node has, or all of them taken."""
+    for part in demand.parts:
+        for name, amount in sorted(part.items()):
             most = max((node.resources.get(name, _unstated(name)) for node in nodes), default=0.0)
             if amount and not most:
                 return f"it asks for {amount:g} {name}, and no node offers any"
             if amount > most:
                 return f"it asks for {amount:g} {name} on one node, and no node has more than {most:g}"
-    return "each node that is large enough is taken by other replicas"
+    return "every node that is large enough is taken by other replicas"
 
 
-def _take(piece: Mapping[str, float], free: dict[str, dict[str, float]]) -> str | None:
+def _take(part: Mapping[str, float], free: dict[str, dict[str, float]]) -> str | None:
+    """Takes resources from the best fitting node; returns its name, None if none fits."""
     fitting = [
         name
         for name, left in free.items()
-        if all(left.get(each, _unstated(each)) >= amount for each, amount in piece.items())
+        if all(left.get(resource, _unstated(resource)) >= amount for resource, amount in part.items())
     ]
     if not fitting:
         return None
-    best = min(fitting, key=lambda name: (free[name].get("GPU", 0.0) - piece.get("GPU", 0.0), name))
-    for each, amount in piece.items():
-        if each in free[best]:
-            free[best][each] -= amount
+    best = min(fitting, key=lambda name: (free[name].get("GPU", 0.0) - part.get("GPU", 0.0), name))
+    for resource, amount in part.items():
+        if resource in free[best]:
+            free[best][resource] -= amount
     return best
 
 
 def _unstated(resource: str) -> float:
-    """What a node offers of a resource that it does not state: Ray counts CPUs and memory itself, GPUs we must know."""
+    """Returns the limit of a resource that a node does not state: Ray detects CPUs and memory, but nothing else."""
     return float("inf") if resource in ("CPU", "memory") else 0.0

@@ -1,4 +1,4 @@
-"""A Serve config on its way to a running cluster: read, checked, sent, and watched until it runs."""
+"""Deploys a Serve config to a running cluster: reads, checks and sends it, and waits until it runs."""
 
 import os
 import time
@@ -9,40 +9,40 @@ from typing import Any
 from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
-from serve.launch.applications import apart
+from serve.launch.applications import split_applications
 from serve.launch.local import cause_of
 
 _CONNECT_TIMEOUT_S = 60.0
 _POLL_S = 1.0
-_MORE = "The log of the replica, in Ray's dashboard or under session_latest/logs/serve on its node, has the rest."
+_MORE = "For details see the replica's log, in Ray's dashboard or under session_latest/logs/serve on its node."
 
 
 def use_token() -> None:
-    """Answer a cluster that asks for Ray's token, if there is one here. Ray reads the mode when it is imported.
+    """Makes Ray's client send a token, if there is one here. Call it before Ray is imported.
 
-    A Ray cluster asks for a token once there is a token on its head; Ray's client by itself sends none.
+    A Ray cluster requires a token once there is one on its head; by default, Ray's client sends none.
     """
-    known = any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
-    if known or (Path.home() / ".ray" / "auth_token").is_file():
+    in_environment = any(map(os.environ.get, ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")))
+    if in_environment or (Path.home() / ".ray" / "auth_token").is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def serve_document(path: str | Path) -> dict[str, Any]:
-    """A Serve config file with everything that it extends, checked as far as that can be done without a cluster.
+    """Reads a Serve config file with everything that it extends, and checks what can be checked without a cluster.
 
     Raises:
         ConfigError: Ray Serve would reject it, or would silently ignore a part of it.
     """
     document = layers.read(path)
     if "applications" not in document:
-        raise ConfigError(f"{path} is the gateway's part alone; a Serve config has it as `args` of its application")
+        raise ConfigError(f"{path} is the gateway's part alone; a Serve config has it as an application's `args`")
     GatewayConfig.parse(args_of(document, path), path)
     _check_serve_keys(document, path)
     return document
 
 
 def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
-    """Ray Serve accepts any key and ignores those that it doesn't know: a typing error would pass unnoticed."""
+    """Rejects unknown keys: Ray Serve ignores them, so that a typing error would pass unnoticed."""
     from pydantic import ValidationError
     from ray.serve.schema import HTTPOptionsSchema, LoggingConfig, ServeApplicationSchema, ServeDeploySchema
 
@@ -56,109 +56,127 @@ def _check_serve_keys(document: Mapping[str, Any], path: str | Path) -> None:
     for place, part, schema in parts:
         for key in part:
             if key not in schema.model_fields:
-                raise ConfigError(f"{path}: Ray Serve knows no {place}{key}")
+                raise ConfigError(f"{path}: Ray Serve has no key {place}{key}")
     try:
         ServeDeploySchema.model_validate(document)
     except ValidationError as error:
-        lines = (f"  {'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        lines = (f"  {'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise ConfigError(f"Ray Serve rejects {path}:\n" + "\n".join(lines)) from error
 
 
 def submit(document: Mapping[str, Any], address: str, say: Callable[[str], None]) -> None:
-    """Send the document to the cluster whose dashboard is at `address`; see `apart` for what Ray replaces.
+    """Sends the document to a cluster; see `split_applications` for what Ray replaces.
+
+    Args:
+        document: A Serve config.
+        address: URL of the cluster's dashboard.
+        say: Gets progress, a line at a time.
 
     Raises:
-        ConfigError: Nothing answers there within a minute, or Ray rejects the document.
+        ConfigError: The dashboard does not respond within a minute, or Ray rejects the document.
     """
     client = _client(address, say)
     try:
         for line in _kept_options(document, client.get_serve_details()):
             say(line)
-        client.deploy_applications(apart(document))
-    except RuntimeError as error:  # what Ray's client raises for an answer other than 200
+        client.deploy_applications(split_applications(document))
+    except RuntimeError as error:  # Ray's client raises it for any status but 200
         raise ConfigError(f"the cluster at {address} rejects the config: {error}") from error
-    except OSError as error:  # what the HTTP library raises
+    except OSError as error:  # from the HTTP library
         raise ConfigError(f"the cluster at {address} broke off; is its head busy? Deploy again: {error}") from error
 
 
 def _kept_options(document: Mapping[str, Any], details: Mapping[str, Any]) -> Iterator[str]:
-    """What the document says of HTTP in vain: Serve, once it runs, keeps what it was started with."""
+    """Yields a line for each HTTP option that has no effect: Serve keeps those it was started with."""
     running = details.get("http_options") or {}
     for name, wanted in (document.get("http_options") or {}).items():
         if name in running and running[name] != wanted:
             yield (
                 f"http_options.{name} stays {running[name]}, not {wanted}: Ray Serve reads it when it starts. "
-                "`serve shutdown` before the next `specgate deploy` ends everything that is served, and starts it anew."
+                "To change it, run `serve shutdown`, which stops all applications, and `specgate deploy` again."
             )
 
 
 def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Report each deployment as it becomes healthy, and what it waits for; return when all applications run.
+    """Reports each deployment as it becomes healthy, and what others wait for, until all applications run.
+
+    Args:
+        address: URL of the cluster's dashboard.
+        timeout_s: Time for all of them together.
+        say: Gets progress, a line at a time.
 
     Raises:
         ConfigError: A deployment failed (its own error), or not all are up within `timeout_s` seconds.
     """
     from serve.app import ROOT
 
-    client, started, seen, told = _client(address, say), time.monotonic(), set[str](), dict[str, str]()
+    client = _client(address, say)
+    started_s = time.monotonic()
+    seen: set[str] = set()
+    last_messages: dict[str, str] = {}
     while True:
         applications = _applications(client, address)
         deployments = {
-            name: each
+            name: deployment
             for application in applications.values()
-            for name, each in application.get("deployments", {}).items()
+            for name, deployment in application.get("deployments", {}).items()
             if name != ROOT
         }
-        for name, each in deployments.items():
-            if each["status"] == "HEALTHY" and name not in seen:
+        for name, deployment in deployments.items():
+            if deployment["status"] == "HEALTHY" and name not in seen:
                 seen.add(name)
-                say(f"{name} is up after {time.monotonic() - started:.0f} s")
+                say(f"{name} is up after {time.monotonic() - started_s:.0f} s")
         states = {name: application["status"] for name, application in applications.items()}
         if set(states.values()) == {"RUNNING"}:
             return
-        waiting = {name: each for name, each in deployments.items() if each["status"] != "HEALTHY"}
+        waiting = {
+            name: deployment.get("message")
+            for name, deployment in deployments.items()
+            if deployment["status"] != "HEALTHY"
+        }
         if failed := {name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")}:
-            texts = [f"{name}: {cause_of(each['message'])}" for name, each in waiting.items() if each.get("message")]
+            texts = [f"{name}: {cause_of(message)}" for name, message in waiting.items() if message]
             texts = texts or [f"{name}: {applications[name]['message'] or states[name]}" for name in sorted(failed)]
             raise ConfigError("\n".join((*texts, _MORE)))
-        for name, each in waiting.items():
-            if (message := each.get("message")) and message != told.get(name):
-                told[name] = message
+        for name, message in waiting.items():
+            if message and message != last_messages.get(name):
+                last_messages[name] = message
                 say(f"{name}: {cause_of(message)}")
-        if time.monotonic() - started > timeout_s:
+        if time.monotonic() - started_s > timeout_s:
             names = ", ".join(waiting) or "the applications"
-            raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` tells what each waits for")
+            raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` shows what each waits for")
         time.sleep(_POLL_S)
 
 
 def _applications(client: Any, address: str) -> dict[str, Any]:
-    """How they are doing; empty while the head does not answer, which is no reason to give up waiting."""
+    """Returns the applications' status; empty while the head does not respond, which is no reason to give up."""
     try:
         applications: dict[str, Any] = client.get_serve_details().get("applications", {})
     except OSError:
         return {}
     except RuntimeError as error:
-        raise ConfigError(f"the cluster at {address} no longer tells how it is doing: {error}") from error
+        raise ConfigError(f"the cluster at {address} no longer reports its status: {error}") from error
     return applications
 
 
 def _client(address: str, say: Callable[[str], None]) -> Any:
-    """Ray's own client; the dashboard may still be starting, so refusals are tried again for a minute."""
+    """Returns Ray's own client; retries for a minute, because the dashboard may still be starting."""
     from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
     from ray.exceptions import AuthenticationError
 
-    deadline, told = time.monotonic() + _CONNECT_TIMEOUT_S, False
+    deadline_s = time.monotonic() + _CONNECT_TIMEOUT_S
+    reported = False
     while True:
         try:
             return ServeSubmissionClient(address)
         except ConnectionError as error:
-            if not told:
-                say(f"no Ray dashboard answers at {address} yet; trying for {_CONNECT_TIMEOUT_S:.0f} s")
-                told = True
-            if time.monotonic() > deadline:
+            if not reported:
+                say(f"no Ray dashboard responds at {address} yet; retrying for {_CONNECT_TIMEOUT_S:.0f} s")
+                reported = True
+            if time.monotonic() > deadline_s:
                 raise ConfigError(
-                    f"no Ray dashboard answers at {address}. On the head it is http://127.0.0.1:8265; from elsewhere "
-                    "`ray dashboard cluster.yaml` makes a tunnel."
+                    f"no Ray dashboard responds at {address}. On the head it is http://127.0.0.1:8265; from elsewhere "
+                    "`ray dashboard cluster.yaml` opens a tunnel."
                 ) from error
             time.sleep(_POLL_S)
         except (ValueError, RuntimeError, AuthenticationError) as error:

@@ -1,4 +1,4 @@
-"""Whether a model's folder is complete, and how to fill it: what a node can do before an engine needs it."""
+"""Checks and fills the folders of model weights on a node, before an engine needs them."""
 
 import json
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ class Folder:
 
     Attributes:
         used_by: The pools, as `model/pool`.
-        missing: Files that should be there; empty when it is complete.
-        hub: Its name on the model hub, where known.
+        missing: Files that should be there; empty if it is complete.
+        hub: Its name on the model hub, if known.
         gigabytes: Size of the weights that are there.
     """
 
@@ -29,7 +29,7 @@ class Folder:
 
 
 def folders(config: GatewayConfig) -> tuple[Folder, ...]:
-    """Every model and draft model that an engine of the configuration loads, as this node has it."""
+    """Returns the folder of every model and draft model that the engines load, as it is on this node."""
     users: dict[str, list[str]] = {}
     for name, path in _named(config):
         users.setdefault(path, []).append(name)
@@ -40,20 +40,20 @@ def folders(config: GatewayConfig) -> tuple[Folder, ...]:
 
 
 def download(folder: Folder) -> None:
-    """Fill the folder from the model hub; what is there already is not loaded again.
+    """Fills the folder from the model hub; existing files are not downloaded again.
 
     Raises:
-        ConfigError: Its name on the hub is not known, or the hub can't be reached.
+        ConfigError: Its name on the hub is unknown, or the hub can't be reached.
     """
     if folder.hub is None:
-        raise ConfigError(f"{folder.path}: its name on the model hub is not known; put the files there yourself")
+        raise ConfigError(f"{folder.path}: its name on the model hub is unknown; put the files there yourself")
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise ConfigError("downloads need the package huggingface_hub, which vLLM brings along") from error
+        raise ConfigError("downloads need the package huggingface_hub; it is installed with vLLM") from error
     try:
         snapshot_download(folder.hub, local_dir=folder.path)
-    except (OSError, ValueError) as error:  # the hub's own errors are OSErrors, a wrong name is a ValueError
+    except (OSError, ValueError) as error:  # the hub's errors are OSErrors, a wrong name is a ValueError
         raise ConfigError(f"{folder.hub} can't be downloaded: {error}") from error
 
 
@@ -85,4 +85,4 @@ def _missing(folder: Path) -> Iterator[str]:
 
 
 def _gigabytes(folder: Path) -> float:
-    return sum(each.stat().st_size for each in folder.glob("*.safetensors")) / 1e9 if folder.is_dir() else 0.0
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e9 if folder.is_dir() else 0.0

@@ -1,1 +1,1 @@
-"""Takes a pool out of service for a request class when its error rate shows that it is unsafe."""
+"""Takes a pool out of service for a request class once its error rate shows that it is unsafe."""

@@ -1,7 +1,7 @@
-"""The judge that all gateway replicas share: one small Ray actor, off the request path, and how replicas talk to it.
+"""The detector that all gateway replicas share: a small Ray actor off the request path, and the clients that reach it.
 
-It is detached, so it outlives the gateway's replicas and a redeployment. Ray restarts it when it dies; whoever then
-reports first gives it back the last state that it had told. With a folder for the state it outlives the cluster too.
+The actor is detached, so it outlives the gateway's replicas and redeployments. If it dies, Ray restarts it, and the
+first replica to report returns the last state it received. With a state folder, the state outlives the cluster too.
 """
 
 import asyncio
@@ -16,99 +16,95 @@ import ray
 from ray.exceptions import RayError
 
 from serve.errors import SharedStateError
-from serve.quarantine.detector import VERSION, Quarantine, Terms
-from serve.quarantine.judge import Judge, Order, Report, State
+from serve.quarantine.detector import VERSION, Detector, Terms
+from serve.quarantine.messages import CountReport, DetectorClient, DetectorState, Order
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
-
 _NAMESPACE = "specgate"
-
-
 _CALL_TIMEOUT_S = 5.0
-
-
 _SAVE_PERIOD_S = 10.0
-
-
-_MOST_REPLICAS = 1024
+_MAX_REPLICAS = 1024  # whose last report's number is remembered
 
 
 class QuarantineActor:
-    """The shared state. Runs as a Ray actor; a plain object does as well.
+    """The shared state. Runs as a Ray actor; without Ray, a plain object does as well.
 
     Args:
-        path: File that keeps the state; None keeps it in memory alone.
+        path: File that keeps the state; None keeps it in memory only.
     """
 
     def __init__(self, path: str | None = None) -> None:
         self._path = Path(path) if path else None
-        self._judge: Quarantine | None = None
-        self._reports: dict[str, int] = {}
+        self._detector: Detector | None = None
+        self._last_numbers: dict[str, int] = {}
         self._saved_s = 0.0
         if self._path is not None:
             self._load(self._path)
 
-    def sync(self, report: Report, terms: Terms) -> State | None:
-        """Count a report that was not counted yet."""
-        if self._judge is None:
+    def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
+        """Counts a report unless it was counted before; returns the state, None if there is none yet."""
+        if self._detector is None:
             return None
-        self._judge.terms = terms
-        if report.number > self._reports.pop(report.replica, 0):
-            changes = self._judge.absorb(report.tallies, time.time())
+        self._detector.terms = terms
+        if report.number > self._last_numbers.pop(report.replica, 0):
+            changes = self._detector.absorb(report.counts, time.time())
             self._save(at_once=bool(changes))
-        self._reports[report.replica] = report.number
-        if len(self._reports) > _MOST_REPLICAS:
-            del self._reports[next(iter(self._reports))]
-        return self._state(self._judge)
+        self._last_numbers[report.replica] = report.number
+        if len(self._last_numbers) > _MAX_REPLICAS:
+            del self._last_numbers[next(iter(self._last_numbers))]
+        return self._state(self._detector)
 
-    def order(self, order: Order, terms: Terms) -> State | None:
-        """Carry out an operator's order."""
-        if self._judge is None:
+    def order(self, order: Order, terms: Terms) -> DetectorState | None:
+        """Carries out an operator's order; returns the state, None if there is none yet."""
+        if self._detector is None:
             return None
-        self._judge.terms = terms
-        self._judge.order(order.cell, order.action, order.why, time.time())
+        self._detector.terms = terms
+        self._detector.order(order.cell, order.action, order.why, time.time())
         self._save(at_once=True)
-        return self._state(self._judge)
+        return self._state(self._detector)
 
-    def seed(self, state: State) -> None:
-        """Take on a state, unless another replica was quicker."""
-        if self._judge is not None:
+    def seed(self, state: DetectorState) -> None:
+        """Adopts a state, unless another replica was quicker."""
+        if self._detector is not None:
             return
-        judge = Quarantine(Terms())
-        judge.restore(state)
-        self._judge, self._reports = judge, dict(state.get("reports", {}))
+        detector = Detector(Terms())
+        detector.restore(state)
+        self._last_numbers = dict(state.get("reports", {}))
+        self._detector = detector
         self._save(at_once=True)
 
     def _load(self, path: Path) -> None:
-        """Take on the state in a file; one that can't be used is moved out of the way."""
+        """Adopts the state in a file; moves a file that can't be used out of the way."""
         try:
             self.seed(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = path.with_suffix(".unreadable")
-            log.error("the quarantine's state in %s can't be used (%r); it is kept as %s", path, error, aside)
+            log.error("the quarantine state in %s can't be used (%r); the file is kept as %s", path, error, aside)
             os.replace(path, aside)
 
-    def _state(self, judge: Quarantine) -> State:
-        return {**judge.as_dict(), "reports": dict(self._reports)}
+    def _state(self, detector: Detector) -> DetectorState:
+        return {**detector.as_dict(), "reports": dict(self._last_numbers)}
 
     def _save(self, at_once: bool) -> None:
-        if self._path is None or self._judge is None or not (at_once or time.time() - self._saved_s > _SAVE_PERIOD_S):
+        if self._path is None or self._detector is None:
+            return
+        if not at_once and time.time() - self._saved_s <= _SAVE_PERIOD_S:
             return
         self._saved_s = time.time()
         draft = self._path.with_suffix(".draft")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(self._state(self._judge)), encoding="utf-8")
+            draft.write_text(json.dumps(self._state(self._detector)), encoding="utf-8")
             os.replace(draft, self._path)
         except OSError as error:
-            log.error("the quarantine's state can't be kept in %s: %s", self._path, error)
+            log.error("the quarantine state can't be saved in %s: %s", self._path, error)
 
 
-class LocalJudge:
-    """The judge within this process: where there is no Ray, and one replica is all there are.
+class LocalDetector:
+    """The detector within this process, for a gateway without Ray that has one replica only.
 
     Args:
         actor: The state.
@@ -117,21 +113,21 @@ class LocalJudge:
     def __init__(self, actor: QuarantineActor) -> None:
         self._actor = actor
 
-    async def sync(self, report: Report, terms: Terms) -> State | None:
+    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
         return self._actor.sync(report, terms)
 
-    async def order(self, order: Order, terms: Terms) -> State | None:
+    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
         return self._actor.order(order, terms)
 
-    async def seed(self, state: State) -> None:
+    async def seed(self, state: DetectorState) -> None:
         self._actor.seed(state)
 
 
-class RayJudge:
-    """The judge in the Ray cluster, started by whoever needs it first.
+class RayDetector:
+    """The detector in the Ray cluster, started by the first replica that needs it.
 
     Args:
-        application: Name of the Serve application: each has its own judge.
+        application: Name of the Serve application: each has its own detector.
         path: As of `QuarantineActor`.
     """
 
@@ -141,13 +137,13 @@ class RayJudge:
         self._path = path
         self._actor: Any = None
 
-    async def sync(self, report: Report, terms: Terms) -> State | None:
+    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
         return await self._call("sync", report, terms)  # type: ignore[no-any-return]
 
-    async def order(self, order: Order, terms: Terms) -> State | None:
+    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
         return await self._call("order", order, terms)  # type: ignore[no-any-return]
 
-    async def seed(self, state: State) -> None:
+    async def seed(self, state: DetectorState) -> None:
         await self._call("seed", state)
 
     async def _call(self, method: str, *args: Any) -> Any:
@@ -167,12 +163,12 @@ class RayJudge:
         return ray.remote(QuarantineActor).options(name=self._name, namespace=_NAMESPACE, **options).remote(self._path)
 
 
-def connect(application: str | None, state_dir: str | None) -> Judge:
-    """The judge to report to.
+def connect(application: str | None, state_dir: str | None) -> DetectorClient:
+    """Returns a client of the detector to report to.
 
     Args:
-        application: Name of the Serve application; None outside Ray: then the judge is one's own.
-        state_dir: Folder that keeps the state; None keeps it in memory.
+        application: Name of the Serve application; None outside Ray, where this replica has a detector of its own.
+        state_dir: Folder that keeps the state; None keeps it in memory only.
     """
     path = str(Path(state_dir) / f"quarantine-{application or 'local'}.json") if state_dir else None
-    return RayJudge(application, path) if application else LocalJudge(QuarantineActor(path))
+    return RayDetector(application, path) if application else LocalDetector(QuarantineActor(path))

@@ -1,5 +1,6 @@
-"""`/v1/quarantine`: what operators see of quarantine and what they can order."""
+"""`/v1/quarantine`: shows operators the state of quarantine and takes their orders."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import fastapi
@@ -8,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from policies import Cell, Policy, PolicyError, mask_of_class
 from serve.errors import InvalidRequestError
 from serve.quarantine.detector import Action
-from serve.quarantine.judge import Order
-from serve.quarantine.live import QuarantineView
+from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.messages import Order
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -18,7 +19,7 @@ class OrderBody(BaseModel):
     """The body of `POST /v1/quarantine`.
 
     Attributes:
-        speculative: With speculation or without; left out, whatever the pool does when nothing speaks against it.
+        speculative: With speculation or without; by default, what the pool does if nothing speaks against it.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -30,31 +31,30 @@ class OrderBody(BaseModel):
     speculative: bool | None = None
 
 
-def routes(view: QuarantineView) -> fastapi.APIRouter:
-    """The routes, on top of one replica's view."""
+def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
+    """Returns the routes, on top of one replica's quarantine."""
     router = fastapi.APIRouter()
 
     @router.get("/v1/quarantine")
     async def show() -> dict[str, Any]:
-        """Every cell with its clean-rate, bounds and status."""
-        return report(view)
+        """Shows every cell with its clean rate, bounds and status."""
+        return _listing(quarantine)
 
     @router.post("/v1/quarantine")
     async def order(request: fastapi.Request) -> dict[str, Any]:
-        """Quarantine, lift or pin one cell; the answer is the new list."""
-        await view.order(parse_order(await request.body(), view.policy))
-        return report(view)
+        """Quarantines, lifts or pins one cell; responds with the new list."""
+        await quarantine.order(parse_order(await request.body(), quarantine.policy))
+        return _listing(quarantine)
 
     return router
 
 
-def report(view: QuarantineView) -> dict[str, Any]:
-    """The list as JSON values."""
-    return {"object": "list", "data": view.cells()}
+def _listing(quarantine: QuarantinedPolicy) -> dict[str, Any]:
+    return {"object": "list", "data": quarantine.cells()}
 
 
 def parse_order(body: bytes, policy: Policy) -> Order:
-    """Read an order and hold it against the pools that there are.
+    """Parses an order and checks it against the existing pools.
 
     Args:
         body: JSON.
@@ -64,26 +64,26 @@ def parse_order(body: bytes, policy: Policy) -> Order:
         InvalidRequestError: The order makes no sense; the message says why.
     """
     try:
-        told = OrderBody.model_validate_json(body)
-        mask_of_class(told.request_class)
+        order = OrderBody.model_validate_json(body)
+        mask_of_class(order.request_class)
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidRequestError(f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}") from error
     except PolicyError as error:
         raise InvalidRequestError(str(error), "request_class") from error
-    model = policy.models.get(told.model)
+    model = policy.models.get(order.model)
     if model is None:
-        raise InvalidRequestError(f"No model {told.model!r}; there are {_listed(policy.models)}.", "model")
-    ways = {option.way == "speculative" for option in model.options if option.pool == told.pool}
-    if not ways:
+        raise InvalidRequestError(f"No model {order.model!r}; there are {_listed(policy.models)}.", "model")
+    choices = {option.mode == "speculative" for option in model.options if option.pool == order.pool}
+    if not choices:
         pools = _listed({option.pool for option in model.options})
-        raise InvalidRequestError(f"{told.model!r} has no pool {told.pool!r}; it has {pools}.", "pool")
-    speculative = (True in ways) if told.speculative is None else told.speculative
-    if speculative not in ways:
+        raise InvalidRequestError(f"{order.model!r} has no pool {order.pool!r}; it has {pools}.", "pool")
+    speculative = (True in choices) if order.speculative is None else order.speculative
+    if speculative not in choices:
         how = "with" if speculative else "without"
-        raise InvalidRequestError(f"{told.model}/{told.pool} never answers {how} speculation.", "speculative")
-    return Order(Cell(told.model, told.pool, speculative, told.request_class), told.action, told.reason)
+        raise InvalidRequestError(f"{order.model}/{order.pool} never answers {how} speculation.", "speculative")
+    return Order(Cell(order.model, order.pool, speculative, order.request_class), order.action, order.reason)
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

@@ -1,4 +1,8 @@
-"""Which pools are fit for which requests, from the outcomes of their answers: clean-rates, quarantine and return."""
+"""The detector: decides by the outcomes of answers which pools are fit for which requests. Pure.
+
+It keeps clean rates per cell, quarantines cells whose rate is certainly worse than the reference's, and brings them
+back once they have recovered.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from policies import Cell, Finding
+from policies import Cell, QuarantineReason
+from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, Prior, lower_bound, upper_bound
-from serve.quarantine.record import Change, Record, Status
+from serve.quarantine.record import CellRecord, Change, Status
 
+# Of the state and of all messages between gateway replicas and the shared detector.
 VERSION = 3
-"""Of the state and of all that travels between gateway replicas and the shared judge."""
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
@@ -21,39 +26,20 @@ _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuarantineSettings:
-    """How pools are judged.
-
-    Attributes:
-        alpha: Chance, for each window of answers, that a pool no worse than the reference is quarantined.
-        margin: By how much a pool's rate of bad answers must certainly exceed the reference's.
-        window: Answers after which counting begins anew, so that an old record can't hide a new fault.
-        return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
-        tolerance: How much worse than the reference a pool may be to return.
-    """
-
-    alpha: float = 0.001
-    margin: float = 0.0
-    window: int = 2000
-    return_alpha: float = 0.05
-    tolerance: float = 0.05
-
-
 @dataclass(frozen=True)
 class Terms:
-    """What a judge goes by.
+    """The detector's settings and references.
 
     Attributes:
-        references: By model, the pool that, without speculation, its others are compared with.
+        references: By model, the pool that the others are compared with when it serves without speculation.
     """
 
-    settings: QuarantineSettings = field(default_factory=QuarantineSettings)
+    settings: QuarantineConfig = field(default_factory=QuarantineConfig)
     references: Mapping[str, str] = field(default_factory=dict)
 
 
-class Tally(NamedTuple):
-    """Some answers of one cell that were counted."""
+class OutcomeCount(NamedTuple):
+    """A number of answers of one cell with the same outcome."""
 
     cell: Cell
     outcome: str
@@ -61,118 +47,124 @@ class Tally(NamedTuple):
     suspected: bool
 
 
-class Quarantine:
-    """The judge of all pools. Pure: time comes as an argument.
+class Detector:
+    """Detects bad cells by a sequential test. Pure: time is passed in.
 
-    A pool is compared with its model's reference pool in the same request class. Its own bound and the reference's are
-    each wrong with at most half of alpha; the reference's half is shared by its present window and the one before.
+    A pool is compared with its model's reference pool in the same request class. Each of the two bounds is wrong with
+    probability at most alpha / 2; the reference's half is split between its current window and the one before.
 
     Attributes:
-        terms: How to judge; may be replaced at any time.
+        terms: May be replaced at any time.
     """
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self._records: dict[Cell, Record] = {}
+        self._records: dict[Cell, CellRecord] = {}
 
-    def absorb(self, tallies: Iterable[Tally], now_s: float) -> list[Change]:
-        """Count answers, then judge the cells they belong to; the changes of status that follow.
+    def absorb(self, counts: Iterable[OutcomeCount], now_s: float) -> list[Change]:
+        """Counts answers, tests the cells they belong to, and returns the changes of status.
 
-        What comes together is counted together: judged one by one, the order within a batch would pass for the order
-        of the answers.
+        A batch is counted as a whole before any test: otherwise the order within a batch would pass for the order of
+        the answers.
 
         Args:
-            tallies: What was counted since the last call.
+            counts: Answers since the last call.
             now_s: Unix time.
         """
-        touched: dict[Cell, Record] = {}
-        for cell, outcome, answers, suspected in tallies:
-            record = touched[cell] = self._records.setdefault(cell, Record())
+        touched: dict[Cell, CellRecord] = {}
+        for cell, outcome, answers, suspected in counts:
+            record = self._records.setdefault(cell, CellRecord())
             record.outcomes[outcome] += answers
             record.suspected = suspected
-        changes = [change for cell, record in touched.items() if (change := self._judge(cell, record, now_s))]
+            touched[cell] = record
+        changes = [change for cell, record in touched.items() if (change := self._test(cell, record, now_s))]
         for change in changes:
-            self._records[change.cell].change(change)
+            self._records[change.cell].apply(change)
         for record in touched.values():
             if record.outcomes.total() >= self.terms.settings.window:
                 record.begin_window()
         return changes
 
     def order(self, cell: Cell, action: Action, why: str, now_s: float) -> Change:
-        """An operator's word.
+        """Carries out an operator's order.
 
         Args:
-            cell: What it is about.
-            action: `quarantine`: out until an operator says otherwise. `pin`: in, likewise. `lift`: in, and judged.
+            cell: The cell to change.
+            action: `quarantine`: out until an operator says otherwise. `pin`: in, likewise. `lift`: in, and tested.
             why: The operator's reason.
             now_s: Unix time.
         """
         status, held = _ACTIONS[action]
         change = Change(cell, status, "operator", now_s, why, held)
-        self._records.setdefault(cell, Record()).change(change)
+        self._records.setdefault(cell, CellRecord()).apply(change)
         return change
 
-    def quarantined(self) -> dict[Cell, Finding]:
-        """What is out, and why."""
-        return {cell: record.finding for cell, record in self._records.items() if record.status == "quarantined"}
+    def quarantined(self) -> dict[Cell, QuarantineReason]:
+        """Returns the cells in quarantine, with the reasons."""
+        return {cell: record.reason for cell, record in self._records.items() if record.status == "quarantined"}
 
     def why(self, cell: Cell) -> str:
-        """The reason for the cell's present status; empty if it never changed."""
-        return self._records.get(cell, Record()).why
+        """Returns the reason for the cell's current status; empty if it never changed."""
+        return self._records.get(cell, CellRecord()).why
 
     def view(self) -> list[dict[str, Any]]:
-        """Every record with its bounds, for operators."""
-        return [self._shown(cell, record) for cell, record in sorted(self._records.items())]
+        """Returns every record with its bounds, for operators."""
+        return [self._row(cell, record) for cell, record in sorted(self._records.items())]
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole state as plain values, fit for JSON."""
+        """Returns the whole state as plain values, fit for JSON."""
         entries = [{"cell": list(cell), **record.as_dict()} for cell, record in self._records.items()]
         return {"version": VERSION, "entries": entries}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take on a state from `as_dict` in place of what is known.
+        """Replaces the state by one from `as_dict`.
 
         Raises:
-            ValueError: If the state is of another version.
+            ValueError: The state is of another version.
         """
         if state.get("version") != VERSION:
-            raise ValueError(f"a quarantine state of version {state.get('version')!r}; this is version {VERSION}")
+            raise ValueError(f"the quarantine state has version {state.get('version')!r}; expected version {VERSION}")
         self._records = {
-            Cell(*entry["cell"]): Record.from_dict({name: value for name, value in entry.items() if name != "cell"})
+            Cell(*entry["cell"]): CellRecord.from_dict({name: value for name, value in entry.items() if name != "cell"})
             for entry in state["entries"]
         }
 
-    # The test
-
-    def _judge(self, cell: Cell, record: Record, now_s: float) -> Change | None:
+    def _test(self, cell: Cell, record: CellRecord, now_s: float) -> Change | None:
         reference = self._reference(cell)
         if reference is None or record.held:
             return None
-        judge = self._worse if record.status == "open" else self._recovered
-        why = judge(record, reference)
-        status: Status = "quarantined" if record.status == "open" else "open"
-        return Change(cell, status, "test", now_s, why, False, record.outcomes.total()) if why else None
+        if record.status == "open":
+            status: Status = "quarantined"
+            why = self._worse(record, reference)
+        else:
+            status = "open"
+            why = self._recovered(record, reference)
+        if why is None:
+            return None
+        return Change(cell, status, "test", now_s, why, answers=record.outcomes.total())
 
-    def _reference(self, cell: Cell) -> Record | None:
-        """The record to compare with; None for the reference itself and where there is none."""
+    def _reference(self, cell: Cell) -> CellRecord | None:
+        """Returns the record to compare with; None for the reference itself and where there is none."""
         pool = self.terms.references.get(cell.model)
         if pool is None or (cell.pool, cell.speculative) == (pool, False):
             return None
         return self._records.get(cell._replace(pool=pool, speculative=False))
 
-    def _worse(self, record: Record, reference: Record) -> str | None:
+    def _worse(self, record: CellRecord, reference: CellRecord) -> str | None:
         settings = self.terms.settings
         low = lower_bound(record.bad, record.good, settings.alpha / 2, _prior(record))
         if low <= settings.margin:
             return None
-        windows = [(reference.bad, reference.good), *([reference.before] if reference.before else [])]
+        windows = [(reference.bad, reference.good)]
+        if reference.before:
+            windows.append(reference.before)
         high = min(upper_bound(bad, good, settings.alpha / 4) for bad, good in windows)
         if low <= high + settings.margin:
             return None
-        seen = f"{record.bad} of {record.bad + record.good} answers bad, so at least {low:.1%}"
-        return f"{seen}; the reference pool at most {high:.1%}"
+        rate = f"{record.bad} of {record.bad + record.good} answers bad, so at least {low:.1%}"
+        return f"{rate}; the reference pool at most {high:.1%}"
 
-    def _recovered(self, record: Record, reference: Record) -> str | None:
+    def _recovered(self, record: CellRecord, reference: CellRecord) -> str | None:
         settings = self.terms.settings
         high = upper_bound(record.bad, record.good, settings.return_alpha / 2)
         bad, good = reference.before or (reference.bad, reference.good)
@@ -181,8 +173,8 @@ class Quarantine:
             return None
         return f"{record.bad} of {record.bad + record.good} probes bad, so at most {high:.1%}"
 
-    def _shown(self, cell: Cell, record: Record) -> dict[str, Any]:
-        half = self.terms.settings.alpha / 2
+    def _row(self, cell: Cell, record: CellRecord) -> dict[str, Any]:
+        alpha = self.terms.settings.alpha / 2
         total = record.outcomes.total()
         return {
             **cell._asdict(),
@@ -194,13 +186,13 @@ class Quarantine:
             "answers": total,
             "bad": record.bad,
             "clean_rate": record.good / total if total else None,
-            "bad_rate_at_least": lower_bound(record.bad, record.good, half, _prior(record)),
-            "bad_rate_at_most": upper_bound(record.bad, record.good, half),
+            "bad_rate_at_least": lower_bound(record.bad, record.good, alpha, _prior(record)),
+            "bad_rate_at_most": upper_bound(record.bad, record.good, alpha),
             "outcomes": dict(record.outcomes),
             "suspected": record.suspected,
             "reference": (cell.pool, cell.speculative) == (self.terms.references.get(cell.model), False),
         }
 
 
-def _prior(record: Record) -> Prior:
+def _prior(record: CellRecord) -> Prior:
     return SUSPECTED if record.suspected else UNSUSPECTED

@@ -1,15 +1,19 @@
-"""What one gateway replica counted and was told: reported to the shared judge, judged alone while that is lost."""
+"""One gateway replica's counts and its copy of the shared state.
+
+Counts are reported to the shared detector. While it can't be reached, the replica decides by its own counts.
+"""
 
 import logging
 import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from policies import Cell
 from serve.errors import SharedStateError
-from serve.quarantine.detector import Quarantine, Tally, Terms
-from serve.quarantine.judge import Judge, Order, Report, State
+from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.messages import CountReport, DetectorClient, DetectorState, Order
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
@@ -17,80 +21,89 @@ Counts = Counter[tuple[Cell, str]]
 
 
 class Ledger:
-    """Counts of one replica on their way to the shared judge.
+    """One replica's counts on their way to the shared detector.
 
     Attributes:
-        known: The judge's state as last told; while it can't be reached, judged on by this replica's own counts. Its
-            `terms` go along with every report.
+        detector: A copy of the shared detector as of the last report; while that can't be reached, this replica's own
+            counts go into the copy. Its `terms` go along with every report.
 
     Args:
-        judge: Shared by all replicas.
-        suspected: Whether an advisory speaks against a cell.
+        client: Reaches the detector that all replicas share.
+        suspected: Tells if an advisory warns of a cell.
     """
 
-    def __init__(self, judge: Judge, suspected: Callable[[Cell], bool]) -> None:
-        self._judge, self._suspected = judge, suspected
-        self.known = Quarantine(Terms())
-        self._told: State = self.known.as_dict()
-        self._replica, self._number = uuid.uuid4().hex, 0
-        self._fresh: Counts = Counter()
+    def __init__(self, client: DetectorClient, suspected: Callable[[Cell], bool]) -> None:
+        self._client = client
+        self._suspected = suspected
+        self.detector = Detector(Terms())
+        self._last_state: DetectorState = self.detector.as_dict()
+        self._replica = uuid.uuid4().hex
+        self._last_number = 0
+        self._new: Counts = Counter()
         self._backlog: Counts = Counter()
-        self._unconfirmed: Report | None = None
+        self._unconfirmed: CountReport | None = None
         self._alone = False
 
     def count(self, cell: Cell, outcome: str) -> None:
-        """Count one answer; cheap, for the request path."""
-        self._fresh[cell, outcome] += 1
+        """Counts one answer. Cheap: it runs on the request path."""
+        self._new[cell, outcome] += 1
 
     async def sync(self) -> None:
-        """Report what was counted since the last call and take on what all replicas know by now. Not reentrant."""
-        fresh, self._fresh = self._fresh, Counter()
-        self._backlog += fresh
+        """Reports what was counted since the last call and adopts the shared state. Not reentrant."""
+        new = self._new
+        self._new = Counter()
+        self._backlog += new
         try:
-            self._take(await self._report())
+            self._adopt(await self._report())
         except SharedStateError as error:
             if not self._alone:
                 log.warning("%s Until then this replica judges by its own counts. %r", error, error.__cause__)
             self._alone = True
-            self.known.absorb(self._tallies(fresh), time.time())
+            self.detector.absorb(self._outcome_counts(new), time.time())
         else:
             if self._alone:
                 log.warning("the shared quarantine state is back")
             self._alone = False
 
     async def order(self, order: Order) -> None:
-        """Have an operator's order carried out for all replicas.
+        """Carries out an operator's order for all replicas.
 
         Raises:
-            SharedStateError: The shared judge can't be reached.
+            SharedStateError: The shared detector can't be reached.
         """
-        self._take(await self._asked(lambda: self._judge.order(order, self.known.terms)))
+        self._adopt(await self._call_or_reseed(partial(self._client.order, order, self.detector.terms)))
 
-    async def _report(self) -> State:
-        """Send all that is not yet confirmed, in order; the state after the last of it."""
+    async def _report(self) -> DetectorState:
+        """Sends everything not yet confirmed, in order, and returns the state after the last report."""
         while True:
             if self._unconfirmed is None:
-                self._number += 1
-                self._unconfirmed = Report(self._replica, self._number, tuple(self._tallies(self._backlog)))
+                self._last_number += 1
+                counts = tuple(self._outcome_counts(self._backlog))
+                self._unconfirmed = CountReport(self._replica, self._last_number, counts)
                 self._backlog = Counter()
-            report = self._unconfirmed
-            state = await self._asked(lambda report=report: self._judge.sync(report, self.known.terms))  # type: ignore[misc]
+            state = await self._call_or_reseed(partial(self._client.sync, self._unconfirmed, self.detector.terms))
             self._unconfirmed = None
             if not self._backlog:
                 return state
 
-    async def _asked(self, call: Callable[[], Awaitable[State | None]]) -> State:
+    async def _call_or_reseed(self, call: Callable[[], Awaitable[DetectorState | None]]) -> DetectorState:
+        """Calls the detector; if it has been restarted without its state, returns the last one to it and calls again.
+
+        Raises:
+            SharedStateError: The detector can't be reached, or lost its state twice in a row.
+        """
         state = await call()
-        if state is None:  # a judge that was started anew: it gets back the last that it told us
-            await self._judge.seed(self._told)
+        if state is None:
+            await self._client.seed(self._last_state)
             state = await call()
         if state is None:
             raise SharedStateError("The shared quarantine state was lost twice in a row; try again shortly.")
         return state
 
-    def _take(self, state: State) -> None:
-        self._told = state
-        self.known.restore(state)
+    def _adopt(self, state: DetectorState) -> None:
+        self._last_state = state
+        self.detector.restore(state)
 
-    def _tallies(self, counts: Mapping[tuple[Cell, str], int]) -> Iterable[Tally]:
-        return (Tally(cell, outcome, count, self._suspected(cell)) for (cell, outcome), count in counts.items())
+    def _outcome_counts(self, counts: Mapping[tuple[Cell, str], int]) -> Iterable[OutcomeCount]:
+        for (cell, outcome), answers in counts.items():
+            yield OutcomeCount(cell, outcome, answers, self._suspected(cell))

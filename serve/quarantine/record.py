@@ -1,4 +1,4 @@
-"""What is known of one cell: the outcomes of its answers, and whether it is in quarantine."""
+"""The record of one cell: the outcomes of its answers, and its quarantine status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from policies import Cell, Finding
+from policies import Cell, QuarantineReason
 from serve.guard.core.verdict import Outcome
 
 Status = Literal["open", "quarantined"]
@@ -15,11 +15,11 @@ By = Literal["test", "operator"]
 
 @dataclass(frozen=True)
 class Change:
-    """A cell's status changed.
+    """A change of a cell's status.
 
     Attributes:
-        held: Only an operator changes it again.
-        answers: Number of answers that the test was sure by; 0 if it was an operator.
+        held: Only an operator can change it again.
+        answers: Number of answers that decided the test; 0 if an operator decided.
         why: One sentence with the figures.
     """
 
@@ -33,12 +33,12 @@ class Change:
 
 
 @dataclass
-class Record:
+class CellRecord:
     """One cell's outcomes and status.
 
     Attributes:
-        outcomes: In the present window.
-        before: Bad and good answers of the window before, if there was one.
+        outcomes: In the current window.
+        before: Bad and good answers of the previous window, if there was one.
         suspected: An advisory warns of it.
         held, decided_by: `Change.held` and `Change.answers` of the last change.
         since_s: Unix time of the last change.
@@ -63,26 +63,31 @@ class Record:
         return self.outcomes.total() - self.good
 
     @property
-    def finding(self) -> Finding:
-        """Why it is out, as decisions tell it."""
-        return Finding(self.why, "operator" if self.by == "operator" else f"measured n={self.decided_by}")
+    def reason(self) -> QuarantineReason:
+        """The reason for quarantine, as decisions report it."""
+        return QuarantineReason(self.why, "operator" if self.by == "operator" else f"measured n={self.decided_by}")
 
     def begin_window(self) -> None:
         self.before = (self.bad, self.good)
         self.outcomes = Counter()
 
-    def change(self, change: Change) -> None:
-        """Take on a status; what was counted under the old one says nothing about the new."""
-        self.status, self.held, self.by = change.status, change.held, change.by
-        self.since_s, self.why, self.decided_by = change.at_s, change.why, change.answers
-        self.outcomes, self.before = Counter(), None
+    def apply(self, change: Change) -> None:
+        """Sets the new status and restarts counting: outcomes under the old status say nothing about the new one."""
+        self.status = change.status
+        self.held = change.held
+        self.by = change.by
+        self.since_s = change.at_s
+        self.why = change.why
+        self.decided_by = change.answers
+        self.outcomes = Counter()
+        self.before = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
+        """Returns plain values, fit for JSON."""
         return {**asdict(self), "outcomes": dict(self.outcomes)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Record:
-        """What `as_dict` gave, or JSON made of it."""
+    def from_dict(cls, values: dict[str, Any]) -> CellRecord:
+        """Restores a record from `as_dict`, with or without a round trip through JSON."""
         before = tuple(values["before"]) if values["before"] else None
         return cls(**{**values, "outcomes": Counter(values["outcomes"]), "before": before})

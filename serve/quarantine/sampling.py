@@ -1,10 +1,10 @@
-"""A fixed share of requests, without chance."""
+"""Deterministic sampling of requests."""
 
 from policies import Cell
 
 
-class Shares:
-    """Picks a fixed share of the requests of each cell: every n-th, without chance.
+class EveryNth:
+    """Picks a fixed share of each cell's requests: every n-th one, without randomness.
 
     Args:
         share: Between 0 (none) and 1 (all).
@@ -15,8 +15,8 @@ class Shares:
         self._sums: dict[Cell, float] = {}
 
     def due(self, cell: Cell) -> bool:
-        """Whether this request is one of the share."""
-        reached = self._sums.get(cell, 0.0) + self._share
-        due = reached >= 1 - 1e-9
-        self._sums[cell] = reached - due
+        """True if this request is one of the share."""
+        total = self._sums.get(cell, 0.0) + self._share
+        due = total >= 1 - 1e-9
+        self._sums[cell] = total - 1 if due else total
         return due

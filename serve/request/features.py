@@ -75,7 +75,7 @@ def features_of(
         parallel_tool_calls=request.parallel_tool_calls is not False,
         tool_history=_has_tool_history(request.messages),
         conversation_key=_conversation_key(request),
-        wish=_preference(request, headers),
+        preference=_preference(request, headers),
     )
 
 

@@ -1,4 +1,4 @@
-"""Quarantine among gateway replicas: views that share a judge, lose it, and give it back what it knew."""
+"""Quarantine among gateway replicas: views that share a detector, lose it, and give it back what it knew."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +13,10 @@ from serve.errors import SharedStateError
 from serve.guard.core import Outcome, Verdict
 from serve.guard.judgement import Judgement
 from serve.live_policy import compile_for
-from serve.quarantine.actor import LocalJudge, QuarantineActor
+from serve.quarantine.actor import LocalDetector, QuarantineActor
 from serve.quarantine.detector import Terms
-from serve.quarantine.judge import Order, Report, State
-from serve.quarantine.live import QuarantineView
+from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.messages import CountReport, DetectorState, Order
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -38,13 +38,13 @@ POLICY = compiled()
 
 @dataclass
 class Flaky:
-    """A judge that can be killed, with its answer to the last report, and started anew without its memory."""
+    """A detector that can be killed, with its response to the last report, and restarted without its memory."""
 
     actor: QuarantineActor = field(default_factory=QuarantineActor)
     dead: bool = False
     dies_after_the_next: bool = False
 
-    async def sync(self, report: Report, terms: Terms) -> State | None:
+    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
         self._live()
         state = self.actor.sync(report, terms)
         if self.dies_after_the_next:
@@ -52,11 +52,11 @@ class Flaky:
             self._live()
         return state
 
-    async def order(self, order: Order, terms: Terms) -> State | None:
+    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
         self._live()
         return self.actor.order(order, terms)
 
-    async def seed(self, state: State) -> None:
+    async def seed(self, state: DetectorState) -> None:
         self._live()
         self.actor.seed(state)
 
@@ -68,12 +68,12 @@ class Flaky:
         self.actor, self.dead, self.dies_after_the_next = QuarantineActor(), False, False
 
 
-def view(judge: Flaky | LocalJudge, mode: str = "heal", **settings: float) -> QuarantineView:
+def view(detector: Flaky | LocalDetector, mode: str = "heal", **settings: float) -> QuarantinedPolicy:
     guards = {"m": GuardConfig(mode=mode)}  # type: ignore[arg-type]
-    return QuarantineView(QuarantineConfig(**settings), guards, POLICY, judge)  # type: ignore[arg-type]
+    return QuarantinedPolicy(QuarantineConfig(**settings), guards, POLICY, detector)  # type: ignore[arg-type]
 
 
-def tell(replica: QuarantineView, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
+def tell(replica: QuarantinedPolicy, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
     verdict = Verdict(outcome, (), counts)
     for _ in range(times):
         replica(Judgement(*_names(cell), verdict, 0, outcome, "r", ""))
@@ -83,20 +83,20 @@ def _names(cell: Cell) -> tuple[str, str, str, bool]:
     return cell.model, cell.pool, cell.request_class, cell.speculative
 
 
-def breaks(replica: QuarantineView) -> None:
+def breaks(replica: QuarantinedPolicy) -> None:
     """The speculative pool is broken, the standard one is not."""
     tell(replica, FAST, Outcome.INVALID_JSON, 30)
     tell(replica, FAST, Outcome.CLEAN, 30)
     tell(replica, SAFE, Outcome.CLEAN, 60)
 
 
-def pool_of(replica: QuarantineView) -> str | None:
+def pool_of(replica: QuarantinedPolicy) -> str | None:
     return replica.decide(TOOLS).pool
 
 
 async def test_what_one_replica_saw_all_replicas_act_on() -> None:
-    judge = Flaky()
-    first, second = view(judge), view(judge)
+    detector = Flaky()
+    first, second = view(detector), view(detector)
     breaks(first)
     assert pool_of(first) == pool_of(second) == "speculative"
     await first.sync()
@@ -106,8 +106,8 @@ async def test_what_one_replica_saw_all_replicas_act_on() -> None:
 
 
 async def test_what_no_replica_is_sure_of_they_are_sure_of_together() -> None:
-    judge = Flaky()
-    replicas = [view(judge) for _ in range(6)]
+    detector = Flaky()
+    replicas = [view(detector) for _ in range(6)]
     for replica in replicas:
         tell(replica, FAST, Outcome.TRUNCATED, 5)
         tell(replica, FAST, Outcome.CLEAN, 5)
@@ -120,8 +120,8 @@ async def test_what_no_replica_is_sure_of_they_are_sure_of_together() -> None:
 
 
 async def test_without_the_judge_a_replica_judges_by_its_own_counts(caplog: pytest.LogCaptureFixture) -> None:
-    judge = Flaky(dead=True)
-    alone, other = view(judge), view(judge)
+    detector = Flaky(dead=True)
+    alone, other = view(detector), view(detector)
     breaks(alone)
     for _ in range(3):
         await alone.sync()
@@ -131,27 +131,27 @@ async def test_without_the_judge_a_replica_judges_by_its_own_counts(caplog: pyte
 
 
 async def test_what_was_counted_meanwhile_reaches_the_judge_when_it_is_back() -> None:
-    judge = Flaky(dead=True)
-    first, second = view(judge), view(judge)
+    detector = Flaky(dead=True)
+    first, second = view(detector), view(detector)
     for _ in range(5):
         tell(first, FAST, Outcome.INVALID_JSON, 6)
         tell(first, FAST, Outcome.CLEAN, 6)
         tell(first, SAFE, Outcome.CLEAN, 12)
         await first.sync()
-    judge.dead = False
+    detector.dead = False
     await first.sync()
     await second.sync()
     assert pool_of(first) == pool_of(second) == "standard"
 
 
 async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
-    judge = Flaky()
-    first, second = view(judge), view(judge)
+    detector = Flaky()
+    first, second = view(detector), view(detector)
     breaks(first)
     await first.sync()
     await second.sync()
     tell(second, SAFE, Outcome.CLEAN, 7)
-    judge.restart()
+    detector.restart()
     await first.sync()
     await second.sync()
     await first.sync()
@@ -160,24 +160,24 @@ async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
 
 
 async def test_a_report_whose_receipt_was_lost_is_counted_once() -> None:
-    judge = Flaky()
-    replica = view(judge)
+    detector = Flaky()
+    replica = view(detector)
     await replica.sync()
     tell(replica, SAFE, Outcome.CLEAN, 10)
-    judge.dies_after_the_next = True
+    detector.dies_after_the_next = True
     await replica.sync()
     tell(replica, SAFE, Outcome.CLEAN, 5)
-    judge.dead = judge.dies_after_the_next = False
+    detector.dead = detector.dies_after_the_next = False
     await replica.sync()
     assert [cell["answers"] for cell in replica.cells()] == [15]
 
 
 async def test_the_state_in_a_file_outlives_everything(tmp_path: Path) -> None:
     file = tmp_path / "state" / "q.json"
-    before = view(LocalJudge(QuarantineActor(str(file))))
+    before = view(LocalDetector(QuarantineActor(str(file))))
     breaks(before)
     await before.sync()
-    after = view(LocalJudge(QuarantineActor(str(file))))
+    after = view(LocalDetector(QuarantineActor(str(file))))
     await after.sync()
     assert pool_of(after) == "standard"
 
@@ -217,8 +217,8 @@ async def test_without_reruns_to_protect_it_nothing_is_probed(mode: str) -> None
 
 
 async def test_what_an_operator_took_out_is_not_probed_and_only_an_operator_brings_it_back() -> None:
-    judge = Flaky()
-    first, second = view(judge, probe_share=0.5), view(judge, probe_share=0.5)
+    detector = Flaky()
+    first, second = view(detector, probe_share=0.5), view(detector, probe_share=0.5)
     await first.order(Order(FAST, "quarantine", "incident 17"))
     await second.sync()
     tell(second, FAST, Outcome.CLEAN, 500)
@@ -246,7 +246,7 @@ async def test_a_share_of_the_requests_measures_the_reference() -> None:
 
 @pytest.mark.parametrize(
     "features",
-    [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", wish=True)],
+    [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", preference=True)],
     ids=["free text", "speculation asked for"],
 )
 async def test_such_requests_are_no_samples(features: RequestFeatures) -> None:

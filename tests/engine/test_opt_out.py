@@ -23,8 +23,8 @@ class Told:
     accepted: int
 
 
-async def tell(client: openai.AsyncOpenAI, model: str, about: str, wish: bool | None) -> Told:
-    extra: dict[str, Any] = {} if wish is None else {"enable_speculative": wish}
+async def tell(client: openai.AsyncOpenAI, model: str, about: str, preference: bool | None) -> Told:
+    extra: dict[str, Any] = {} if preference is None else {"enable_speculative": preference}
     raw = await client.chat.completions.with_raw_response.create(
         model=model,
         messages=[{"role": "user", "content": f"Tell me about {about}"}],
@@ -49,7 +49,9 @@ async def tell(client: openai.AsyncOpenAI, model: str, about: str, wish: bool | 
 async def test_an_opted_out_request_drafts_nothing_while_its_neighbours_in_the_batch_do(
     client: openai.AsyncOpenAI, model: str, method: str
 ) -> None:
-    told = await asyncio.gather(*(tell(client, model, about, wish) for about in ABOUT for wish in (False, None)))
+    told = await asyncio.gather(
+        *(tell(client, model, about, preference) for about in ABOUT for preference in (False, None))
+    )
     out, others = told[0::2], told[1::2]
     assert {each.pool for each in told} == {"speculative"}
     assert {each.speculative for each in out} == {"off"}

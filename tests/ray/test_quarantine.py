@@ -1,4 +1,4 @@
-"""Quarantine in a Ray cluster: the shared judge dies, the gateway dies, and what was out stays out."""
+"""Quarantine in a Ray cluster: the shared detector dies, the gateway dies, and what was out stays out."""
 
 import asyncio
 from typing import Any
@@ -51,19 +51,19 @@ def processes(title: str) -> list[psutil.Process]:
     return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
 
 
-async def test_what_is_out_stays_out_when_the_judge_or_the_gateway_dies(gateway_url: str) -> None:
+async def test_what_is_out_stays_out_when_the_detector_or_the_gateway_dies(gateway_url: str) -> None:
     assert not await is_out(gateway_url)
     assert await order(gateway_url, "quarantine") == 200
     assert await is_out(gateway_url)
 
-    (judge,) = processes("ray::QuarantineActor")
-    judge.kill()
+    (actor,) = processes("ray::QuarantineActor")
+    actor.kill()
 
-    async def judged_anew() -> bool:
+    async def back_with_another_process() -> bool:
         another = await order(gateway_url, "pin", request_class="json_schema+thinking") == 200
-        return another and [each.pid for each in processes("ray::QuarantineActor")] != [judge.pid]
+        return another and [each.pid for each in processes("ray::QuarantineActor")] != [actor.pid]
 
-    await eventually(judged_anew, "reach the judge that Ray started anew")
+    await eventually(back_with_another_process, "reach the detector that Ray restarted")
     assert await is_out(gateway_url)
 
     (gateway,) = processes("ServeReplica:specgate:Gateway")

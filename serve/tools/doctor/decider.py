@@ -34,4 +34,4 @@ class Decider:
             GatewayError: The request is invalid or names an unknown model.
         """
         features = self._features.read(parse(body), headers)
-        return features, decide(self.policy, features, features.wish)
+        return features, decide(self.policy, features, features.preference)

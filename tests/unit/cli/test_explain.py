@@ -32,7 +32,7 @@ def test_a_request_from_a_file_under_an_alias(specgate, kimi, body, tmp_path):
     assert json.loads(out)["speculative"] is True
 
 
-def test_a_header_can_hold_the_wish(specgate, kimi, body):
+def test_a_header_can_hold_the_preference(specgate, kimi, body):
     run = ("explain", "-c", kimi(), "-r", "-", "--json", "-H", "X-Enable-Speculative: false")
     _, out = specgate(*run, stdin=body(tools=False))
     report = json.loads(out)

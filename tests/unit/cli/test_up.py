@@ -157,7 +157,7 @@ def test_a_pool_that_fails_is_told_with_its_own_error(specgate: Run, cluster: Ca
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
     *_, told, more = output.strip().splitlines()
     assert (code, told) == (2, "specgate: kimi--standard: the parser 'x' is not known")
-    assert "log of the replica" in more
+    assert "the replica's log" in more
 
 
 def test_a_head_that_is_silent_for_a_moment_is_asked_again(specgate: Run, cluster: Callable[..., FakeClient]) -> None:
@@ -172,7 +172,7 @@ def test_who_waits_for_a_head_that_does_not_answer_is_told_so(specgate: Run, mon
     address = f"127.0.0.1:{free_port()}"
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml", "--address", address)
     assert code == 2
-    assert f"no Ray dashboard answers at http://{address} yet; trying" in output
+    assert f"no Ray dashboard responds at http://{address} yet; retrying" in output
     assert "ray dashboard cluster.yaml" in output
 
 
@@ -241,9 +241,9 @@ def test_dry_run_prints_a_file_that_needs_no_other(specgate: Run) -> None:
 @pytest.mark.parametrize(
     ("layer", "told"),
     [
-        ({"proxy_locatoin": "HeadOnly"}, "Ray Serve knows no proxy_locatoin"),
-        ({"http_options": {"prot": 8000}}, "Ray Serve knows no http_options.prot"),
-        ({"applications": [{"name": "specgate", "rout_prefix": "/"}]}, "knows no applications.0.rout_prefix"),
+        ({"proxy_locatoin": "HeadOnly"}, "Ray Serve has no key proxy_locatoin"),
+        ({"http_options": {"prot": 8000}}, "Ray Serve has no key http_options.prot"),
+        ({"applications": [{"name": "specgate", "rout_prefix": "/"}]}, "has no key applications.0.rout_prefix"),
         ({"http_options": {"port": "eighty"}}, "Ray Serve rejects"),
         ({"applications": [{"name": "specgate", "args": {"modles": {}}}]}, "modles: Extra inputs"),
     ],

@@ -1,10 +1,12 @@
 """One strict model of the configuration: what is wrong is said with its place."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from policies import Override
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 
@@ -92,3 +94,42 @@ def test_a_missing_file_is_told_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_shipped_config_is_valid(path: Path) -> None:
     assert GatewayConfig.load(path).models
+
+
+@pytest.mark.parametrize("expires", [date(2027, 1, 1), "2027-01-01"])
+def test_overrides_become_the_policys_own(expires: date | str) -> None:
+    waiver = {"action": "waive", "reason": "probed", "advisory": "a", "classes": ["tools"], "expires": expires}
+    policy = {"mode": "advise", "optimistic": True, "overrides": [waiver]}
+    settings = GatewayConfig.parse({**config(), "policy": policy}).policy_settings()
+    assert settings.overrides == (Override("waive", "probed", None, None, "a", ("tools",), date(2027, 1, 1)),)
+    assert (settings.mode, settings.optimistic, settings.guard) == ("advise", True, True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"mode": "yolo"}, "policy.mode: Input should be 'enforce' or 'advise'"),
+        ({"speed": 9}, "policy.speed: Extra inputs"),
+        ({"overrides": [{"action": "pin"}]}, "policy.overrides.0.reason: Field required"),
+        ({"overrides": [{"action": "smile", "reason": "r"}]}, "policy.overrides.0.action: Input should be 'pin'"),
+        ({"overrides": [{"action": "pin", "reason": "r", "colour": 1}]}, "policy.overrides.0.colour: Unexpected"),
+        ({"overrides": [{"action": "pin", "reason": "r"}]}, "policy.overrides.0: .* names a pool"),
+        ({"overrides": [{"action": "forbid", "reason": " "}]}, "policy.overrides.0: .* reason"),
+        ({"overrides": [{"action": "waive", "reason": "r", "advisory": "a"}]}, "policy.overrides.0: .* expires"),
+        (
+            {"overrides": [{"action": "waive", "reason": "r", "advisory": "a", "expires": "soon"}]},
+            "policy.overrides.0.expires: .* date",
+        ),
+        (
+            {"overrides": [{"action": "forbid", "reason": "r", "advisory": "a"}]},
+            "policy.overrides.0: .* takes no advisory",
+        ),
+        (
+            {"overrides": [{"action": "forbid", "reason": "r", "classes": ["x"]}]},
+            "policy.overrides.0: .* unknown request class",
+        ),
+    ],
+)
+def test_policy_settings_that_make_no_sense_are_refused(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GatewayConfig.parse({**config(), "policy": policy})

@@ -12,8 +12,8 @@ import yaml
 
 from serve.config import layers
 from serve.config.gateway import GatewayConfig
+from serve.launch.applications import split_applications
 from serve.launch.cluster_rules import FLAGS
-from serve.launch.submit import apart
 
 ROOT = Path(__file__).parents[3]
 KUBERAY = ROOT / "deploy" / "kuberay"
@@ -88,7 +88,7 @@ def test_an_overlay_builds_to_a_valid_service_and_its_companions(
 def test_a_manifest_serves_what_its_config_says(manifest: str, config: str) -> None:
     spec = yaml.safe_load((KUBERAY / manifest).read_text())["spec"]
     document = yaml.safe_load(spec["serveConfigV2"])
-    assert document == apart(layers.read(ROOT / "deploy" / config)), "run `make kuberay`"
+    assert document == split_applications(layers.read(ROOT / "deploy" / config)), "run `make kuberay`"
 
 
 def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:

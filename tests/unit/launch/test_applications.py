@@ -7,7 +7,7 @@ import pytest
 from ray.serve.schema import ServeDeploySchema
 
 from serve.errors import ConfigError
-from serve.launch.applications import apart
+from serve.launch.applications import split_applications
 
 
 def document() -> dict[str, Any]:
@@ -22,7 +22,7 @@ def document() -> dict[str, Any]:
 
 
 def applications(sent: dict[str, Any]) -> dict[str, Any]:
-    return {each["name"]: each for each in apart(sent)["applications"]}
+    return {each["name"]: each for each in split_applications(sent)["applications"]}
 
 
 def test_the_gateway_and_each_pool_of_the_cluster_are_applications() -> None:
@@ -33,7 +33,7 @@ def test_the_gateway_and_each_pool_of_the_cluster_are_applications() -> None:
         "m--slow": "serve.app:build_pool",
     }
     assert [name for name, each in found.items() if each["route_prefix"]] == ["specgate"]
-    assert apart(document())["http_options"] == {"port": 8000}
+    assert split_applications(document())["http_options"] == {"port": 8000}
 
 
 def test_a_change_of_one_pool_changes_its_application_and_the_gateways_alone() -> None:
@@ -107,13 +107,13 @@ def test_options_of_a_deployment_that_there_is_not_are_refused() -> None:
     said = document()
     said["applications"][0]["deployments"] = [{"name": "gateway"}]
     with pytest.raises(ConfigError, match="names gateway; there are Gateway, m--fast, m--slow"):
-        apart(said)
+        split_applications(said)
 
 
 def test_ray_takes_it() -> None:
     said = document()
     said["applications"][0]["args"]["models"]["m"]["pools"]["fast"]["autoscaling"] = {"max_replicas": 3}
-    ServeDeploySchema.model_validate(apart(said))
+    ServeDeploySchema.model_validate(split_applications(said))
 
 
 def test_what_is_said_of_the_application_holds_for_each() -> None:

@@ -11,13 +11,13 @@ import yaml
 from policies import facts
 from serve.config import layers
 from serve.errors import ConfigError
-from serve.launch.check import Report, check_file
+from serve.launch.check import CheckReport, check_file
 from serve.launch.cluster import deployed_config, local_path, nodes, start_commands
 from serve.launch.cluster_rules import shared_memory_gib
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = [ROOT / "cluster.yaml", *sorted((ROOT / "deploy" / "cluster").glob("*.yaml"))]
-Check = Callable[..., Report]
+Check = Callable[..., CheckReport]
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(tmp_path: Path) -> Check:
     """Check `cluster.yaml` with a layer of its own, and optionally one over the Serve config that it deploys."""
 
-    def run(layer: dict[str, Any], served: dict[str, Any] | None = None) -> Report:
+    def run(layer: dict[str, Any], served: dict[str, Any] | None = None) -> CheckReport:
         if served is not None:
             config = tmp_path / "config.yaml"
             base = ROOT / "deploy" / "h20-kimi-qwen.yaml"
@@ -46,7 +46,7 @@ def check(tmp_path: Path) -> Check:
     return run
 
 
-def errors(report: Report) -> list[str]:
+def errors(report: CheckReport) -> list[str]:
     return [f"{each.about}: {each.message}" for each in report.findings if each.level == "error"]
 
 
@@ -87,25 +87,25 @@ def test_the_file_itself_is_read() -> None:
 @pytest.mark.parametrize(
     ("layer", "told"),
     [
-        ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: Ray's launcher needs it"),
-        ({"available_node_types": {"a": {"node_config": {}}}}, "not for machines of your own"),
+        ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: required by Ray's launcher"),
+        ({"available_node_types": {"a": {"node_config": {}}}}, "not supported for your own machines"),
         ({"dokcer": {}}, r"'dokcer' was unexpected"),
         ({"docker": {"container_name": None}}, "Ray's launcher rejects the file.*container"),
         ({"max_workers": "three"}, r"max_workers.*'three' is not of type 'integer'"),
-        ({"file_mounts": {"/etc/specgate": "nowhere"}}, r"nowhere is not here"),
+        ({"file_mounts": {"/etc/specgate": "nowhere"}}, r"nowhere does not exist"),
         ({"worker_start_ray_commands": ["ray stop"]}, "no `ray start` among them"),
         (
             {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379 --num-gpus=8"]},
-            "RAY_SERVE_ENABLE_HA_PROXY=1 RAY_SERVE_THROUGHPUT_OPTIMIZED=1 must stand in front",
+            "RAY_SERVE_ENABLE_HA_PROXY=1 RAY_SERVE_THROUGHPUT_OPTIMIZED=1 must be set in front",
         ),
         ({"head_start_ray_commands": ["ray start --head"]}, "--autoscaling-config"),
         ({"head_start_ray_commands": ["ray start"]}, "needs --head"),
-        ({"head_start_ray_commands": ["ray start --head"]}, "RAY_enable_autoscaler_v2=0 must stand in front"),
+        ({"head_start_ray_commands": ["ray start --head"]}, "put RAY_enable_autoscaler_v2=0 in front"),
         ({"head_start_ray_commands": ["ray start --head"]}, "nothing would be served"),
         ({"docker": {"worker_run_options": ["--shm-size=160g"]}}, "`--gpus all`"),
-        ({"docker": {"worker_run_options": ["--gpus all"]}}, "say --shm-size"),
+        ({"docker": {"worker_run_options": ["--gpus all"]}}, "set --shm-size"),
         ({"docker": {"worker_run_options": ["--gpus all", "--shm-size=64g"]}}, "128 does not fit in --shm-size 64g"),
-        ({"docker": {"run_options": []}}, r"/model_files/Kimi-K2\.6 lies in no --volume"),
+        ({"docker": {"run_options": []}}, r"/model_files/Kimi-K2\.6 is in no --volume"),
         ({"provider": {"worker_ips": ["192.0.2.11"]}}, "the pools ask for 24, the nodes have 8"),
     ],
     ids=str,
@@ -127,7 +127,7 @@ def at(path: list[str], value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("served", "told"),
     [
-        (at([*SPEC, "ray_actor_options"], {"num_gpus": 4}), "divides itself among 8 GPUs and the replica asks for 4"),
+        (at([*SPEC, "ray_actor_options"], {"num_gpus": 4}), "the engine needs 8 GPUs and the replica asks for 4"),
         (at([*SPEC, "ray_actor_options", "resources"], {"h20_141gb": 8}), "8 h20_141gb, and no node offers any"),
         (at([*SPEC, "ray_actor_options"], {"num_gpus": 16}), "no node has more than 8"),
         (at(["models", "kimi-k2.6", "engine_args", "max-model-len"], 262144), "fewer than max-model-len 262,144"),
@@ -169,12 +169,12 @@ def test_a_pipeline_over_two_nodes_is_a_placement_group_of_single_gpus(check: Ch
     assert any("must be a subset of the first bundle" in each for each in told)
     whole = {"CPU": 8, "GPU": 8, "h20_96gb": 8}
     told = pipeline(check, [whole] * 2, ray_actor_options=replica)
-    assert any("vLLM takes one GPU from a bundle" in each for each in told)
+    assert any("vLLM takes one GPU from each bundle" in each for each in told)
 
 
 def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -> None:
     wide = {"engine_args": {"pipeline-parallel-size": 2}}
-    assert "divides itself among 16 GPUs" in "\n".join(errors(check({}, at(SPEC, wide))))
+    assert "the engine needs 16 GPUs" in "\n".join(errors(check({}, at(SPEC, wide))))
 
 
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:

@@ -13,8 +13,8 @@ JSON = RequestFeatures("m", response_format="json_schema")
 DAY = date(2026, 11, 21)
 
 
-def settle(facts, advisories, features, wish=None, today=DAY, **settings):
-    return decide(compile_policy(facts, advisories, PolicySettings(**settings), today), features, wish, now_s=0)
+def settle(facts, advisories, features, preference=None, today=DAY, **settings):
+    return decide(compile_policy(facts, advisories, PolicySettings(**settings), today), features, preference, now_s=0)
 
 
 def effects(decision):
@@ -184,7 +184,7 @@ class TestOverrides:
         assert settle(pools(), (), PLAIN, overrides=(forbid,)).pool == "standard"
 
     def test_a_waiver_lifts_one_advisory_until_it_expires(self, pools, advisory):
-        waive = Override("waive", "probed", advisory="a", expires="2026-12-01")
+        waive = Override("waive", "probed", advisory="a", expires=date(2026, 12, 1))
         facts, known, settings = pools(), (advisory(),), PolicySettings(overrides=(waive,))
         waived = settle(facts, known, TOOLS, overrides=(waive,))
         assert waived.speculative
@@ -195,7 +195,7 @@ class TestOverrides:
         assert not settle(facts, known, TOOLS, overrides=(waive,), today=date(2026, 12, 1)).speculative
 
     def test_a_waiver_leaves_other_advisories_alone(self, pools, advisory):
-        waive = Override("waive", "probed", advisory="a", expires="2026-12-01")
+        waive = Override("waive", "probed", advisory="a", expires=date(2026, 12, 1))
         assert not settle(pools(), (advisory(), advisory(id="b")), TOOLS, overrides=(waive,)).speculative
 
 

@@ -9,7 +9,7 @@ TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 
 def explained(facts, advisories, features, **settings):
     policy = compile_policy(facts, advisories, PolicySettings(**settings))
-    return explain(policy, features, decide(policy, features, features.wish))
+    return explain(policy, features, decide(policy, features, features.preference))
 
 
 def test_it_is_plain_json_with_the_contracts_keys(pools, advisory):
@@ -39,7 +39,7 @@ def test_what_the_caller_could_change_is_tried(pools, advisory):
     known = (advisory(unsafe=("tools+stop",)),)
     report = explained(pools(), known, dataclasses.replace(TOOLS, stop=True))
     assert [each["change"] for each in report["would_change"]] == ["leave out `stop`"]
-    report = explained(pools(), (), dataclasses.replace(TOOLS, wish=False))
+    report = explained(pools(), (), dataclasses.replace(TOOLS, preference=False))
     assert [each["change"] for each in report["would_change"]] == ["leave out `enable_speculative: false`"]
 
 

@@ -98,13 +98,13 @@ def usable(facts, chosen):
     return dataclasses.replace(chosen, overrides=kept)
 
 
-def settle(facts, advisories, chosen, request, wish):
-    return decide(compile_policy(facts, advisories, usable(facts, chosen), DAY), request, wish, now_s=0)
+def settle(facts, advisories, chosen, request, preference):
+    return decide(compile_policy(facts, advisories, usable(facts, chosen), DAY), request, preference, now_s=0)
 
 
 @given(pools, known_advisories, settings, requests, wishes)
-def test_a_decision_is_total_and_consistent(facts, advisories, chosen, request, wish):
-    decision = settle(facts, advisories, chosen, request, wish)
+def test_a_decision_is_total_and_consistent(facts, advisories, chosen, request, preference):
+    decision = settle(facts, advisories, chosen, request, preference)
     assert decision.refused == (not decision.candidates)
     assert decision.classes
     if decision.candidates:
@@ -118,9 +118,9 @@ def test_a_decision_is_total_and_consistent(facts, advisories, chosen, request, 
 
 
 @given(pools, known_advisories, st.sampled_from(["g"]).flatmap(advisory_of), settings, requests, wishes)
-def test_one_more_advisory_never_makes_a_request_speculative(facts, advisories, another, chosen, request, wish):
-    before = settle(facts, advisories, chosen, request, wish)
-    after = settle(facts, (*advisories, another), chosen, request, wish)
+def test_one_more_advisory_never_makes_a_request_speculative(facts, advisories, another, chosen, request, preference):
+    before = settle(facts, advisories, chosen, request, preference)
+    after = settle(facts, (*advisories, another), chosen, request, preference)
     assert before.speculative or not after.speculative
     assert {c.pool for c in after.candidates if c.speculative} <= {c.pool for c in before.candidates if c.speculative}
 
@@ -133,29 +133,29 @@ def test_enable_speculative_false_is_never_speculated(facts, advisories, chosen,
 
 
 @given(pools, known_advisories, settings, requests, st.sampled_from([None, False]))
-def test_an_unreadable_advisory_forbids_all_speculation(facts, advisories, chosen, request, wish):
+def test_an_unreadable_advisory_forbids_all_speculation(facts, advisories, chosen, request, preference):
     broken = unreadable("z", "not YAML")
-    assert not settle(facts, (*advisories, broken), chosen, request, wish).speculative
+    assert not settle(facts, (*advisories, broken), chosen, request, preference).speculative
 
 
 @given(pools, known_advisories, settings, requests, wishes, st.randoms(use_true_random=False))
-def test_the_order_of_advisories_never_matters(facts, advisories, chosen, request, wish, shuffler: random.Random):
+def test_the_order_of_advisories_never_matters(facts, advisories, chosen, request, preference, shuffler: random.Random):
     shuffled = list(advisories)
     shuffler.shuffle(shuffled)
     first = compile_policy(facts, advisories, usable(facts, chosen), DAY)
     second = compile_policy(facts, shuffled, usable(facts, chosen), DAY)
     assert first.digest == second.digest
-    assert decide(first, request, wish, 0) == decide(second, request, wish, 0)
+    assert decide(first, request, preference, 0) == decide(second, request, preference, 0)
 
 
 @given(pools, known_advisories, settings, requests, wishes)
-def test_knowing_less_of_a_pool_never_makes_a_request_speculative(facts, advisories, chosen, request, wish):
+def test_knowing_less_of_a_pool_never_makes_a_request_speculative(facts, advisories, chosen, request, preference):
     ignorant = tuple(dataclasses.replace(each, engine_version=None, hybrid=None) for each in facts)
-    known, unknown = (settle(each, advisories, chosen, request, wish) for each in (facts, ignorant))
+    known, unknown = (settle(each, advisories, chosen, request, preference) for each in (facts, ignorant))
     assert known.speculative or not unknown.speculative
 
 
 @given(pools, known_advisories, settings, requests, wishes)
-def test_a_decision_remembered_is_the_decision_made(facts, advisories, chosen, request, wish):
+def test_a_decision_remembered_is_the_decision_made(facts, advisories, chosen, request, preference):
     policy = compile_policy(facts, advisories, usable(facts, chosen), DAY)
-    assert decide(policy, request, wish, 0) == decide(policy, request, wish, 0)
+    assert decide(policy, request, preference, 0) == decide(policy, request, preference, 0)

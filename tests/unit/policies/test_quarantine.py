@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from policies import (
     Cell,
-    Finding,
     Override,
     PolicyError,
     PolicySettings,
+    QuarantineReason,
     Reason,
     RequestFeatures,
     compile_policy,
@@ -29,7 +29,7 @@ TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")
 SAME = Cell("m", "speculative", False, "tools_auto")
 SAFE = Cell("m", "standard", False, "tools_auto")
-BROKEN = Finding("9 of 10 answers bad", "measured n=10")
+BROKEN = QuarantineReason("9 of 10 answers bad", "measured n=10")
 
 
 def compiled(facts, *out, advisories=(), today=None, **settings):
@@ -89,7 +89,7 @@ def test_what_is_forbidden_stays_forbidden(pools, advisory):
 
 
 def test_it_holds_beyond_the_day_on_which_an_override_ends(pools):
-    waiver = Override("forbid", "x", pool="standard", classes=("plain",), expires="2026-12-01")
+    waiver = Override("forbid", "x", pool="standard", classes=("plain",), expires=date(2026, 12, 1))
     policy = compiled(pools(), FAST, overrides=(waiver,), today=date(2026, 11, 21))
     assert decide(policy, TOOLS, None, now_s=4e9).pool == "standard"
 
@@ -133,9 +133,9 @@ def test_an_advisory_makes_a_cell_suspect_whatever_its_force(pools, advisory):
 
 
 @given(st.sets(st.sampled_from([FAST, SAME, SAFE])), st.booleans(), st.booleans(), st.sampled_from([None, True, False]))
-def test_it_refuses_nothing_and_allows_nothing_new(pools, out, opt_out, standard, wish):
+def test_it_refuses_nothing_and_allows_nothing_new(pools, out, opt_out, standard, preference):
     facts = pools(opt_out=opt_out, standard=standard)
-    before, after = decide(compiled(facts), TOOLS, wish), decide(compiled(facts, *out), TOOLS, wish)
+    before, after = decide(compiled(facts), TOOLS, preference), decide(compiled(facts, *out), TOOLS, preference)
     assert after.refused == before.refused
     assert set(after.candidates) <= set(before.candidates)
 
@@ -155,7 +155,7 @@ def test_it_refuses_nothing_and_allows_nothing_new(pools, out, opt_out, standard
 def test_a_requests_class_reads_back_unless_nothing_is_checked(request_):
     name = request_.request_class
     if name.startswith("plain"):
-        with pytest.raises(PolicyError, match="no class of answers that are judged"):
+        with pytest.raises(PolicyError, match="not a class whose answers are checked"):
             mask_of_class(name)
     else:
         assert RequestFeatures.mask.fget(request_) & mask_of_class(name) == mask_of_class(name)

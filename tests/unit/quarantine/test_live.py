@@ -1,4 +1,4 @@
-"""What needs no replica: exact shares, and the configuration of the test."""
+"""Exact sampling, and the configuration of quarantine: what needs no replica."""
 
 import math
 
@@ -10,8 +10,8 @@ from policies import Cell
 from serve.config.gateway import GatewayConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.errors import ConfigError
-from serve.quarantine.sampling import Shares
-from serve.quarantine.settings import settings_of
+from serve.quarantine.detector import Detector, Terms
+from serve.quarantine.sampling import EveryNth
 
 FAST, SAFE = Cell("m", "fast", True, "tools_auto"), Cell("m", "safe", False, "tools_auto")
 MODEL = {"family": "f", "grammar": "hermes", "pools": {"p": {}}}
@@ -19,21 +19,23 @@ MODEL = {"family": "f", "grammar": "hermes", "pools": {"p": {}}}
 
 @given(st.floats(0, 1), st.integers(0, 500))
 def test_a_share_is_exact_at_every_moment(share: float, requests: int) -> None:
-    shares = Shares(share)
-    due = sum(shares.due(FAST) for _ in range(requests))
+    sampler = EveryNth(share)
+    due = sum(sampler.due(FAST) for _ in range(requests))
     assert abs(due - share * requests) < 1 + 1e-6
 
 
 def test_cells_have_shares_of_their_own() -> None:
-    shares = Shares(0.25)
-    turns = [(shares.due(FAST), shares.due(SAFE)) for _ in range(8)]
+    sampler = EveryNth(0.25)
+    turns = [(sampler.due(FAST), sampler.due(SAFE)) for _ in range(8)]
     assert turns == [(False, False)] * 3 + [(True, True)] + [(False, False)] * 3 + [(True, True)]
 
 
-def test_the_configuration_is_the_tests_own_settings() -> None:
-    settings = settings_of(QuarantineConfig(alpha=0.01, window=500))
-    assert (settings.alpha, settings.window) == (0.01, 500)
-    assert math.isclose(settings_of(QuarantineConfig()).alpha, 0.001)
+def test_the_configuration_is_the_detectors_own_settings() -> None:
+    values = {"alpha": 0.01, "window": 500}
+    settings = GatewayConfig.parse({"models": {"m": MODEL}, "quarantine": values}).quarantine
+    assert settings == QuarantineConfig(alpha=0.01, window=500)
+    assert Detector(Terms(settings)).terms.settings == settings
+    assert math.isclose(GatewayConfig.parse({"models": {"m": MODEL}}).quarantine.alpha, 0.001)
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0}, {"window": 3}, {"probe_share": 0.9}, {"probes": 1}])

@@ -89,7 +89,7 @@ def test_thinking_is_what_the_request_says_else_the_models_default(fields, defau
 
 
 @pytest.mark.parametrize(
-    ("body", "header", "wish"),
+    ("body", "header", "preference"),
     [
         (None, None, None),
         (True, None, True),
@@ -100,10 +100,10 @@ def test_thinking_is_what_the_request_says_else_the_models_default(fields, defau
         (False, "true", False),
     ],
 )
-def test_the_wish_is_read_from_body_and_header_and_false_wins(body, header, wish):
+def test_the_preference_is_read_from_body_and_header_and_false_wins(body, header, preference):
     headers = {} if header is None else {"x-enable-speculative": header}
     fields = {} if body is None else {"enable_speculative": body}
-    assert features(headers, **fields).wish is wish
+    assert features(headers, **fields).preference is preference
 
 
 @pytest.mark.parametrize(

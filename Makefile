@@ -109,6 +109,15 @@ models: $(READY) ## train the two tiny stand-in models again (an hour or so; the
 	@$(BIN)/python -m models.eagle
 	@$(BIN)/python -m models.evaluate
 
+.PHONY: docs reference
+docs: $(READY) ## the documentation as a site in build/docs; every warning is an error
+	@$(BIN)/python -m docs._generate --check
+	@$(BIN)/sphinx-build -W -n --keep-going -q -b html docs build/docs
+	@echo "open build/docs/index.html"
+
+reference: $(READY) ## write the generated pages of docs/reference again
+	@$(BIN)/python -m docs._generate
+
 pins: $(READY) ## resolve requirements/*.txt again
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra tools pyproject.toml -o requirements/gateway.txt
 	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra tools --extra cpu pyproject.toml -o requirements/cpu.txt

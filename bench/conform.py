@@ -1,7 +1,7 @@
 """Runs the cases of `specgate conform` against every gateway: `python -m bench.conform`.
 
 Each gateway is started as `bench/peers.py` says, in front of its own scripted engine. Prints one line per gateway,
-saves every outcome to `bench/results/conform.json` and writes the table into `docs/conformance.md`.
+saves every outcome to `bench/results/conform.json` and writes the table into `docs/explanation/conformance.md`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from serve.tools.conform import CASES, Case, CaseStatus, ConformanceReport, run,
 from serve.tools.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results" / "conform.json"
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "explanation" / "conformance.md"
 MODEL = "conform"
 # specgate twice: as one process, like the others, and as `specgate serve` starts it, with Ray Serve and HAProxy.
 _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")

@@ -41,7 +41,7 @@ class Cure:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """A published fact about a configuration. See docs/writing-an-advisory.md.
+    """A published fact about a configuration. See docs/how-to/write-an-advisory.md.
 
     Attributes:
         affects: Alternatives of conditions on a pool's facts.

@@ -27,7 +27,7 @@ class LimitsConfig(_Strict):
 
 
 class PolicyConfig(_Strict):
-    """Settings of decisions; see docs/policy.md.
+    """Settings of decisions; see docs/explanation/policy.md.
 
     Attributes:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.

@@ -16,7 +16,7 @@ Chance = Annotated[float, Gt(0), Lt(1)]
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantineConfig:
-    """Quarantine of all models; see docs/quarantine.md.
+    """Quarantine of all models; see docs/explanation/quarantine.md.
 
     Attributes:
         enabled: Count outcomes and quarantine pools. Operators' own orders need it too.

@@ -1,15 +1,17 @@
 """The Ray Serve deployment around one vLLM engine: start, checks, warm-up, health, drain."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
-
-import aiohttp
 
 from serve.config.pool import ModelConfig
 from serve.engine.listener import Listener, node_address
 from serve.engine.slots import Slots, release_slot
-from serve.errors import ConfigError
+from serve.errors import ConfigError, encode_json
 from serve.routing.autoscaling import ONGOING
 
 log = logging.getLogger("ray.serve.specgate.engine")
@@ -60,15 +62,23 @@ class VllmReplica:
         await self._engine.client.check_health()
 
     async def _warm_up(self) -> None:
-        """Send one plain and one grammar-constrained request, so that no user waits for first-time compilation."""
-        address = f"http://{self._listener.host}:{self._listener.port}/v1/chat/completions"
-        base = {"model": self._model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
-        headers = {"authorization": f"Bearer {self._listener.key}"}
-        async with aiohttp.ClientSession(headers=headers) as session:
-            for extra in ({}, {"response_format": {"type": "json_object"}}):
-                async with session.post(address, json=base | extra) as response:
-                    if response.status != 200:
-                        raise ConfigError(f"the warm-up request failed: {response.status} {await response.text()}")
+        """Sends one plain and one grammar-constrained request, so that no user waits for first-time compilation.
+
+        Raises:
+            ConfigError: The engine refused a request.
+        """
+        for extra in ({}, {"response_format": {"type": "json_object"}}):
+            await asyncio.to_thread(self._request, extra)
+
+    def _request(self, extra: Mapping[str, Any]) -> None:
+        body = {"model": self._model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, **extra}
+        headers = {"authorization": f"Bearer {self._listener.key}", "content-type": "application/json"}
+        with closing(HTTPConnection(self._listener.host, self._listener.port)) as connection:
+            connection.request("POST", "/v1/chat/completions", encode_json(body), headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                text = response.read().decode(errors="replace")
+                raise ConfigError(f"the warm-up request failed: {response.status} {text}")
 
     def __del__(self) -> None:
         """Ray Serve calls this after draining; the engine core is a separate process and must be stopped too."""

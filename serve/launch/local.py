@@ -28,6 +28,7 @@ def prepare_environment() -> None:
     environment = {**node_environment(tempfile.mkdtemp(prefix="specgate-")), "RAY_AUTH_MODE": "token"}
     for name, value in environment.items():
         os.environ.setdefault(name, value)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Ray's processes would compile Ray from source at every start
 
 
 def node_environment(folder: str) -> dict[str, str]:
@@ -35,7 +36,7 @@ def node_environment(folder: str) -> dict[str, str]:
 
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
     (docs/adr/0002). It retries a request whose gateway replica died before responding, and lets streams of up to an
-    hour finish when replicas change (docs/failures.md). Its ports and files are unused ones, so that two gateways can
+    hour finish when replicas change (docs/explanation/failures.md). Its ports and files are unused ones, so that two gateways can
     run on one machine. So are the ports of the gateway replicas: until HAProxy learns that a replica is gone, it sends
     requests to whatever takes over the port.
 

@@ -106,9 +106,8 @@ def _memory(report: CheckReport) -> Table:
         "max-model-len",
         "per sequence",
     )
-    table = Table(
-        *columns, title="Memory of one GPU in GiB, estimated (docs/how-to/plan-capacity.md)", title_justify="left"
-    )
+    title = "Memory of one GPU in GiB, estimated (docs/how-to/plan-capacity.md)"
+    table = Table(*columns, title=title, title_justify="left")
     for fit in report.fits:
         name = f"{fit.model}/{fit.pool}"
         estimate = fit.estimate

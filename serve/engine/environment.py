@@ -8,6 +8,6 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
     inherited = {
         key: value for key, value in os.environ.items() if key.startswith(("VLLM_", "OTEL_", "HF_", "SPECGATE_"))
     }
-    # Most containers forbid bytecode. Without it, each of an engine's processes compiles torch and vLLM from source again.
+    # Most containers forbid bytecode. Without it, every process of an engine compiles torch and vLLM from source.
     ours = {"PYTHONDONTWRITEBYTECODE": "", "TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1"}
     return {**ours, **inherited, **extra}

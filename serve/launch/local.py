@@ -36,9 +36,9 @@ def node_environment(folder: str) -> dict[str, str]:
 
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
     (docs/adr/0002). It retries a request whose gateway replica died before responding, and lets streams of up to an
-    hour finish when replicas change (docs/explanation/failures.md). Its ports and files are unused ones, so that two gateways can
-    run on one machine. So are the ports of the gateway replicas: until HAProxy learns that a replica is gone, it sends
-    requests to whatever takes over the port.
+    hour finish when replicas change (docs/explanation/failures.md). Its ports and files are unused ones, so that two
+    gateways can run on one machine. So are the ports of the gateway replicas: until HAProxy learns that a replica is
+    gone, it sends requests to whatever takes over the port.
 
     Args:
         folder: For HAProxy's files; a short path, because one of them is a Unix socket.

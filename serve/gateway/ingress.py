@@ -20,8 +20,8 @@ from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import routes_of
-from serve.guard.judgement import Judgement
-from serve.guard.metrics import VerdictTelemetry
+from serve.guard.attempt_result import AttemptResult
+from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp, read_body
 from serve.http1.server import answer_first
 from serve.live_policy import LivePolicy, compile_for
@@ -61,7 +61,7 @@ class GatewayReplica:
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
         live = self._quarantine or LivePolicy(policy)
-        self._tell = VerdictTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
+        self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
         self._gateway = Gateway(self._config, live, self._routes, self._upstream, self._telemetry, self._judged)
 
     @property
@@ -167,10 +167,10 @@ class GatewayReplica:
             await asyncio.gather(*(route.close() for route in self._routes.values()))
             await self._upstream.close()
 
-    def _judged(self, judgement: Judgement) -> None:
-        self._tell(judgement)
+    def _judged(self, result: AttemptResult) -> None:
+        self._tell(result)
         if self._quarantine is not None:
-            self._quarantine(judgement)
+            self._quarantine(result)
 
     def _compile(self) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": self._policy_config}), self._learned)

@@ -9,13 +9,12 @@ from typing import Any
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
+from serve.config.guard import GuardConfig
 from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, OverloadedError, PolicyConflictError
 from serve.gateway.telemetry import decision_attributes
-from serve.guard.core import GuardSettings
-from serve.guard.history import repaired
-from serve.guard.judgement import VerdictSink, ignore
+from serve.guard.attempt_result import ResultSink, ignore
+from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
-from serve.guard.settings import settings_of
 from serve.http1.asgi import FRONT, Receive, Scope, Send, read_body
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts
@@ -56,13 +55,15 @@ class Gateway:
         routes: Mapping[tuple[str, str], Route],
         upstream: Upstream,
         telemetry: Telemetry,
-        sink: VerdictSink = ignore,
+        sink: ResultSink = ignore,
     ) -> None:
         self._config, self._live, self._telemetry = config, live, telemetry
         self._ongoing = 0
         self._attempts = Attempts(config, routes, upstream, telemetry)
-        self._guarded = GuardedPath(self._attempts, telemetry, sink)
-        self._guards = {name: settings_of(model.guard, model.grammar) for name, model in config.models.items()}
+        self._guarded = GuardedPath(
+            self._attempts, telemetry, sink, {name: model.grammar for name, model in config.models.items()}
+        )
+        self._guards = {name: model.guard for name, model in config.models.items() if model.guard.mode != "off"}
 
     @property
     def policy(self) -> Policy:
@@ -157,7 +158,9 @@ class Gateway:
     def _repair_history(self, exchange: Exchange, model: str) -> None:
         """See to it that a malformed call of an earlier turn does not spoil this one."""
         settings = self._config.models[model]
-        exchange.body, found = repaired(exchange.body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        exchange.body, found = repair_body(
+            exchange.body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2"
+        )
         if not found.clean:
             log.info("request %s: history: %d malformed calls, %d ids", exchange.request_id, found.arguments, found.ids)
             self._telemetry.history(model, settings.guard.history, found.arguments, found.ids)
@@ -171,11 +174,11 @@ class Gateway:
         async with self._attempts.answer(exchange, decision.candidates) as answer:
             await relay(exchange, answer, self._telemetry)
 
-    def _guard_of(self, exchange: Exchange, decision: Decision) -> GuardSettings | None:
+    def _guard_of(self, exchange: Exchange, decision: Decision) -> GuardConfig | None:
         """The guard's settings for a request; None if its answer passes untouched."""
         if exchange.path != _CHAT or _GUARDED.isdisjoint(decision.classes):
             return None
-        return self._guards[decision.model]
+        return self._guards.get(decision.model)
 
     def _record(self, exchange: Exchange) -> None:
         decision, candidate = exchange.decision, exchange.candidate

@@ -1,15 +1,16 @@
-"""The guarded half of the request path: an answer that is judged, and run again elsewhere when it is broken."""
+"""The guarded half of the request path: responses are checked, and broken ones run again elsewhere."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from policies import Candidate, Decision
+from serve.config.guard import GuardConfig
 from serve.errors import EngineError, GatewayError
-from serve.guard.answer import Flow, Watched, flow_of
-from serve.guard.core import Guard, GuardSettings, State
-from serve.guard.judgement import Judgement, VerdictSink, request_class
-from serve.guard.request import Expected
+from serve.guard.attempt_result import AttemptResult, ResultSink, request_class
+from serve.guard.core import Guard, State
+from serve.guard.request import LazyRequest
+from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
 from serve.proxy.attempts import Attempts
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
@@ -20,31 +21,35 @@ log = logging.getLogger("ray.serve.specgate.guard")
 
 
 class GuardedPath:
-    """Answers requests under the guard.
+    """Serves requests under the guard.
 
     Args:
-        attempts: Finds answers.
+        attempts: Sends requests to engines.
         telemetry: Spans and metrics.
-        sink: Gets a judgement of every attempt.
+        sink: Gets the result of every attempt.
+        grammars: Format of the model's calls, by model.
     """
 
-    def __init__(self, attempts: Attempts, telemetry: Telemetry, sink: VerdictSink) -> None:
-        self._attempts, self._telemetry, self._sink = attempts, telemetry, sink
+    def __init__(self, attempts: Attempts, telemetry: Telemetry, sink: ResultSink, grammars: Mapping[str, str]) -> None:
+        self._attempts = attempts
+        self._telemetry = telemetry
+        self._sink = sink
+        self._grammars = grammars
 
-    async def answer(self, exchange: Exchange, decision: Decision, settings: GuardSettings) -> None:
-        """Send the answer, of one attempt or several.
+    async def answer(self, exchange: Exchange, decision: Decision, settings: GuardConfig) -> None:
+        """Sends the response, made of one attempt or several.
 
         Args:
             exchange: A chat request whose decision is made.
             decision: Its decision.
-            settings: How the guard behaves for this model.
+            settings: The guard's settings for the model; its mode is not `off`.
 
         Raises:
-            IntegrityError: No attempt was right.
-            GatewayError: As of `Attempts.answer` and `relay`.
+            IntegrityError: Every attempt was broken.
+            GatewayError: As `Attempts.answer` and `relay` raise it.
         """
         async with self._attempts.answer(exchange, decision.candidates) as answer:
-            if answer.status != 200:  # nothing to judge: a client's fault, or the last of several failures
+            if answer.status != 200:  # nothing to check: the client's fault, or the last of several failures
                 await relay(exchange, answer, self._telemetry)
                 return
             assert exchange.candidate is not None
@@ -52,25 +57,26 @@ class GuardedPath:
             if settings.mode == "observe":
                 await self._observe(exchange, decision, settings, answer)
                 return
-            flow = flow_of(exchange, settings, _expected(exchange), streamed=answer.is_stream)
-            if flow.streamed:
+            grammar = self._grammars[decision.model]
+            guarded = guarded_response(exchange, settings, _request(exchange), grammar, streamed=answer.is_stream)
+            if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived, tried[0].pool)
-            await flow.attempt(answer)
+            await guarded.attempt(answer)
         settled = False
         try:
-            while flow.guard.state is State.RERUN and await self._rerun(exchange, decision, flow, tried):
+            while guarded.guard.state is State.RERUN and await self._rerun(exchange, decision, guarded, tried):
                 pass
             settled = True
-            await flow.settle()
+            await guarded.finish()
         finally:
-            self._report(exchange, decision, flow.guard, tried, settled)
+            self._report(exchange, decision, guarded.guard, tried, settled)
 
-    async def _rerun(self, exchange: Exchange, decision: Decision, flow: Flow, tried: list[Candidate]) -> bool:
-        """Run the request again; False if nobody has an answer."""
-        log.warning(
-            "request %s: pool %s: %s",
-            exchange.request_id, tried[-1].pool, "; ".join(each.detail for each in flow.guard.verdicts[-1].violations),
-        )  # fmt: skip
+    async def _rerun(
+        self, exchange: Exchange, decision: Decision, guarded: GuardedResponse, tried: list[Candidate]
+    ) -> bool:
+        """Runs the request again; returns False if no other response is to be had."""
+        details = "; ".join(violation.detail for violation in guarded.guard.verdicts[-1].violations)
+        log.warning("request %s: pool %s: %s", exchange.request_id, tried[-1].pool, details)
         first = exchange.candidate
         async with AsyncExitStack() as held:
             try:
@@ -82,39 +88,40 @@ class GuardedPath:
                 return False
             finally:
                 again, exchange.candidate = exchange.candidate, first
-            if answer.status != 200 or answer.is_stream != flow.streamed or again is None:
+            if answer.status != 200 or answer.is_stream != guarded.streamed or again is None:
                 log.warning("request %s: no rerun: the engine answered %d", exchange.request_id, answer.status)
                 return False
             tried.append(again)
             exchange.rerun = again.pool
             exchange.span.set_attribute("specgate.rerun", again.pool)
-            flow.guard.restart(again.pool)
-            await flow.attempt(answer)
+            guarded.guard.restart(again.pool)
+            await guarded.attempt(answer)
         return True
 
-    async def _observe(self, exchange: Exchange, decision: Decision, settings: GuardSettings, answer: Answer) -> None:
-        watched = Watched(settings, _expected(exchange), streamed=answer.is_stream)
+    async def _observe(self, exchange: Exchange, decision: Decision, settings: GuardConfig, answer: Answer) -> None:
+        grammar = self._grammars[decision.model]
+        observed = ObservedResponse(settings, _request(exchange), grammar, streamed=answer.is_stream)
         assert exchange.candidate is not None
         try:
-            await relay(exchange, answer, self._telemetry, watched.see)
+            await relay(exchange, answer, self._telemetry, observed.feed)
         except EngineError as error:
-            watched.guard.broke(error.message)
+            observed.finish(error)
             raise
         else:
-            watched.end()
+            observed.finish()
         finally:
-            self._report(exchange, decision, watched.guard, [exchange.candidate], settled=True)
+            self._report(exchange, decision, observed.guard, [exchange.candidate], settled=True)
 
     def _report(
         self, exchange: Exchange, decision: Decision, guard: Guard, tried: Sequence[Candidate], settled: bool
     ) -> None:
-        """Tell of every attempt that was judged; not of one that a client's leaving has cut short."""
+        """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         final = guard.outcome if settled and guard.verdicts else None
         if final is not None:
             exchange.span.set_attribute("specgate.guard.outcome", str(final))
         for attempt, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
             self._sink(
-                Judgement(
+                AttemptResult(
                     model=decision.model,
                     pool=candidate.pool,
                     request_class=request_class(decision.classes),
@@ -128,12 +135,21 @@ class GuardedPath:
             )
 
 
-def _expected(exchange: Exchange) -> Expected:
+def _request(exchange: Exchange) -> LazyRequest:
     assert exchange.asked is not None
-    return Expected(exchange.asked, exchange.body)
+    return LazyRequest(exchange.asked, exchange.body)
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:
-    """Where a broken answer runs again: what was tried least; without speculation; on another pool; as decided."""
+    """Returns the candidates for a rerun, best first.
+
+    Those tried least come first, then those without speculation, then other pools, then the order of the decision.
+
+    Args:
+        candidates: As decided.
+        tried: The candidate of every attempt so far.
+    """
     pools = {candidate.pool for candidate in tried}
-    return sorted(candidates, key=lambda each: (tried.count(each), each.speculative, each.pool in pools))
+    return sorted(
+        candidates, key=lambda candidate: (tried.count(candidate), candidate.speculative, candidate.pool in pools)
+    )

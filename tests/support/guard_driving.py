@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings, wire
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, GuardSettings, State
+from serve.guard.core import Guard, State
 
 TOOL_PARAMETERS = {
     "type": "object",
@@ -87,9 +88,9 @@ def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str,
 
 
 def healed(
-    body: Mapping[str, Any], *pools: SimSettings, settings: GuardSettings | None = None
+    body: Mapping[str, Any], *pools: SimSettings, settings: GuardConfig | None = None
 ) -> tuple[list[dict[str, Any]], Guard]:
-    guard = Guard(settings or GuardSettings(), body)
+    guard = Guard(settings or GuardConfig(), body)
     return through(guard, *(chunks_of(body, pool, f"chatcmpl-{n}") for n, pool in enumerate(pools))), guard
 
 

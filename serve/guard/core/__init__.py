@@ -3,13 +3,11 @@
 from serve.guard.core.chunk import Piece, lone_piece
 from serve.guard.core.guard import Guard, State
 from serve.guard.core.history import Repair, repair_history
-from serve.guard.core.settings import GuardSettings
 from serve.guard.core.verdict import Outcome, Severity, Verdict, Violation
 from serve.guard.core.whole import WholeGuard, check_answer
 
 __all__ = [
     "Guard",
-    "GuardSettings",
     "Outcome",
     "Piece",
     "Repair",

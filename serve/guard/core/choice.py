@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.guard.core.chunk import TEXTS
 from serve.guard.core.client_view import Delta, Outflow, ReadyCall
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import CALL_OPENERS, REPLACEMENT, MarkupScanner
 from serve.guard.core.rescue import Rescued, is_cut_call, rescue
-from serve.guard.core.settings import GuardSettings
 from serve.guard.core.tool_call import CallCheck, HeldCall
 from serve.guard.core.verdict import Outcome, Severity, Violation
 
@@ -37,7 +37,7 @@ class ChoiceGuard:
         self,
         index: int,
         expectation: Expectation,
-        settings: GuardSettings,
+        settings: GuardConfig,
         outflow: Outflow,
         tolerates: frozenset[Severity],
     ) -> None:
@@ -239,8 +239,8 @@ class ChoiceGuard:
     def _from_leak(self, name: str, leak: str) -> Iterator[Delta]:
         found: Rescued | None = None
         if self._may_be_rescued(leak) and self._reason != "length":
-            found = rescue(leak, self._settings.grammar, self._expected, self._check)
-        if found is None and self._may_be_cut(leak) and is_cut_call(leak, self._settings.grammar, self._expected):
+            found = rescue(leak, self._expected.grammar, self._expected, self._check)
+        if found is None and self._may_be_cut(leak) and is_cut_call(leak, self._expected.grammar, self._expected):
             self._found(Outcome.TRUNCATED, "a call was cut by length", Severity.NOTE)
             return
         if found is None:

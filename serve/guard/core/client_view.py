@@ -9,6 +9,7 @@ from typing import Any
 
 Delta = dict[str, Any]
 PARAGRAPH = "\n\n"
+DELTA_CHARS = 2048  # of a call's arguments, which go out together once the call is complete
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,10 @@ class Outflow:
     Args:
         seed: The answer's id, from which ids are made for calls that lack a unique one.
         choice: Index of the choice.
-        piece_chars: Size of the pieces of arguments.
     """
 
-    def __init__(self, seed: str, choice: int, piece_chars: int) -> None:
-        self._seed, self._piece_chars = f"{seed}/{choice}", piece_chars
+    def __init__(self, seed: str, choice: int) -> None:
+        self._seed = f"{seed}/{choice}"
         self._texts: dict[str, _Text] = {}
         self._sent: list[ReadyCall] = []
         self._ids: set[str] = set()
@@ -161,8 +161,8 @@ class Outflow:
         self._sent.append(call)
         function = {"name": call.name, "arguments": ""}
         yield {"tool_calls": [{"index": index, "id": self._unique(call), "type": "function", "function": function}]}
-        for start in range(0, len(call.arguments), self._piece_chars):
-            piece = call.arguments[start : start + self._piece_chars]
+        for start in range(0, len(call.arguments), DELTA_CHARS):
+            piece = call.arguments[start : start + DELTA_CHARS]
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
     def _unique(self, call: ReadyCall) -> str:

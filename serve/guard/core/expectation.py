@@ -15,10 +15,15 @@ class Expectation:
 
     Args:
         request: The body of a chat request.
+        grammar: Format of the model's calls, if known; otherwise the markup itself tells.
+
+    Attributes:
+        grammar: As given.
     """
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, request: Mapping[str, Any], grammar: str | None = None) -> None:
         self._request = request
+        self.grammar = grammar
         choice = request.get("tool_choice")
         allowed = _mapping(_mapping(choice).get("allowed_tools"))
         names = [_function(tool).get("name") for tool in _sequence(allowed.get("tools"))]

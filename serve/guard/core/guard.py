@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, Piece, choices_of, lone_piece
 from serve.guard.core.client_view import Delta, Outflow
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.settings import GuardSettings
 from serve.guard.core.usage import Usage
 from serve.guard.core.verdict import Outcome, Severity, Verdict, Violation, gravest
 
@@ -42,6 +42,7 @@ class Guard:
     Args:
         settings: How to behave.
         request: The body of the chat request, as the client sent it.
+        grammar: Format of the model's calls, if known; otherwise the markup itself tells.
         whole: Whether nothing is sent before the answer is complete, so that a rerun replaces all of it.
 
     Attributes:
@@ -49,11 +50,13 @@ class Guard:
         verdicts: One for each attempt that is over.
     """
 
-    def __init__(self, settings: GuardSettings, request: Mapping[str, Any], *, whole: bool = False) -> None:
+    def __init__(
+        self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None, whole: bool = False
+    ) -> None:
         self.state = State.OPEN
         self.verdicts: list[Verdict] = []
         self._settings, self._whole = settings, whole
-        self._expected = Expectation(request)
+        self._expected = Expectation(request, grammar)
         self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._choices: dict[int, ChoiceGuard] = {}
         self._outflows: dict[int, Outflow] = {}
@@ -224,8 +227,7 @@ class Guard:
 
     def _outflow(self, index: int) -> Outflow:
         if index not in self._outflows:
-            seed = str(self._envelope.get("id", ""))
-            self._outflows[index] = Outflow(seed, index, self._settings.piece_chars)
+            self._outflows[index] = Outflow(str(self._envelope.get("id", "")), index)
         return self._outflows[index]
 
     def _new_choice(self, index: int) -> ChoiceGuard:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
 
+from serve.config.guard import GuardConfig
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
-from serve.guard.core.settings import GuardSettings
 from serve.guard.core.verdict import Outcome, Severity, Violation
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -75,7 +75,7 @@ class CallCheck:
         settings: Of the guard.
     """
 
-    def __init__(self, expectation: Expectation, settings: GuardSettings) -> None:
+    def __init__(self, expectation: Expectation, settings: GuardConfig) -> None:
         self._expected = expectation
         self._settings = settings
 

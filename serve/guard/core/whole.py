@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.guard.core.chunk import TEXTS
 from serve.guard.core.guard import Guard, State
-from serve.guard.core.settings import GuardSettings
 from serve.guard.core.verdict import Verdict
 
 
@@ -20,13 +20,14 @@ class WholeGuard:
     Args:
         settings: As for `Guard`.
         request: As for `Guard`.
+        grammar: As for `Guard`.
 
     Attributes:
         guard: The guard that judges.
     """
 
-    def __init__(self, settings: GuardSettings, request: Mapping[str, Any]) -> None:
-        self.guard = Guard(settings, request, whole=True)
+    def __init__(self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None) -> None:
+        self.guard = Guard(settings, request, grammar=grammar, whole=True)
         self._observing = settings.mode == "observe"
         self._answer: dict[str, Any] = {}
 
@@ -58,7 +59,7 @@ class WholeGuard:
         return made
 
 
-def check_answer(settings: GuardSettings, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
+def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
     """Judge one whole answer."""
     guard = WholeGuard(settings, request)
     guard.check(answer)

@@ -9,11 +9,12 @@ from zlib import crc32
 import httpx
 from openai import AsyncOpenAI, OpenAIError
 
-from serve.guard.core import GuardSettings, check_answer
+from serve.config.guard import GuardConfig
+from serve.guard.core import check_answer
 from serve.tools.probe.grid import Cell
 from serve.tools.probe.record import Record
 
-_JUDGE = GuardSettings(mode="observe", schema="warn")
+_JUDGE = GuardConfig(mode="observe", schema="warn")
 _OURS = ("chat_template_kwargs", "enable_speculative")  # fields that the client library does not know
 
 

@@ -20,9 +20,10 @@ from support.guard_driving import (
     tools_request,
 )
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, GuardSettings, Outcome, State
+from serve.guard.core import Guard, Outcome, State
 from serve.guard.core.client_view import Outflow, ReadyCall
 
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
@@ -104,7 +105,7 @@ def test_json_answers_under_faults_are_the_document_that_was_meant(hold: bool) -
     pool, standard = faulty(0.5, "kimi_k2"), faulty(0, "kimi_k2")
     for seed in range(200):
         body = json_request(seed)
-        sent, _ = healed(body, pool, standard, settings=GuardSettings(hold_json=hold))
+        sent, _ = healed(body, pool, standard, settings=GuardConfig(hold_json=hold))
         assert read(sent)["content"] == read(chunks_of(body, standard))["content"]
 
 
@@ -119,7 +120,7 @@ def test_what_leaves_does_not_depend_on_how_the_deltas_were_cut(seed: int, gramm
             acceptance=(0.9,),
             faults={name: 1 / len(TEXT_FAULTS) for name in TEXT_FAULTS},
         )
-        guard = Guard(GuardSettings(reruns=0), body)
+        guard = Guard(GuardConfig(reruns=0), body)
         message = read(through(guard, chunks_of(body, pool)))
         finals.add((message["content"], str(calls_of(message)), str(message["finish"]), guard.verdicts[0].outcome))
     assert len(finals) == 1
@@ -130,7 +131,7 @@ NAMED = st.builds(lambda name, value: ReadyCall("", name, str(value), value), st
 
 @given(st.lists(NAMED, max_size=5), st.lists(NAMED, max_size=5))
 def test_calls_of_two_attempts_become_one_list_by_name(first: list[ReadyCall], second: list[ReadyCall]) -> None:
-    flow = Outflow("seed", 0, 100)
+    flow = Outflow("seed", 0)
     sent = [delta for call in first for delta in flow.call(call)]
     flow.restart()
     sent += [delta for call in second for delta in flow.call(call)]
@@ -154,7 +155,7 @@ def test_text_of_a_rerun_is_continued_or_follows_as_a_paragraph_but_is_never_rep
             text = text[size:]
         return made
 
-    flow = Outflow("seed", 0, 100)
+    flow = Outflow("seed", 0)
     sent = "".join(flow.text("content", piece) for piece in pieces(first))
     flow.restart()
     sent += "".join(flow.text("content", piece) for piece in pieces(second))
@@ -188,7 +189,7 @@ ODD = st.recursive(
 def test_no_shape_of_request_or_chunk_makes_the_guard_raise_or_keep_silent(
     body: dict[str, Any], deltas: list[Any], data: st.DataObject
 ) -> None:
-    guard = Guard(GuardSettings(reruns=0), body)
+    guard = Guard(GuardConfig(reruns=0), body)
     sent = []
     for delta in deltas:
         odd_choice = data.draw(st.booleans())

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError
-from serve.sse import FrameReader, chunk_of, data_of, ends, frame_of
+from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 
 FRAMES = st.lists(
-    st.dictionaries(st.text(max_size=4), st.text(max_size=12), max_size=3).map(frame_of) | st.just(b": ping\n\n"),
+    st.dictionaries(st.text(max_size=4), st.text(max_size=12), max_size=3).map(encode_frame) | st.just(b": ping\n\n"),
     max_size=8,
 )
 
@@ -36,12 +36,12 @@ def test_frames_are_the_same_however_they_are_cut(frames: list[bytes], crlf: boo
     ],
 )
 def test_data_is_what_the_data_lines_say(frame: bytes, data: bytes | None) -> None:
-    assert data_of(frame) == data
+    assert frame_data(frame) == data
 
 
 def test_only_done_ends() -> None:
-    assert ends(b"[DONE]")
-    assert not ends(b'{"content":"[DONE]"}')
+    assert is_done(b"[DONE]")
+    assert not is_done(b'{"content":"[DONE]"}')
 
 
 @given(
@@ -50,12 +50,12 @@ def test_only_done_ends() -> None:
     )
 )
 def test_a_chunk_survives_the_way_to_bytes_and_back(chunk: dict[str, object]) -> None:
-    data = data_of(frame_of(chunk))
+    data = frame_data(encode_frame(chunk))
     assert data is not None
-    assert chunk_of(data) == json.loads(data) == chunk
+    assert decode_chunk(data) == json.loads(data) == chunk
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"a":"\\ud83d"}', b'{"a":' + b"[" * 100_000])
 def test_what_is_no_chunk_is_the_engines_fault(data: bytes) -> None:
     with pytest.raises(EngineError):
-        chunk_of(data)
+        decode_chunk(data)

@@ -1,13 +1,25 @@
-"""Frames: the same however the bytes arrive, and the data of any that SSE allows."""
+"""Frames: the same wherever the network cuts them, any that SSE allows, and how a stream of them ends."""
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError
-from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
+from serve.sse import (
+    DONE,
+    FrameReader,
+    StreamEnd,
+    StreamState,
+    decode_chunk,
+    encode_frame,
+    error_frame,
+    frame_data,
+    is_done,
+)
 
 FRAMES = st.lists(
     st.dictionaries(st.text(max_size=4), st.text(max_size=12), max_size=3).map(encode_frame) | st.just(b": ping\n\n"),
@@ -59,3 +71,79 @@ def test_a_chunk_survives_the_way_to_bytes_and_back(chunk: dict[str, object]) ->
 def test_what_is_no_chunk_is_the_engines_fault(data: bytes) -> None:
     with pytest.raises(EngineError):
         decode_chunk(data)
+
+
+def test_an_error_frame_is_one_sse_frame_in_openais_shape() -> None:
+    assert error_frame(EngineError("gone")) == (
+        b'data: {"error":{"message":"gone","type":"upstream_error","param":null,"code":"engine_error"}}\n\n'
+    )
+
+
+Habit = Callable[[bytes], bytes]
+
+TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
+CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
+FAILED = b'data: {"error":{"message":"died"}}\n\n'
+# As SSE allows: other line ends, no space, a comment.
+HABITS: dict[str, Habit] = {
+    "vLLM": lambda frame: frame,
+    "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
+    "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
+    "comment": lambda frame: b": ping\n" + frame,
+}
+habits = pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in pairwise(marks)]
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, DONE]))
+    end = StreamEnd()
+    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
+    assert (end.done, end.failed) == (True, False)
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_nothing_follows_an_error_frame(habit: Habit, frames: list[bytes], places: list[int]) -> None:
+    stream = b"".join(map(habit, [*frames, FAILED]))
+    end = StreamEnd()
+    sent = b"".join(end.feed(part) for part in cut(stream + habit(DONE), places))
+    assert sent == stream
+    assert (end.done, end.failed) == (False, True)
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_a_stream_that_just_stops_is_neither_done_nor_failed(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, frames))
+    end = StreamEnd()
+    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
+    assert not end.done
+    assert not end.failed
+
+
+def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
+    end = StreamEnd()
+    end.feed(b'data: {"choices":[{"delta":{"content":"data: [DONE]')
+    assert not end.done
+
+
+def test_a_stream_is_open_then_in_its_error_then_closed() -> None:
+    end = StreamEnd()
+    states = []
+    for part in (CONTENT[0], b'data: {"err', b'or":{"message":"died"}}\n', b"\n", DONE):
+        end.feed(part)
+        states.append(end.state)
+    assert states == [
+        StreamState.OPEN, StreamState.OPEN, StreamState.IN_ERROR, StreamState.CLOSED, StreamState.CLOSED,
+    ]  # fmt: skip

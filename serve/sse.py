@@ -89,13 +89,15 @@ class StreamState(Enum):
     CLOSED = "closed"
 
 
+_OPEN = StreamState.OPEN  # compared once a read, and an attribute of an enum is slow to look up
+
 # Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends. Engines other than
 # vLLM may leave out the space or end lines with CR LF, as SSE allows.
 _ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error"')
 _DONE_MARK = re.compile(rb"(?<=\n)data: ?\[DONE\]\r?\n\r?\n")
 _FRAME_END = re.compile(rb"\n\r?\n")
-_MARK_BYTES = 32  # at least as many as the longest mark has, with the line end before it
-_FRAME_END_BYTES = 3
+_MARK_TAIL = slice(-32, None)  # no less than the longest mark with the line end before it
+_FRAME_END_TAIL = slice(-2, None)  # one byte less than the longest frame end
 
 
 class StreamEnd:
@@ -120,11 +122,11 @@ class StreamEnd:
     @property
     def failed(self) -> bool:
         """True once an error frame has begun."""
-        return self.state is not StreamState.OPEN
+        return self.state is not _OPEN
 
     def feed(self, data: bytes) -> bytes:
         """Returns the part of `data` that may be sent."""
-        if self.state is not StreamState.OPEN:
+        if self.state is not _OPEN:
             return self._feed_error(data)
         seen = self._tail + data
         error = _ERROR_MARK.search(seen) if b'{"error"' in seen else None
@@ -135,7 +137,7 @@ class StreamEnd:
             return data[:start] + self._feed_error(data[start:])
         if b"[DONE]" in seen and _DONE_MARK.search(seen):
             self.done = True
-        self._tail = seen[-_MARK_BYTES:]
+        self._tail = seen[_MARK_TAIL]
         return data
 
     def _feed_error(self, data: bytes) -> bytes:
@@ -145,7 +147,7 @@ class StreamEnd:
         seen = self._tail + data
         end = _FRAME_END.search(seen)
         if end is None:
-            self._tail = seen[-(_FRAME_END_BYTES - 1) :]
+            self._tail = seen[_FRAME_END_TAIL]
             return data
         self.state = StreamState.CLOSED
         return data[: _offset_in_data(end.end(), self._tail)]

@@ -13,7 +13,7 @@ frame is parsed in full, so a template that does not fit costs time but never co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -43,11 +43,16 @@ class FrameTemplate:
         prefix: The bytes before the string.
         suffix: The bytes after it, with the blank line that ends the frame.
         place: The delta without its text: what `TextDelta` holds before it.
+        between: Where the string is in a frame.
     """
 
     prefix: bytes
     suffix: bytes
     place: tuple[int, str, int]
+    between: slice = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "between", slice(len(self.prefix), -len(self.suffix)))
 
     @classmethod
     def learn(cls, earlier: ReadFrame, later: ReadFrame) -> FrameTemplate | None:
@@ -67,7 +72,7 @@ class FrameTemplate:
         if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
             return None
         try:
-            text = _string.decode(frame[len(self.prefix) : -len(self.suffix)])
+            text = _string.decode(frame[self.between])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         return Piece(*self.place, text) if text else None

@@ -9,7 +9,7 @@ from typing import ClassVar
 from serve.parsing.arguments import read_object
 from serve.parsing.events import ViolationKind
 from serve.parsing.inference import infer
-from serve.parsing.jsonscan import Strings
+from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
@@ -53,7 +53,7 @@ class KimiK2(Prose):
         self._header: list[str] = []
         self._space: list[str] = []  # behind the arguments so far
         self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
-        self._strings = Strings()
+        self._scanner = JsonScanner()
 
     # Around calls
 
@@ -132,7 +132,7 @@ class KimiK2(Prose):
         self._raw.append(raw)
         id = "".join(self._header).strip()
         name = self._name(id)
-        self._strings = Strings()
+        self._scanner = JsonScanner()
         self.in_string = False
         self._space = []
         self._unnamed = None
@@ -174,7 +174,7 @@ class KimiK2(Prose):
 
     def read_arguments(self, raw: str) -> None:
         self._raw.append(raw)
-        self.in_string = self._strings.feed(raw)
+        self.in_string = self._scanner.feed_strings(raw)
         body = raw.rstrip(_JSON_SPACE)
         if not body:
             self._space.append(raw)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
 from serve.guard.core.schema import Schema
-from serve.guard.core.tool_call import CallCheck, has_half_character, loads
+from serve.guard.core.tool_call import CallCheck, has_half_character
 from serve.guard.core.verdict import Outcome, Severity, Violation
+from serve.parsing.strict_json import loads
 
 
 class DocumentGuard:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.tool_call import loads
+from serve.parsing.strict_json import loads
 
 Mode = Literal["off", "warn", "fix"]
 _KIMI_ID = re.compile(r"functions\.(?P<name>.+):\d+")
@@ -60,15 +60,15 @@ def repair_history(messages: Sequence[Any], mode: Mode, *, kimi_ids: bool = Fals
 
 
 def completed(text: str) -> str:
-    """Malformed arguments as a JSON object.
+    """Returns malformed arguments as a JSON object.
 
-    The beginning of an object is completed where it was cut, so the model sees its call much as it meant it; of text
-    that is no such beginning, the whole is kept under one key.
+    Text that begins an object is completed where it was cut, so that the model sees its call almost as it meant it.
+    Any other text is kept whole under one key.
     """
     if not text.strip():
         return "{}"
-    check = JsonPrefix(must_be_object=True)
-    if check.feed(text) == len(text) and (ending := _ending(text)) is not None:
+    prefix = JsonPrefix(must_be_object=True)
+    if prefix.feed(text) == len(text) and (ending := _ending(text, prefix.closing)) is not None:
         return text + ending
     return json.dumps({UNPARSED_KEY: text}, ensure_ascii=False)
 
@@ -76,9 +76,8 @@ def completed(text: str) -> str:
 _ENDINGS: tuple[str, ...] = ("", '"', "null", ": null", '": null', '"": null')
 
 
-def _ending(text: str) -> str | None:
-    """What makes a whole object of the beginning of one; None if nothing short does."""
-    closing = "".join({"{": "}", "[": "]"}[opened] for opened in reversed(_open_brackets(text)))
+def _ending(text: str, closing: str) -> str | None:
+    """Returns the text that completes the beginning of an object; None if nothing short does."""
     for ending in _ENDINGS:
         try:
             loads(text + ending + closing)
@@ -86,17 +85,6 @@ def _ending(text: str) -> str | None:
             continue
         return ending + closing
     return None
-
-
-def _open_brackets(text: str) -> list[str]:
-    """Brackets that are still open at the end of the beginning of a JSON document."""
-    stack: list[str] = []
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]]', text, re.DOTALL):
-        if match.group() in "{[":
-            stack.append(match.group())
-        elif match.group() in "}]":
-            stack.pop()
-    return stack
 
 
 class _History:

@@ -7,6 +7,7 @@ import re
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _SPACE = re.compile(r"[ \t\n\r]*")
 _HEX = frozenset("0123456789abcdefABCDEF")
+_CLOSING = {"{": "}", "[": "]"}
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
 # State of a number -> character class -> next state. `d` a digit but 0, `0`, `.`, `e` or `E`, `+` or `-`.
 _NUMBER: dict[str, dict[str, str]] = {
@@ -53,6 +54,11 @@ class JsonPrefix:
         if self.broken:
             return False
         return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
+
+    @property
+    def closing(self) -> str:
+        """The brackets that close those still open."""
+        return "".join(_CLOSING[bracket] for bracket in reversed(self._stack))
 
     def feed(self, text: str) -> int:
         """Read on; the number of characters of `text` with which all that was read is still a prefix."""
@@ -147,7 +153,7 @@ class JsonPrefix:
         if text[place] == ",":
             self._state = "key" if inside == "{" else "value"
             return place + 1
-        return self._close(place) if text[place] == {"{": "}", "[": "]"}[inside] else self._fail(place)
+        return self._close(place) if text[place] == _CLOSING[inside] else self._fail(place)
 
     def _close(self, place: int) -> int:
         self._stack.pop()

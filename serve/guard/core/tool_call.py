@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
 from serve.guard.core.settings import GuardSettings
 from serve.guard.core.verdict import Outcome, Severity, Violation
+from serve.parsing.strict_json import loads
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -139,21 +140,4 @@ def has_half_character(text: str, value: Any) -> bool:
     return _SURROGATE.search(_plain.encode(value)) is not None
 
 
-def loads(text: str) -> Any:
-    """Parse strict JSON: no NaN, no Infinity.
-
-    Raises:
-        ValueError: If the text is not one JSON document.
-    """
-    try:
-        return _strict.decode(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
-_strict = json.JSONDecoder(parse_constant=_refuse)
 _plain = json.JSONEncoder(ensure_ascii=False)

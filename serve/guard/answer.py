@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from serve.errors import EngineError, encode_json
-from serve.guard.core import Guard, GuardSettings, State, WholeGuard
+from serve.guard.core import Guard, GuardSettings, GuardState, WholeGuard
 from serve.guard.stream import Sieve
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import RawHeaders, answered_headers
@@ -65,8 +65,8 @@ class Streamed:
             attempt.finish()
 
     async def settle(self) -> None:
-        ending = self._attempt.ending if self.guard.state is State.DONE else self.guard.give_up()
-        if self.guard.state is State.FAILED:
+        ending = self._attempt.ending if self.guard.state is GuardState.DONE else self.guard.give_up()
+        if self.guard.state is GuardState.FAILED:
             raise self._attempt.failure or self.guard.error()
         await self._exchange.end(frames_of(ending) + DONE)
 
@@ -97,9 +97,9 @@ class Whole:
         self._body = body if checked == value or checked is None else encode_json(checked)
 
     async def settle(self) -> None:
-        if self.guard.state is not State.DONE:
+        if self.guard.state is not GuardState.DONE:
             self._body = encode_json(self._whole.give_up())
-        if self.guard.state is State.FAILED:
+        if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
         await self._exchange.whole(200, self._headers, self._body)
 

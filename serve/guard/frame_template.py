@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import EngineError
-from serve.guard.core import Piece, lone_piece
+from serve.guard.core import TextDelta, lone_delta
 from serve.sse import chunk_of, data_of
 
 _PROBE = "\x00?"  # no text of a model, and not the same in JSON as in text
@@ -28,7 +28,7 @@ class PieceReader:
         self._seen: tuple[int, str, int] | None = None
         self._tries = _TRIES
 
-    def read(self, frame: bytes) -> Piece | None:
+    def read(self, frame: bytes) -> TextDelta | None:
         """The one piece that a frame holds, if it is of the kind that was learnt; else None."""
         of = self._of
         if of is None or not frame.startswith(self._before) or not frame.endswith(self._behind):
@@ -37,7 +37,7 @@ class PieceReader:
             text = _string.decode(frame[self._start : len(frame) - self._less])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return Piece(*of, text) if text else None
+        return TextDelta(*of, text) if text else None
 
     def frame(self, text: str) -> bytes:
         """A frame of the kind that was learnt, with another text."""
@@ -53,7 +53,7 @@ class PieceReader:
         if not self._tries:
             return
         self._tries -= 1
-        piece = lone_piece(chunk)
+        piece = lone_delta(chunk)
         of = piece[:3] if piece is not None else None
         if piece is None or of != self._seen:  # frames that come once, or in turn, are not worth it
             self._seen = of
@@ -68,9 +68,9 @@ class PieceReader:
             self._start, self._less, self._tries = len(before) - 1, len(behind) - 1, _TRIES
 
 
-def _piece_of(frame: bytes) -> Piece | None:
+def _piece_of(frame: bytes) -> TextDelta | None:
     data = data_of(frame)
     try:
-        return lone_piece(chunk_of(data)) if data is not None else None
+        return lone_delta(chunk_of(data)) if data is not None else None
     except EngineError:
         return None  # the text was found where it is something else

@@ -85,8 +85,8 @@ def evaluation(judgement: Judgement) -> dict[str, Any]:
         "specgate.request_class": judgement.request_class,
         "specgate.attempt": judgement.attempt,
     }
-    if verdict.violations:
-        attributes["gen_ai.evaluation.explanation"] = "; ".join(each.detail for each in verdict.violations[:5])
+    if verdict.defects:
+        attributes["gen_ai.evaluation.explanation"] = "; ".join(each.detail for each in verdict.defects[:5])
     if judgement.response_id:
         attributes["gen_ai.response.id"] = judgement.response_id
     return attributes

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from policies import Candidate, Decision
 from serve.errors import EngineError, GatewayError
 from serve.guard.answer import Flow, Watched, flow_of
-from serve.guard.core import Guard, GuardSettings, State
+from serve.guard.core import Guard, GuardSettings, GuardState
 from serve.guard.judgement import Judgement, VerdictSink, request_class
 from serve.guard.request import Expected
 from serve.proxy.attempts import Attempts
@@ -58,7 +58,7 @@ class GuardedPath:
             await flow.attempt(answer)
         settled = False
         try:
-            while flow.guard.state is State.RERUN and await self._rerun(exchange, decision, flow, tried):
+            while flow.guard.state is GuardState.RERUN and await self._rerun(exchange, decision, flow, tried):
                 pass
             settled = True
             await flow.settle()
@@ -69,7 +69,7 @@ class GuardedPath:
         """Run the request again; False if nobody has an answer."""
         log.warning(
             "request %s: pool %s: %s",
-            exchange.request_id, tried[-1].pool, "; ".join(each.detail for each in flow.guard.verdicts[-1].violations),
+            exchange.request_id, tried[-1].pool, "; ".join(each.detail for each in flow.guard.verdicts[-1].defects),
         )  # fmt: skip
         first = exchange.candidate
         async with AsyncExitStack() as held:

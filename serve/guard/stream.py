@@ -3,7 +3,7 @@
 from typing import Any
 
 from serve.errors import EngineError
-from serve.guard.core import Guard, State
+from serve.guard.core import Guard, GuardState
 from serve.guard.frame_template import PieceReader
 from serve.sse import FrameReader, chunk_of, data_of, ends, frame_of
 
@@ -28,7 +28,7 @@ class Sieve:
     @property
     def over(self) -> bool:
         """Whether what follows of this attempt is of no use."""
-        return self._guard.state is not State.OPEN and not self._guard.awaits_usage
+        return self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage
 
     def feed(self, data: bytes) -> bytes:
         """The bytes that may go out now; what passed before a frame that ends the attempt does."""
@@ -44,18 +44,18 @@ class Sieve:
 
     def finish(self) -> None:
         """The stream is over."""
-        if self._guard.state is State.OPEN:
+        if self._guard.state is GuardState.OPEN:
             self.ending = self._guard.finish()
 
     def broke(self, error: EngineError) -> None:
         """The stream ended by a fault of the engine's."""
-        if self._guard.state is State.OPEN:
+        if self._guard.state is GuardState.OPEN:
             self.failure = error
             self.ending = self._guard.broke(error.message)
 
     def _take(self, frame: bytes, passed: list[bytes]) -> None:
         piece = self._pieces.read(frame)
-        if piece is None or (text := self._guard.see(piece)) is None:
+        if piece is None or (text := self._guard.feed_delta(piece)) is None:
             self._read(frame, passed)
         elif text:
             passed.append(frame if text == piece.text else self._pieces.frame(text))

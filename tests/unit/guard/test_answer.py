@@ -15,7 +15,7 @@ from support.guard_stack import chunks_in
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError
 from serve.guard.answer import Streamed
-from serve.guard.core import GuardSettings, State
+from serve.guard.core import GuardSettings, GuardState
 from serve.sse import frame_of
 
 DONE = b"data: [DONE]\n\n"
@@ -74,7 +74,7 @@ def sent(attempts: list[list[bytes]]) -> bytes:
             if number:
                 flow.guard.restart("standard")
             await flow.attempt(Answer(pieces))  # type: ignore[arg-type]
-            if flow.guard.state is not State.RERUN:
+            if flow.guard.state is not GuardState.RERUN:
                 break
         try:
             await flow.settle()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core import Piece, lone_piece
+from serve.guard.core import TextDelta, lone_delta
 from serve.guard.frame_template import PieceReader
 from serve.sse import chunk_of, data_of, frame_of
 
@@ -45,10 +45,10 @@ def spelt(made: dict[str, Any], ascii_only: bool) -> bytes:
     return b"data: " + json.dumps(made, ensure_ascii=ascii_only).encode() + b"\n\n"
 
 
-def read(frame: bytes) -> Piece | None:
+def read(frame: bytes) -> TextDelta | None:
     data = data_of(frame)
     assert data is not None
-    return lone_piece(chunk_of(data))
+    return lone_delta(chunk_of(data))
 
 
 @given(STREAMS, st.sampled_from([frame_of, lambda made: spelt(made, True), lambda made: spelt(made, False)]))

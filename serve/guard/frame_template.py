@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError
-from serve.guard.core import Piece, lone_piece
+from serve.guard.core import TextDelta, lone_delta
 from serve.sse import decode_chunk, frame_data
 
 _PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON
@@ -32,7 +32,7 @@ class ReadFrame(NamedTuple):
     """A frame that was parsed, and the one text delta that it holds."""
 
     frame: bytes
-    delta: Piece
+    delta: TextDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class FrameTemplate:
         # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
         return template if _read(template.render(_PROBE)) == later.delta._replace(text=_PROBE) else None
 
-    def match(self, frame: bytes) -> Piece | None:
+    def match(self, frame: bytes) -> TextDelta | None:
         """Returns the delta of a frame that fits the template and adds text; None for any other frame."""
         if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
             return None
@@ -75,7 +75,7 @@ class FrameTemplate:
             text = _string.decode(frame[self.between])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return Piece(*self.place, text) if text else None
+        return TextDelta(*self.place, text) if text else None
 
     def render(self, text: str) -> bytes:
         """Returns a frame with the given text."""
@@ -104,7 +104,7 @@ class TemplateLearner:
         if not self._attempts_left:
             return
         self._attempts_left -= 1
-        delta = lone_piece(chunk)
+        delta = lone_delta(chunk)
         earlier = self._earlier
         later = ReadFrame(frame, delta) if delta is not None else None
         self._earlier = later
@@ -116,9 +116,9 @@ class TemplateLearner:
             self._attempts_left = _ATTEMPTS
 
 
-def _read(frame: bytes) -> Piece | None:
+def _read(frame: bytes) -> TextDelta | None:
     data = frame_data(frame)
     try:
-        return lone_piece(decode_chunk(data)) if data is not None else None
+        return lone_delta(decode_chunk(data)) if data is not None else None
     except EngineError:
         return None

@@ -85,10 +85,8 @@ def evaluation(result: AttemptResult) -> dict[str, Any]:
         "specgate.request_class": result.request_class,
         "specgate.attempt": result.attempt,
     }
-    if verdict.violations:
-        attributes["gen_ai.evaluation.explanation"] = "; ".join(
-            violation.detail for violation in verdict.violations[:5]
-        )
+    if verdict.defects:
+        attributes["gen_ai.evaluation.explanation"] = "; ".join(defect.detail for defect in verdict.defects[:5])
     if result.response_id:
         attributes["gen_ai.response.id"] = result.response_id
     return attributes

@@ -8,7 +8,7 @@ from policies import Candidate, Decision
 from serve.config.guard import GuardConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.attempt_result import AttemptResult, ResultSink, request_class
-from serve.guard.core import Guard, State
+from serve.guard.core import Guard, GuardState
 from serve.guard.request import LazyRequest
 from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
 from serve.proxy.attempts import Attempts
@@ -64,7 +64,7 @@ class GuardedPath:
             await guarded.attempt(answer)
         settled = False
         try:
-            while guarded.guard.state is State.RERUN and await self._rerun(exchange, decision, guarded, tried):
+            while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, decision, guarded, tried):
                 pass
             settled = True
             await guarded.finish()
@@ -75,7 +75,7 @@ class GuardedPath:
         self, exchange: Exchange, decision: Decision, guarded: GuardedResponse, tried: list[Candidate]
     ) -> bool:
         """Runs the request again; returns False if no other response is to be had."""
-        details = "; ".join(violation.detail for violation in guarded.guard.verdicts[-1].violations)
+        details = "; ".join(defect.detail for defect in guarded.guard.verdicts[-1].defects)
         log.warning("request %s: pool %s: %s", exchange.request_id, tried[-1].pool, details)
         first = exchange.candidate
         async with AsyncExitStack() as held:

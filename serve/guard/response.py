@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from serve.config.guard import GuardConfig
 from serve.errors import EngineError, encode_json
-from serve.guard.core import Guard, State, WholeGuard
+from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.stream import GuardedStream
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import RawHeaders, answered_headers
@@ -78,8 +78,8 @@ class StreamedResponse:
             stream.finish()
 
     async def finish(self) -> None:
-        ending = self._stream.ending if self.guard.state is State.DONE else self.guard.give_up()
-        if self.guard.state is State.FAILED:
+        ending = self._stream.ending if self.guard.state is GuardState.DONE else self.guard.give_up()
+        if self.guard.state is GuardState.FAILED:
             raise self._stream.failure or self.guard.error()
         await self._exchange.end(encode_frames(ending) + DONE)
 
@@ -111,9 +111,9 @@ class WholeResponse:
         self._body = body if checked == completion or checked is None else encode_json(checked)
 
     async def finish(self) -> None:
-        if self.guard.state is not State.DONE:
+        if self.guard.state is not GuardState.DONE:
             self._body = encode_json(self._whole_guard.give_up())
-        if self.guard.state is State.FAILED:
+        if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
         await self._exchange.whole(200, self._headers, self._body)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from serve.errors import EngineError
-from serve.guard.core import Guard, State
+from serve.guard.core import Guard, GuardState
 from serve.guard.frame_template import TemplateLearner
 from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 
@@ -29,7 +29,7 @@ class GuardedStream:
     @property
     def over(self) -> bool:
         """True if the rest of this attempt is of no use."""
-        return self._guard.state is not State.OPEN and not self._guard.awaits_usage
+        return self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
@@ -49,7 +49,7 @@ class GuardedStream:
         Args:
             failure: The engine's fault, if that ended the stream.
         """
-        if self._guard.state is not State.OPEN:
+        if self._guard.state is not GuardState.OPEN:
             return
         self.failure = failure
         self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
@@ -57,7 +57,7 @@ class GuardedStream:
     def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
         template = self._templates.template
         delta = template.match(frame) if template is not None else None
-        if template is None or delta is None or (text := self._guard.see(delta)) is None:
+        if template is None or delta is None or (text := self._guard.feed_delta(delta)) is None:
             self._parse(frame, out)
         elif text:
             out.append(frame if text == delta.text else template.render(text))

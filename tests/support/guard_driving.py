@@ -7,7 +7,7 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings, wire
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, State
+from serve.guard.core import Guard, GuardState
 
 TOOL_PARAMETERS = {
     "type": "object",
@@ -76,13 +76,13 @@ def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str,
             guard.restart("standard")
         for chunk in chunks:
             sent += guard.feed(chunk)
-            if guard.state is not State.OPEN:
+            if guard.state is not GuardState.OPEN:
                 break
         else:
             sent += guard.finish()
-        if guard.state is not State.RERUN:
+        if guard.state is not GuardState.RERUN:
             break
-    if guard.state in (State.RERUN, State.FAILED):
+    if guard.state in (GuardState.RERUN, GuardState.FAILED):
         sent += guard.give_up()
     return sent
 

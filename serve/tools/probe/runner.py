@@ -78,7 +78,7 @@ def judge(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     verdict = check_answer(_JUDGE, request, answer)
     if not verdict.counts or choice.get("finish_reason") == "length":
         return {"outcome": "cut", "calls": calls}
-    details = [violation.detail for violation in verdict.violations]
+    details = [defect.detail for defect in verdict.defects]
     return {"outcome": str(verdict.outcome), "calls": calls, **({"detail": "; ".join(details)} if details else {})}
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core import Piece, lone_piece
+from serve.guard.core import TextDelta, lone_delta
 from serve.guard.frame_template import FrameTemplate, ReadFrame, TemplateLearner
 from serve.sse import decode_chunk, encode_frame, frame_data
 
@@ -45,14 +45,14 @@ def spelt(made: dict[str, Any], ascii_only: bool) -> bytes:
     return b"data: " + json.dumps(made, ensure_ascii=ascii_only).encode() + b"\n\n"
 
 
-def match(learner: TemplateLearner, frame: bytes) -> Piece | None:
+def match(learner: TemplateLearner, frame: bytes) -> TextDelta | None:
     return learner.template and learner.template.match(frame)
 
 
-def read(frame: bytes) -> Piece | None:
+def read(frame: bytes) -> TextDelta | None:
     data = frame_data(frame)
     assert data is not None
-    return lone_piece(decode_chunk(data))
+    return lone_delta(decode_chunk(data))
 
 
 @given(STREAMS, st.sampled_from([encode_frame, lambda made: spelt(made, True), lambda made: spelt(made, False)]))
@@ -108,7 +108,7 @@ def test_frames_that_also_differ_elsewhere_make_no_template_and_after_some_of_th
 
 @pytest.mark.parametrize("text", ["m", "id", ":", '","', "\x00?"])
 def test_a_text_that_also_occurs_elsewhere_in_the_frame_makes_no_wrong_template(text: str) -> None:
-    parsed = ReadFrame(encode_frame(chunk({"content": text})), Piece(0, "content", -1, text))
+    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(0, "content", -1, text))
     template = FrameTemplate.learn(parsed, parsed)
     other = encode_frame(chunk({"content": "other"}))
     assert template is None or template.render("other") == other

@@ -7,12 +7,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from serve.guard.attempt_result import AttemptResult
-from serve.guard.core import Outcome, Severity, Verdict, Violation
+from serve.guard.core import Defect, Outcome, Severity, Verdict
 from serve.guard.metrics import ResultTelemetry, evaluation
 from serve.telemetry.instruments import Telemetry
 
 CLEAN = Verdict(Outcome.CLEAN)
-CUT = Verdict(Outcome.TRUNCATED, (Violation(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
+CUT = Verdict(Outcome.TRUNCATED, (Defect(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
 CELL = {"model": "m", "pool": "fast", "speculative": True, "request_class": "tools_auto"}
 
 

@@ -15,7 +15,7 @@ from support.guard_stack import chunks_in
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError
-from serve.guard.core import Guard, State
+from serve.guard.core import Guard, GuardState
 from serve.guard.response import StreamedResponse
 from serve.sse import encode_frame
 
@@ -75,7 +75,7 @@ def sent(attempts: list[list[bytes]]) -> bytes:
             if number:
                 response.guard.restart("standard")
             await response.attempt(EngineResponse(pieces))  # type: ignore[arg-type]
-            if response.guard.state is not State.RERUN:
+            if response.guard.state is not GuardState.RERUN:
                 break
         try:
             await response.finish()

@@ -21,7 +21,7 @@ from support.guard_driving import (
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import Guard, Outcome, Severity, State
+from serve.guard.core import Guard, GuardState, Outcome, Severity
 from serve.guard.core.client_view import DELTA_CHARS
 
 GOOD = '{"city": "Bern", "days": 2}'
@@ -57,7 +57,7 @@ def test_a_clean_answer_stays_what_it_was(grammar: str, seed: int) -> None:
     sent, guard = healed(body, pool)
     assert read(sent) == read(chunks_of(body, pool, "chatcmpl-0"))
     assert guard.outcome is Outcome.CLEAN
-    assert guard.state is State.DONE
+    assert guard.state is GuardState.DONE
     assert sent[-1]["usage"]["total_tokens"] > 0
     assert "metrics" in sent[-1]
 
@@ -97,7 +97,7 @@ def test_what_can_not_be_healed_ends_in_an_error_never_in_silence() -> None:
     message = read(sent)
     assert message["error"]["code"] == "integrity_violation"
     assert message["calls"] == [] or all(name != "" for name, _ in calls_of(message))
-    assert guard.state is State.FAILED
+    assert guard.state is GuardState.FAILED
     assert guard.outcome is Outcome.FAILED
 
 
@@ -137,7 +137,7 @@ def test_a_mismatch_with_a_strict_tool_never_leaves_and_a_warning_never_reruns()
     assert read(sent)["error"]["code"] == "integrity_violation"
     sent, guard = healed(tools_request(), broken("empty_arguments"), settings=GuardConfig(schema="warn"))
     assert guard.outcome is Outcome.SCHEMA_MISMATCH
-    assert guard.verdicts[0].violations[0].severity is Severity.NOTE
+    assert guard.verdicts[0].defects[0].severity is Severity.NOTE
     assert "specgate" not in sent[-1]
 
 
@@ -218,8 +218,8 @@ def test_a_stream_that_dies_is_rerun_and_counted(ending: list[dict[str, Any]]) -
     assert guard.outcome is Outcome.RERUN
 
 
-@pytest.mark.parametrize(("ended", "state"), [(False, State.RERUN), (True, State.DONE)])
-def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: State) -> None:
+@pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
+def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
     guard = Guard(GuardConfig(), tools_request())
     for given in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
         guard.feed(given)
@@ -231,10 +231,10 @@ def test_a_lost_attempt_is_read_on_for_its_usage_once_it_has_ended_and_not_befor
     body = tools_request(stream_options={"include_usage": True})
     early, late = Guard(GuardConfig(), body), Guard(GuardConfig(), body)
     early.feed(chunk(calls(call(0, "get_weather", "{{"))))
-    assert (early.state, early.awaits_usage) == (State.RERUN, False)
+    assert (early.state, early.awaits_usage) == (GuardState.RERUN, False)
     late.feed(chunk(calls(call(0, "rm", GOOD))))
     late.feed(chunk({}, "tool_calls"))
-    assert (late.state, late.awaits_usage) == (State.RERUN, True)
+    assert (late.state, late.awaits_usage) == (GuardState.RERUN, True)
     late.feed({**chunk({}), "choices": [], "usage": {"completion_tokens": 7}})
     assert not late.awaits_usage
     late.restart("standard")

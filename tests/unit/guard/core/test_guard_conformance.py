@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve.config.guard import GuardConfig
-from serve.guard.core import Guard, Outcome, State, check_answer
+from serve.guard.core import Guard, GuardState, Outcome, check_answer
 
 FOLDER = Path(os.environ.get("SPECGATE_CONFORMANCE", Path(__file__).parents[5] / "shared" / "conformance"))
 needs_data = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no conformance data in {FOLDER}")
@@ -65,7 +65,7 @@ def test_real_streams_of_openai_pass_with_nothing_but_calls_held_back() -> None:
         tools = [{"type": "function", "function": {"name": name}} for name in sorted(names)]
         guard = Guard(GuardConfig(), {"tools": tools, "stream_options": {"include_usage": True}})
         sent = [out for chunk in chunks for out in guard.feed(chunk)] + guard.finish()
-        assert guard.state is State.DONE
+        assert guard.state is GuardState.DONE
         assert guard.outcome in (Outcome.CLEAN, Outcome.TRUNCATED)
         if not names:
             assert [{**chunk, "usage": None} for chunk in sent] == [{**chunk, "usage": None} for chunk in chunks]

@@ -5,7 +5,7 @@ from support.guard_driving import answer_of, json_request, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import Outcome, State, WholeGuard, check_answer
+from serve.guard.core import GuardState, Outcome, WholeGuard, check_answer
 
 CLEAN = SimSettings(num_speculative_tokens=2, thinking=True)
 
@@ -24,7 +24,7 @@ def test_a_broken_answer_is_replaced_by_the_next_pools_and_usage_is_the_sum(faul
     bad, good = answer_of(body, SimSettings(faults={fault: 1.0})), answer_of(body, CLEAN)
     guard = WholeGuard(GuardConfig(), body)
     assert guard.check(bad) is None
-    assert guard.guard.state is State.RERUN
+    assert guard.guard.state is GuardState.RERUN
     guard.guard.restart("standard")
     final = guard.check(good)
     assert final is not None

@@ -38,6 +38,8 @@ $(READY): pyproject.toml requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	@$(UV) install --python $(BIN)/python $(TORCH) --overrides requirements/overrides.txt -r requirements/dev.txt
 	@$(UV) install --python $(BIN)/python --no-deps --editable .
+	@echo "specgate: writing bytecode, without which every process compiles torch and vLLM again"
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import serve.cli, serve.app, serve.engine.vllm.host, vllm.v1.worker.cpu_worker'
 	@touch $@
 
 demo: $(READY) ## start everything here, send the example requests, print what happened
@@ -62,11 +64,13 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
-lint: $(READY) ## ruff, mypy --strict, import contracts
+lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/deptry serve policies
+	@$(BIN)/deptry bench models --optional-dependencies-dev-groups docs --ignore DEP002
 
 format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
@@ -106,10 +110,10 @@ models: $(READY) ## train the two tiny stand-in models again (an hour or so; the
 	@$(BIN)/python -m models.evaluate
 
 pins: $(READY) ## resolve requirements/*.txt again
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt pyproject.toml -o requirements/gateway.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra cpu pyproject.toml -o requirements/cpu.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra cpu --extra dev pyproject.toml -o requirements/dev.txt
-	@$(UV) compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_35 --no-header --no-annotate --no-emit-index-url --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra tools pyproject.toml -o requirements/gateway.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra tools --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra tools --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
+	@$(UV) compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_35 --no-header --no-annotate --no-emit-index-url --extra tools --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
 	@sed -i 's/^torch==\(.*\)+cpu/torch==\1/' requirements/*.txt
 
 kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, after a change in deploy/

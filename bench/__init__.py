@@ -1,1 +1,1 @@
-"""Benchmarks: one command each, each beside something else in the same run."""
+"""Benchmarks, one command each; every figure is measured against a reference in the same run."""

@@ -1,7 +1,7 @@
-"""Every gateway put to the cases of `specgate conform`: `python -m bench.conform`.
+"""Runs the cases of `specgate conform` against every gateway: `python -m bench.conform`.
 
-Each gateway is started in front of a scripted engine of its own, as `bench/peers.py` says, and put to all cases. Prints
-a line a gateway, saves every verdict to `bench/results/conform.json` and writes the table into `docs/conformance.md`.
+Each gateway is started as `bench/peers.py` says, in front of its own scripted engine. Prints one line per gateway,
+saves every outcome to `bench/results/conform.json` and writes the table into `docs/conformance.md`.
 """
 
 import argparse
@@ -13,32 +13,32 @@ from dataclasses import replace
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.tools.conform import CASES, Case, Report, Verdict, run, select
+from serve.tools.conform import CASES, Case, CaseStatus, ConformanceReport, run, select
 from serve.tools.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results" / "conform.json"
 PAGE = ROOT / "docs" / "conformance.md"
 MODEL = "conform"
-# One process like the others; and all of it, as `specgate serve` starts it: Ray Serve, HAProxy, gateway replica.
+# specgate twice: as one process, like the others, and as `specgate serve` starts it, with Ray Serve and HAProxy.
 _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")
 GATEWAYS = (replace(SPECGATE, command=_REPLICA), replace(SPECGATE, name="specgate on Ray Serve"), *PEERS)
 BY_NAME = {gateway.name: gateway for gateway in GATEWAYS}
-_MARK = {Verdict.PASS: "✓", Verdict.FAIL: "**✗**", Verdict.NOT_APPLICABLE: "–"}
+_MARK = {CaseStatus.PASS: "✓", CaseStatus.FAIL: "**✗**", CaseStatus.NOT_APPLICABLE: "–"}
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-async def measure(peer: Peer, cases: list[Case]) -> Report:
-    """Start a gateway and put it to the cases."""
+async def measure(peer: Peer, cases: list[Case]) -> ConformanceReport:
+    """Start a gateway and run the cases against it."""
     async with laboratory("", peer.key, MODEL) as lab:
-        with ExitStack() as held:
-            # In a thread: the engine lives in this loop and has to answer while the gateway starts.
-            running = await asyncio.to_thread(held.enter_context, launched(peer, lab.engine.url, MODEL))
+        with ExitStack() as stack:
+            # In a thread: the engine runs in this event loop and has to answer while the gateway starts.
+            running = await asyncio.to_thread(stack.enter_context, launched(peer, lab.engine.url, MODEL))
             lab.url = running.url
             return await run(lab, cases)
 
 
 def measured(peer: Peer, cases: list[Case]) -> dict[str, Any]:
-    """The report of a gateway as data, or why there is none; what is missing on this machine is no verdict."""
+    """Returns a gateway's report as data, or the reason why it could not be started; that counts neither way."""
     try:
         install(peer)
         report = asyncio.run(measure(peer, cases))
@@ -48,9 +48,9 @@ def measured(peer: Peer, cases: list[Case]) -> dict[str, Any]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Cases by gateways, in Markdown."""
+    """Returns cases by gateways as a Markdown table."""
     shown = [result for result in results if "cases" in result]
-    verdicts = [{row["case"]: Verdict(row["verdict"]) for row in result["cases"]} for result in shown]
+    verdicts = [{row["case"]: CaseStatus(row["verdict"]) for row in result["cases"]} for result in shown]
     lines = [
         "| case | rule | " + " | ".join(f"{result['name']} {result['version']}" for result in shown) + " |",
         "|---|---|" + ":-:|" * len(shown),
@@ -58,16 +58,16 @@ def table(results: list[dict[str, Any]]) -> str:
     for case in CASES:
         cells = [_MARK[column[case.name]] if case.name in column else "" for column in verdicts]
         lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
-    totals = [f"{each['counts']['pass']} of {len(each['cases']) - each['counts']['n/a']}" for each in shown]
+    totals = [f"{result['counts']['pass']} of {len(result['cases']) - result['counts']['n/a']}" for result in shown]
     lines.append("| **passed** | | " + " | ".join(totals) + " |")
     lines += [f"\n{result['name']}: not measured. {result['error']}" for result in results if "error" in result]
     return "\n".join(lines) + "\n"
 
 
 def save(result: dict[str, Any]) -> None:
-    """Put one gateway's result beside the others', in the file and on the page."""
+    """Add one gateway's result to the file and to the page."""
     saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    results = {each["name"]: each for each in saved} | {result["name"]: result}
+    results = {earlier["name"]: earlier for earlier in saved} | {result["name"]: result}
     ordered = [results[name] for name in BY_NAME if name in results]
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
@@ -75,10 +75,10 @@ def save(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure, save, write the table."""
+    """Run the cases, save the results and update the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gateways", nargs="*", metavar="GATEWAY", help=f"of: {', '.join(BY_NAME)} (all)")
-    parser.add_argument("--only", default="", help="comma-separated names of cases; nothing is saved then")
+    parser.add_argument("--only", default="", help="comma-separated case names; nothing is saved then")
     options = parser.parse_args()
     cases = select(CASES, [name for name in options.only.split(",") if name])
     for name in options.gateways or BY_NAME:

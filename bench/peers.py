@@ -1,7 +1,7 @@
-"""The gateways that specgate is measured beside: how each is installed and started, one row a gateway.
+"""The gateways that specgate is compared with, and how each is installed and started; one row per gateway.
 
-Every peer lives in an environment of its own under `build/peers` and is started with what its own documentation says
-and no tuning beyond quiet logs. `python -m bench.peers` installs them all and tells which ones did not install.
+Every peer has its own environment under `build/peers` and is started as its documentation says, with no tuning beyond
+quiet logs. `python -m bench.peers` installs them all and reports those that fail to install.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _START_TIMEOUT_S = 180.0
 
 
 class PeerError(Exception):
-    """A peer did not install or did not start; the message is the end of its own output."""
+    """A peer did not install or did not start; the message ends with the peer's own output."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Peer:
     """One gateway.
 
     Attributes:
-        name: As tables show it.
-        requirements: What `uv pip install` gets; empty: it is in our own environment.
-        command: Its command line; `{bin}`, `{port}`, `{spare}` (another free port), `{upstream}` (base URL without
+        name: Name shown in tables.
+        requirements: Arguments of `uv pip install`; empty if the peer is in our own environment.
+        command: Command line, in which `{bin}`, `{port}`, `{spare}` (another free port), `{upstream}` (base URL without
             `/v1`), `{model}` and `{config}` (the file below) are filled in.
-        config: Text of its configuration file, filled in the same way; empty: it has none.
-        key: The bearer token that it wants of clients.
+        config: Text of its configuration file, filled in the same way; empty if it has none.
+        key: Bearer token that it expects from clients.
         python: Python version of its environment.
-        environment: Environment variables while it installs and runs.
+        environment: Environment variables for installing and running it.
     """
 
     name: str
@@ -55,18 +55,18 @@ class Peer:
 
     @property
     def bin(self) -> Path:
-        """Where its programs are."""
+        """The folder with its programs."""
         return HOME / self.name / "bin" if self.requirements else Path(sys.executable).parent
 
 
 @dataclass(frozen=True)
 class Running:
-    """A peer that answers.
+    """A peer that is up.
 
     Attributes:
         url: Base URL, without `/v1`.
-        key: The bearer token that it wants.
-        pid: Of the process that was started; its children belong to it.
+        key: Bearer token that it expects.
+        pid: The process that was started; its children belong to the peer too.
     """
 
     url: str
@@ -74,8 +74,8 @@ class Running:
     pid: int
 
 
-# Not on PyPI; set PRODUCTION_STACK_SOURCE to a folder with this commit where GitHub is out of reach. Its Python 3.12 is
-# what uv finds on the PATH, or else fetches.
+# Not on PyPI. Where GitHub is out of reach, set PRODUCTION_STACK_SOURCE to a folder with this commit. uv uses a Python
+# 3.12 from the PATH, or downloads one.
 _PRODUCTION_STACK = os.environ.get(
     "PRODUCTION_STACK_SOURCE",
     "git+https://github.com/vllm-project/production-stack@a6c01db05f65f556235413ba8dbcfb0c01132fff",
@@ -104,7 +104,7 @@ SPECGATE = Peer(
     (),
     ("{bin}/specgate", "serve", "--config", "{config}", "--port", "{port}"),
     config=_SPECGATE,
-    # On a machine that is busy installing or measuring others, Ray's proxy needs longer to start than Ray waits.
+    # While others are installed or measured, Ray's proxy can take longer to start than Ray waits for it.
     environment={"RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60"},
 )
 PEERS = (
@@ -130,7 +130,7 @@ PEERS = (
     ),
     Peer(
         "litellm",
-        # Without the OpenTelemetry packages it tries to import them again on every request.
+        # Without the OpenTelemetry packages it retries their import on every request.
         ("litellm[proxy]==1.106.2", "opentelemetry-sdk", "opentelemetry-exporter-otlp"),
         ("{bin}/litellm", "--config", "{config}", "--host", "127.0.0.1", "--port", "{port}", "--num_workers", "1"),
         config=_LITELLM,
@@ -142,14 +142,14 @@ BY_NAME = {peer.name: peer for peer in (SPECGATE, *PEERS)}
 
 
 def install(peer: Peer) -> None:
-    """Make the peer's environment unless it is there already.
+    """Create the peer's environment unless it exists already.
 
     Raises:
-        PeerError: It can't be installed here.
+        PeerError: The peer cannot be installed here.
     """
-    done = HOME / peer.name / ".installed"
-    wanted = "\n".join(peer.requirements)
-    if not peer.requirements or (done.exists() and done.read_text() == wanted):
+    stamp = HOME / peer.name / ".installed"
+    requirements = "\n".join(peer.requirements)
+    if not peer.requirements or (stamp.exists() and stamp.read_text() == requirements):
         return
     environment = {**os.environ, **peer.environment}
     python = HOME / peer.name / "bin" / "python"
@@ -157,21 +157,21 @@ def install(peer: Peer) -> None:
         ("venv", "-q", "--clear", "--python", peer.python, str(HOME / peer.name)),
         ("pip", "install", "-q", "--python", str(python), *peer.requirements),
     ):
-        made = subprocess.run([_UV, *arguments], env=environment, capture_output=True, text=True, check=False)
-        if made.returncode:
-            raise PeerError(f"{peer.name} does not install: {made.stderr.strip()[-1000:]}")
-    done.write_text(wanted)
+        uv = subprocess.run([_UV, *arguments], env=environment, capture_output=True, text=True, check=False)
+        if uv.returncode:
+            raise PeerError(f"{peer.name} could not be installed: {uv.stderr.strip()[-1000:]}")
+    stamp.write_text(requirements)
 
 
 def version(peer: Peer) -> str:
-    """What of it is installed, as `name version`."""
+    """Returns the installed version of the peer's package."""
     if not peer.requirements:
         return "this commit"
     listed = subprocess.run(
         [_UV, "pip", "list", "-q", "--format", "json", "--python", str(peer.bin / "python")],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    versions = {each["name"]: each["version"] for each in json.loads(listed)}
+    versions = {entry["name"]: entry["version"] for entry in json.loads(listed)}
     package = "vllm-router" if peer.name == "production-stack" else peer.name
     return str(versions[package])
 
@@ -181,16 +181,18 @@ def launched(peer: Peer, upstream: str, model: str) -> Iterator[Running]:
     """Start an installed peer in front of one upstream, and stop it at the end.
 
     Args:
-        peer: Which one.
-        upstream: Base URL without `/v1`; answers `GET /health`, `GET /v1/models` and chat completions.
-        model: The model's name, there and here.
+        peer: The peer to start.
+        upstream: Base URL without `/v1`; serves `GET /health`, `GET /v1/models` and chat completions.
+        model: The model's name, at the upstream and at the peer.
 
     Raises:
-        PeerError: It did not answer a chat completion within three minutes.
+        PeerError: The peer did not answer a chat completion within three minutes.
     """
-    port, folder = free_port(), HOME / "run"
+    port = free_port()
+    folder = HOME / "run"
     folder.mkdir(parents=True, exist_ok=True)
-    config, log = folder / f"{peer.name}-{port}.yaml", folder / f"{peer.name}-{port}.log"
+    config = folder / f"{peer.name}-{port}.yaml"
+    log = folder / f"{peer.name}-{port}.log"
     names = {"bin": peer.bin, "port": port, "spare": free_port(), "upstream": upstream, "model": model}
     config.write_text(peer.config.format(**names))
     command = [part.format(config=config, **names) for part in peer.command]
@@ -208,7 +210,7 @@ def launched(peer: Peer, upstream: str, model: str) -> Iterator[Running]:
 
 
 def _wait_until_ready(peer: Peer, running: Running, process: "subprocess.Popen[bytes]", model: str, log: Path) -> None:
-    """Ready is what answers a request: some peers call themselves healthy before they know their engines."""
+    """Wait for the first answered request: some peers report healthy before they know their engines."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError, urllib.error.HTTPError):
@@ -216,11 +218,15 @@ def _wait_until_ready(peer: Peer, running: Running, process: "subprocess.Popen[b
             return
         time.sleep(0.2)
     tail = log.read_text(errors="replace")[-1000:]
-    raise PeerError(f"{peer.name} does not answer on {running.url}; the end of its log: {tail}")
+    raise PeerError(f"{peer.name} does not answer on {running.url}; its log ends with: {tail}")
 
 
 def ask(running: Running, model: str) -> None:
-    """One short chat completion; raises `OSError` unless it is answered 200."""
+    """Send one short chat completion.
+
+    Raises:
+        OSError: It was not answered with status 200.
+    """
     body = {"model": model, "messages": [{"role": "user", "content": "ready?"}], "max_tokens": 1}
     headers = {"content-type": "application/json"}
     if running.key:
@@ -231,14 +237,14 @@ def ask(running: Running, model: str) -> None:
 
 
 def stop_when_told() -> None:
-    """Have SIGTERM end this program as an exit does, so that what it has launched is stopped."""
+    """Turn SIGTERM into a normal exit, so that everything this program has launched is stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ask it to end, then make what is left of it: one of them waits three minutes for open streams.
+    """Terminate the peer, then kill what is left of it: one peer waits three minutes for open streams.
 
-    It is asked alone. Ray's processes, ended at the same moment, would leave HAProxy behind.
+    Only the parent gets SIGTERM. If Ray's processes got it at the same moment, HAProxy would be left behind.
     """
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -249,7 +255,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def main() -> None:
-    """Install every peer and say what came of it."""
+    """Install every peer and print its version or the error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="PEER", help=f"of: {', '.join(p.name for p in PEERS)} (all)")
     for name in parser.parse_args().names or [peer.name for peer in PEERS]:

@@ -1,7 +1,6 @@
-"""What a decision costs: features and decide() beside a json.loads of the same body.
+"""Cost of a decision: features and decide() compared with json.loads of the same body: `python -m bench.policy`.
 
-Run it with `python -m bench.policy`. Medians over rounds in which the contenders take turns, so that a busy machine
-slows them alike.
+Figures are medians over rounds in which the contenders take turns, so a busy machine slows all of them alike.
 """
 
 import itertools
@@ -17,12 +16,16 @@ from rich.table import Table
 
 import policies
 from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
-from serve.request.features import extract
+from serve.request.completion import parse
+from serve.request.features import features_of
 from serve.request.rewrite import strip_own_fields
 
-ROUNDS, CALLS = 300, 20
-BODY_BYTES, TOOLS = 100_000, 20
-DECIDE_BUDGET_US, TOGETHER_BUDGET_US = 5.0, 60.0
+ROUNDS = 300
+CALLS = 20
+BODY_BYTES = 100_000
+TOOLS = 20
+DECIDE_BUDGET_US = 5.0
+TOGETHER_BUDGET_US = 60.0
 
 
 def main() -> None:
@@ -34,7 +37,7 @@ def main() -> None:
     ]
     advisories = load_advisories(Path(policies.__file__).parent / "advisories")
     policy = compile_policy(facts, advisories, PolicySettings())
-    features = extract(body, {})
+    features = features_of(parse(body), {})
 
     def cold() -> None:
         policy.memory.clear()
@@ -43,10 +46,10 @@ def main() -> None:
     figures = _medians(
         {
             "json.loads (yardstick)": lambda: json.loads(body),
-            "features": lambda: extract(body, {}),
+            "features": lambda: features_of(parse(body), {}),
             "decide": lambda: decide(policy, features, None),
             "decide, class not seen before": cold,
-            "features + decide": lambda: decide(policy, extract(body, {}), None),
+            "features + decide": lambda: decide(policy, features_of(parse(body), {}), None),
             "strip_own_fields": lambda: strip_own_fields(body),
         }
     )
@@ -54,7 +57,7 @@ def main() -> None:
 
 
 def _body() -> bytes:
-    """A coding agent's request: long history, many tools, as `json.dumps` writes it."""
+    """Returns a coding agent's request, with a long history and many tools."""
     properties = {
         f"p{n}": {"type": "string", "description": "What it is for, in a sentence or two. " * 2} for n in range(8)
     }
@@ -69,8 +72,9 @@ def _body() -> bytes:
     body = {"model": "m", "stream": True, "tools": tools, "tool_choice": "auto", "messages": messages}
     turn = 'def f(x):\n    return x + 1  # "quoted"\n' * 40
     while len(json.dumps(body)) < BODY_BYTES:
-        room = BODY_BYTES - len(json.dumps(body))
-        messages.append({"role": "user" if len(messages) % 2 else "assistant", "content": turn[: max(room - 60, 1)]})
+        missing = BODY_BYTES - len(json.dumps(body))
+        role = "user" if len(messages) % 2 else "assistant"
+        messages.append({"role": role, "content": turn[: max(missing - 60, 1)]})
     return json.dumps(body).encode()
 
 
@@ -81,15 +85,15 @@ def _args(method: str | None) -> dict[str, Any]:
 
 
 def _medians(contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Microseconds a call."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    """Returns microseconds per call."""
+    us: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, call in contenders.items():
             start = time.perf_counter()
             for _ in range(CALLS):
                 call()
-            taken[name].append((time.perf_counter() - start) / CALLS * 1e6)
-    return {name: median(times) for name, times in taken.items()}
+            us[name].append((time.perf_counter() - start) / CALLS * 1e6)
+    return {name: median(times) for name, times in us.items()}
 
 
 def _print(figures: dict[str, float], size: int, pools: int, advisories: int) -> None:
@@ -98,9 +102,9 @@ def _print(figures: dict[str, float], size: int, pools: int, advisories: int) ->
         table.add_column(heading, justify="right" if heading else "left")
     budgets = {"decide": DECIDE_BUDGET_US, "features + decide": TOGETHER_BUDGET_US}
     yardstick = figures["json.loads (yardstick)"]
-    for name, each in figures.items():
-        budget = f"{budgets[name]:g} {'met' if each < budgets[name] else 'MISSED'}" if name in budgets else ""
-        table.add_row(name, f"{each:.2f}", f"{each / yardstick:.1%}", budget)
+    for name, us in figures.items():
+        budget = f"{budgets[name]:g} {'met' if us < budgets[name] else 'MISSED'}" if name in budgets else ""
+        table.add_row(name, f"{us:.2f}", f"{us / yardstick:.1%}", budget)
     Console().print(table)
 
 

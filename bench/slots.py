@@ -1,7 +1,7 @@
-"""`python -m bench.slots`: what it costs to reserve a slot for each request, beside slots that outlast requests.
+"""Cost of reserving a slot per request, compared with slots that outlast requests: `python -m bench.slots`.
 
-One `specgate serve` with two pools of the same simulated engines: in the balanced one a request takes over the slot of
-another, in the sticky one each request reserves its own. The same load on both in turn.
+Runs one `specgate serve` with two pools of the same simulated engines. In the balanced pool a request takes over the
+slot of an earlier one; in the sticky pool each request reserves its own. Both get the same load in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from bench import peers
 
 RESULTS = Path(__file__).parent / "results" / "slots.json"
 _CONCURRENCY = (1, 16)
-_BALANCED, _STICKY = _POOLS = ("balanced", "sticky")
+_BALANCED = "balanced"
+_STICKY = "sticky"
+_POOLS = (_BALANCED, _STICKY)
 _POOL = """
   {routing}:
     family: sim
@@ -42,7 +44,7 @@ SERVED = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """One run of load on one pool. CPU is for each answer, of the gateway replica and of the pool's engines."""
+    """One run of load on one pool. CPU is per answer, of the gateway replica and of the pool's engines."""
 
     pool: str
     concurrency: int
@@ -54,8 +56,18 @@ class Load:
 
 
 async def streams(url: str, pool: str, concurrency: int, seconds: float) -> list[float]:
-    """Stream answers for some seconds; the milliseconds to the first byte of each."""
-    waited: list[float] = []
+    """Stream answers for a while and return the milliseconds to the first byte of each.
+
+    Args:
+        url: The gateway's base URL.
+        pool: Which of `_POOLS` to use.
+        concurrency: Streams at a time.
+        seconds: Length of the run.
+
+    Raises:
+        ValueError: A stream did not end with `[DONE]`.
+    """
+    first_byte_ms: list[float] = []
     until = time.perf_counter() + seconds
     body = {"model": pool, "messages": [{"role": "user", "content": "hello"}], "stream": True}
 
@@ -63,55 +75,58 @@ async def streams(url: str, pool: str, concurrency: int, seconds: float) -> list
         while (began := time.perf_counter()) < until:
             async with session.post(f"{url}/v1/chat/completions", json=body, raise_for_status=True) as response:
                 first = await response.content.readany()
-                waited.append((time.perf_counter() - began) * 1000)
+                first_byte_ms.append((time.perf_counter() - began) * 1000)
                 if not (first + await response.content.read()).endswith(b"data: [DONE]\n\n"):
-                    raise ValueError("an answer that is not whole")
+                    raise ValueError("a stream ended without [DONE]")
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         await asyncio.gather(*(client(session) for _ in range(concurrency)))
-    return waited
+    return first_byte_ms
 
 
 def cpu_s(deployment: str) -> float:
-    """CPU seconds of a deployment's replicas so far."""
+    """Returns the CPU seconds that a deployment's replicas have used so far."""
     title = f"ServeReplica:specgate:{deployment}"
-    found = [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
-    return sum(sum(each.cpu_times()[:2]) for each in found)
+    replicas = [
+        process for process in psutil.process_iter(["cmdline"]) if title in " ".join(process.info["cmdline"] or [])
+    ]
+    return sum(sum(replica.cpu_times()[:2]) for replica in replicas)
 
 
 def measure(url: str, pool: str, concurrency: int, seconds: float) -> Load:
-    """One run of load."""
+    """Measure one run of load; arguments as for `streams`."""
     names = ("Gateway", f"{pool}--standard")
     before = [cpu_s(name) for name in names]
-    waited = asyncio.run(streams(url, pool, concurrency, seconds))
-    gateway, engine = ((cpu_s(name) - was) * 1000 / len(waited) for name, was in zip(names, before, strict=True))
-    return Load(pool, concurrency, len(waited), len(waited) / seconds, median(waited), gateway, engine)
+    first_byte_ms = asyncio.run(streams(url, pool, concurrency, seconds))
+    answers = len(first_byte_ms)
+    gateway, engine = ((cpu_s(name) - was) * 1000 / answers for name, was in zip(names, before, strict=True))
+    return Load(pool, concurrency, answers, answers / seconds, median(first_byte_ms), gateway, engine)
 
 
 def table(loads: Sequence[Load]) -> str:
-    """Medians of the rounds, and the ratio."""
+    """Returns the medians of the rounds, and their ratio, as a Markdown table."""
     lines = [
-        "| at a time | figure | reserved for each request | outlasting requests | ratio |", "|---|---|---|---|---|"
+        "| concurrency | figure | slot per request | slot outlasts requests | ratio |", "|---|---|---|---|---|"
     ]  # fmt: skip
     for concurrency in _CONCURRENCY:
         for name in ("per_s", "first_byte_p50_ms", "gateway_cpu_ms", "engine_cpu_ms"):
-            each, kept = (
+            sticky, balanced = (
                 median(getattr(load, name) for load in loads if (load.pool, load.concurrency) == (pool, concurrency))
                 for pool in (_STICKY, _BALANCED)
             )
-            lines.append(f"| {concurrency} | {name} | {each:.2f} | {kept:.2f} | {kept / each:.2f} |")
+            lines.append(f"| {concurrency} | {name} | {sticky:.2f} | {balanced:.2f} | {balanced / sticky:.2f} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rounds", type=int, default=4, help="turns of each pool at each concurrency")
+    options.add_argument("--rounds", type=int, default=4, help="turns per pool and concurrency")
     options.add_argument("--seconds", type=float, default=3.0, help="length of one turn")
     given = options.parse_args()
     loads = []
     with peers.launched(SERVED, "", _BALANCED) as running:
         for pool in _POOLS:
-            asyncio.run(streams(running.url, pool, 16, 2.0))  # engines and connections warm up
+            asyncio.run(streams(running.url, pool, 16, 2.0))  # warm up engines and connections
         for number in range(given.rounds):
             for concurrency in _CONCURRENCY:
                 for pool in _POOLS[:: 1 if number % 2 else -1]:

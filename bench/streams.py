@@ -1,7 +1,7 @@
-"""Streamed and whole answers of a real engine, side by side, at every draft length: `python -m bench.streams`.
+"""Compares streamed with whole answers of a real engine at every draft length: `python -m bench.streams`.
 
-Each prompt is sent twice at temperature 0, streamed and whole; what the openai client makes of both must be the same
-reasoning, content and calls. Prints one line for each draft length: prompts, differences, tokens a step.
+Each prompt is sent twice at temperature 0, streamed and whole; the OpenAI client must read the same reasoning, content
+and calls from both. Prints one JSON line per model and draft length with the number of differences.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import openai
 from models.dialogues import Dialogue
 from models.held_out import held_out
 from serve.config.gateway import GatewayConfig
+from serve.parsing.deltas import fold_deltas
 
 ROOT = Path(__file__).parents[1]
 ENGINE_ENVIRONMENT = {
@@ -29,8 +30,8 @@ ENGINE_ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer as a client sees it; ids of calls are left out, since vLLM makes some of them up."""
+class Answer:
+    """An answer as a client sees it; call ids are left out because vLLM generates some of them at random."""
 
     reasoning: str
     content: str
@@ -39,7 +40,7 @@ class Said:
 
 
 def request_of(model: str, dialogue: Dialogue) -> dict[str, Any]:
-    """The dialogue's prompt as a chat completion request."""
+    """Returns the dialogue's prompt as a chat completion request."""
     tools = {"tools": [tool.schema() for tool in dialogue.tools]} if dialogue.tools else {}
     template = {"thinking": dialogue.thinking, "enable_thinking": dialogue.thinking}
     messages = [_openai_message(message) for message in dialogue.messages]
@@ -57,33 +58,30 @@ def _openai_message(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "tool_calls": calls} if calls else message
 
 
-async def whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Said:
-    """Ask for the whole answer at once."""
+async def whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Answer:
+    """Request the whole answer at once."""
     choice = (await client.chat.completions.create(**request)).choices[0]
     calls = tuple((call.function.name, call.function.arguments) for call in choice.message.tool_calls or ())
     reasoning = (choice.message.model_extra or {}).get("reasoning") or ""
-    return Said(reasoning, choice.message.content or "", calls, choice.finish_reason)
+    return Answer(reasoning, choice.message.content or "", calls, choice.finish_reason)
 
 
-async def streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Said:
-    """Ask for a stream and put it together as clients do."""
-    reasoning, content, finish = "", "", None
-    calls: dict[int, list[str]] = {}
+async def streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Answer:
+    """Request a stream and fold it as clients do."""
+    finish = None
+    deltas = []
     async for chunk in await client.chat.completions.create(**request, stream=True):
         for choice in chunk.choices:
-            reasoning += (choice.delta.model_extra or {}).get("reasoning") or ""
-            content += choice.delta.content or ""
             finish = choice.finish_reason or finish
-            for call in choice.delta.tool_calls or ():
-                parts = calls.setdefault(call.index, ["", ""])
-                if call.function:
-                    parts[0] += call.function.name or ""
-                    parts[1] += call.function.arguments or ""
-    return Said(reasoning, content, tuple((name, arguments) for name, arguments in calls.values()), finish)
+            deltas.append(choice.delta.model_dump())
+    message = fold_deltas(deltas)
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    calls = tuple((function["name"], function["arguments"]) for function in functions)
+    return Answer(message.get("reasoning", ""), message.get("content", ""), calls, finish)
 
 
-async def differences(client: openai.AsyncOpenAI, model: str, dialogues: list[Dialogue]) -> list[tuple[Said, Said]]:
-    """Every pair of answers, streamed and whole, that is not the same."""
+async def differences(client: openai.AsyncOpenAI, model: str, dialogues: list[Dialogue]) -> list[tuple[Answer, Answer]]:
+    """Returns every pair of answers, streamed and whole, that differ."""
     requests = [request_of(model, dialogue) for dialogue in dialogues]
     pairs = await asyncio.gather(
         *(asyncio.gather(streamed(client, request), whole(client, request)) for request in requests)
@@ -92,7 +90,7 @@ async def differences(client: openai.AsyncOpenAI, model: str, dialogues: list[Di
 
 
 async def measure(model: str, drafts: int, count: int) -> dict[str, Any]:
-    """Start one speculative engine of the laptop config with another draft length, and compare."""
+    """Start one speculative engine of the laptop config with a draft length of `drafts`, and compare."""
     from serve.engine.listener import Listener
     from serve.engine.vllm import host as vllm_host
 
@@ -105,11 +103,11 @@ async def measure(model: str, drafts: int, count: int) -> dict[str, Any]:
         await listener.start(engine.app)
         url = f"http://127.0.0.1:{listener.port}/v1"
         async with openai.AsyncOpenAI(base_url=url, api_key=listener.key, timeout=300, max_retries=0) as client:
-            found = await differences(client, model, held_out(count))
+            pairs = await differences(client, model, held_out(count))
     finally:
         await listener.stop()
         engine.shutdown()
-    return {"model": model, "drafts": drafts, "prompts": count, "different": len(found), "first": str(found[:1])}
+    return {"model": model, "drafts": drafts, "prompts": count, "different": len(pairs), "first": str(pairs[:1])}
 
 
 def main() -> None:

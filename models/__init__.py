@@ -1,1 +1,1 @@
-"""How the two tiny stand-in models are made: dialogues, tokenizers, training, drafters, and what they are worth."""
+"""Builds the two tiny stand-in models: dialogues, tokenizers, training, drafters, evaluation."""

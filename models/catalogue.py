@@ -189,7 +189,7 @@ def tool_words(tool: Tool) -> str:
 
 
 def alike(name: str, other: str) -> bool:
-    """Whether two tools could both be meant: they begin with the same word or are the same everyday tool."""
+    """Returns True if two tools could be confused: they begin with the same word or are the same everyday tool."""
     return name.split("_")[0] == other.split("_")[0] or any(
         name in names and other in names for names, _, _ in EVERYDAY
     )

@@ -111,7 +111,7 @@ class Head(nn.Module):  # type: ignore[misc]
 
 
 class Target:
-    """The trained model, its hidden states after the chosen layers, and what it would write at each position."""
+    """The trained model; returns its hidden states after the chosen layers and its own choice at each position."""
 
     def __init__(self) -> None:
         self.model = Qwen3ForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()

@@ -1,7 +1,7 @@
-"""What the tiny models are worth on real vLLM engines: `python -m models.evaluate` prints the figures of README.md.
+"""Evaluates the tiny models on real vLLM engines: `python -m models.evaluate` prints the figures of README.md.
 
-Every answer is compared with the one right answer: text to the letter, calls by what our parser reads in them. A call
-is clean when its markup, its name and every argument are right; in which order the arguments stand means nothing.
+Every answer is compared with the one right answer: text exactly, calls as our parser reads them. A call is clean if its
+markup, its name and every argument are right; the order of arguments does not matter.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class Figures:
 
 
 def is_right(model: str, d: Dialogue, text: str) -> bool:
-    """Whether a complete output is the dialogue's answer."""
+    """Returns True if a complete output is the dialogue's answer."""
     if not d.calls:
         return text == answer_text(model, d).removesuffix("<|im_end|>")
     said = parse(text, grammar=GRAMMARS[model], tools=[tool.schema() for tool in d.tools], thinking=d.thinking)

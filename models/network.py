@@ -53,7 +53,7 @@ def rows(model: str) -> list[int]:
 
 
 def row_shift(model: str) -> int:
-    """What is added to a special token's id to get its row in the shared network."""
+    """Returns the offset from a special token's id to its row in the shared network."""
     return 0 if model == "tiny-kimi" else KIMI_SPECIAL_COUNT
 
 

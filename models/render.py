@@ -41,7 +41,7 @@ def prompt_text(model: str, d: Dialogue) -> str:
 
 
 def answer_text(model: str, d: Dialogue) -> str:
-    """What the model should write, its end token included."""
+    """Returns the text that the model should write, including its end token."""
     return _ANSWERS[model](d)
 
 

@@ -1,7 +1,7 @@
-"""Gateway and pools as Ray Serve applications: one of all of it, or one of each, so that each changes alone."""
+"""Gateway and pools as Ray Serve applications: a single one, or one for each, so that each can change alone."""
 
-# No `from __future__ import annotations` here: Ray reads the annotation of `build` with `inspect`, and as a string it
-# is no class, so a misspelt key in the Serve config would pass unvalidated.
+# No `from __future__ import annotations` here: Ray reads the annotation of `build` with `inspect` and ignores it if it
+# is a string, so that a misspelt key in the Serve config would pass unvalidated.
 
 import re
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from serve.engine.replica import VllmReplica
 from serve.engine.sim.replica import SimReplica
 from serve.gateway.ingress import GatewayReplica
 
-# Without an app: `GatewayReplica.__serve_build_asgi_app__` makes it in the replica, around the replica's own state.
+# No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
 GATEWAY_NAME = "Gateway"
-ROOT = "Root"  # the deployment that every application has to have, in those of pools
+ROOT = "Root"  # the ingress of a pool's application
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
-# On the ring every other replica is a fall-back, in an order of the session's own: sessions that lose their replica, or
-# find it full, spread over all others.
+# On the ring all other replicas are fall-backs, in an order that differs by session: sessions that lose their replica,
+# or find it full, spread over all the others.
 _ROUTERS = {
     "balanced": RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter"),
     "sticky": RequestRouterConfig(
@@ -37,7 +37,11 @@ _ROUTERS = {
 
 
 class PoolArgs(BaseModel):
-    """One pool of a model: `args` of its application; `config` is the model's, with that pool alone."""
+    """One pool of a model: the `args` of its application.
+
+    Attributes:
+        config: The model's, with that pool alone.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,24 +51,24 @@ class PoolArgs(BaseModel):
 
 
 def build(args: GatewayConfig) -> ray_serve.Application:
-    """Gateway and pools as one application, `import_path: serve.app:build`. Any change of `args` replaces all of it."""
-    return _gateway(args, {key: _engines(each) for key, each in hosted(args).items()})
+    """Returns gateway and pools as one application (`import_path: serve.app:build`); a change of `args` replaces it."""
+    return _gateway(args, {key: _engines(pool) for key, pool in hosted(args).items()})
 
 
 def build_gateway(args: GatewayConfig) -> ray_serve.Application:
-    """The gateway alone; each of its pools is an application of its own, `serve.app:build_pool`."""
+    """Returns the gateway alone; each of its pools is an application of its own, from `build_pool`."""
     return _gateway(args, {key: DeploymentHandle(deployment_name(*key), deployment_name(*key)) for key in hosted(args)})
 
 
 def build_pool(args: PoolArgs) -> ray_serve.Application:
-    """One pool. Ray Serve versions applications as a whole, so only so is a pool left alone when another changes."""
+    """Returns one pool. Ray Serve versions applications as a whole: only a pool with its own can change alone."""
     return ray_serve.deployment(_Root).options(name=ROOT, ray_actor_options={"num_cpus": 0}).bind(_engines(args))
 
 
 class _Root:
-    """What Ray Serve wants of every application: a deployment that HTTP may come to. This one has no route.
+    """The ingress that Ray Serve demands of every application; this one has no route.
 
-    The engines can't be it: Ray Serve would open a port of its own for them, and refuse a request router.
+    The engines can't be the ingress: Ray Serve would open a port of its own for them, and refuse a request router.
     """
 
     def __init__(self, engines: DeploymentHandle) -> None:
@@ -72,7 +76,7 @@ class _Root:
 
 
 def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
-    """The pools that run in the cluster, by model and pool name."""
+    """Returns the pools that run in the cluster, by model and pool name."""
     return {
         (name, pool): PoolArgs(model=name, pool=pool, config=model.model_copy(update={"pools": {pool: settings}}))
         for name, model, pool, settings in args.each_pool()
@@ -88,7 +92,9 @@ def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_s
         health_check_timeout_s=30,
         **gateway_options(args),
     )
-    return ingress.bind(args.model_dump(mode="json"), [(model, pool, each) for (model, pool), each in pools.items()])
+    return ingress.bind(
+        args.model_dump(mode="json"), [(model, pool, engines) for (model, pool), engines in pools.items()]
+    )
 
 
 def _engines(args: PoolArgs) -> ray_serve.Application:
@@ -113,7 +119,7 @@ def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.D
 
 
 def deployment_name(model: str, pool: str) -> str:
-    """The pool's name in Ray Serve; slashes would read as paths in its logs and metrics."""
+    """Returns the pool's name in Ray Serve, without slashes, which would look like paths in its logs and metrics."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", f"{model}--{pool}")
 
 

@@ -1,4 +1,4 @@
-"""The errors a client can see: one tree, translated to OpenAI's error shape once, at the boundary.
+"""The errors that a client can see: one tree, translated to OpenAI's error shape once, at the boundary.
 
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 
 def encode_json(value: Any) -> bytes:
+    """Returns compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -33,7 +34,7 @@ class GatewayError(Exception):
     """An error with an HTTP status and OpenAI's four error fields.
 
     Args:
-        message: What went wrong and what the caller can do about it. Sent to the client.
+        message: Says what went wrong and what the caller can do about it. Sent to the client.
         param: The request field at fault, if one is.
         code: A finer code than the class's own.
         retry_after_s: Seconds for the `Retry-After` header; 0 sends none.
@@ -56,8 +57,12 @@ class GatewayError(Exception):
         return self.message
 
     def to_body(self) -> dict[str, Any]:
-        """OpenAI's error object; all four keys are required by its specification."""
+        """Returns OpenAI's error object; its specification requires all four keys."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def to_json(self) -> bytes:
+        """Returns `to_body` as JSON."""
+        return encode_json(self.to_body())
 
 
 class InvalidRequestError(GatewayError):
@@ -73,6 +78,7 @@ class ModelNotFoundError(GatewayError):
 
     @classmethod
     def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:
+        """Returns the error for a model name that is not among the known ones."""
         names = ", ".join(sorted(known)) or "none"
         return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
 
@@ -131,4 +137,4 @@ class DeadlineError(GatewayError):
 
 
 class ConfigError(Exception):
-    """The operator's configuration is wrong; the message says what to change."""
+    """A mistake in the operator's configuration; the message says what to change."""

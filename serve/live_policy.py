@@ -1,4 +1,4 @@
-"""From the configuration and what the engines say of themselves to a compiled policy, and the one in force."""
+"""Compiles the policy from the configuration and the engines' own reports, and holds the one in force."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,31 +11,26 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
-_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {
-    "model",
-    "pool",
-    "kind",
-    "proven",
-    "canary_share",
-}
+_CONFIGURED = {"model", "pool", "kind", "proven", "canary_share"}
+_LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - _CONFIGURED
 
 
 class LivePolicy:
-    """The policy that a gateway decides by at present.
+    """The policy in force in one gateway replica.
 
     Attributes:
-        policy: Replaced as a whole; requests under way keep the decision they have.
+        policy: Replaced as a whole; requests under way keep their decision.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
     def adopt(self, policy: Policy) -> None:
-        """Decide by another policy from now on."""
+        """Puts another policy in force."""
         self.policy = policy
 
     def decide(self, features: RequestFeatures) -> Decision:
-        """The decision for a request."""
+        """Returns the decision for a request."""
         return decide(self.policy, features, features.wish)
 
 
@@ -45,21 +40,21 @@ def compile_for(
     *,
     strict: bool = False,
 ) -> Policy:
-    """Compile the policy of a configuration.
+    """Compiles the policy of a configuration.
 
     Args:
         config: The gateway's configuration.
-        learned: Facts that running replicas reported, by (model, pool); they outweigh what the configuration says,
-            but not an operator's explicit `facts`.
-        strict: Refuse advisories that can't be read. Without, each counts as matched: at the start of a gateway it is
-            better to lose speed than to be down, while a change of a running one can be refused.
+        learned: Facts that running replicas reported, by (model, pool); they override the configuration, but not an
+            operator's explicit `facts`.
+        strict: Refuses advisories that can't be read. Otherwise each of them counts as matched: a starting gateway
+            had better lose speed than be down, whereas an update of a running one can be refused.
 
     Raises:
-        ConfigError: The policy settings or the advisories make no sense.
+        ConfigError: The policy settings or the advisories are invalid.
     """
     folder = Path(config.policy.advisories) if config.policy.advisories else SHIPPED_ADVISORIES
     try:
-        facts = [_merge(config, each, (learned or {}).get((each.model, each.pool), {})) for each in config.pool_facts()]
+        facts = [_merge(config, pool, (learned or {}).get((pool.model, pool.pool), {})) for pool in config.pool_facts()]
         policy = compile_policy(facts, load_advisories(folder), config.policy_settings())
     except PolicyError as error:
         raise ConfigError(str(error)) from error
@@ -70,5 +65,5 @@ def compile_for(
 
 def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
     explicit = config.models[facts.model].pools[facts.pool].facts
-    news = {name: value for name, value in learned.items() if name in _LEARNABLE and name not in explicit}
-    return dataclasses.replace(facts, **news)
+    updates = {name: value for name, value in learned.items() if name in _LEARNABLE and name not in explicit}
+    return dataclasses.replace(facts, **updates)

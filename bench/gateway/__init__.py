@@ -1,1 +1,1 @@
-"""specgate beside other gateways: the same load, the same upstream, alternating, in one run."""
+"""specgate compared with other gateways: the same load and upstream, alternating, in one run."""

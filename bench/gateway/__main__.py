@@ -1,4 +1,4 @@
-"""`python -m bench.gateway`: specgate beside other gateways, as a table, JSON and a plot."""
+"""Compares specgate with other gateways: a table, JSON and a plot: `python -m bench.gateway`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import peers
 from bench.gateway import report, runner, sides
-from bench.gateway.runner import Cell, Results
+from bench.gateway.runner import Results, Workload
 
 _CELLS = (
     "short@1", "short@16", "short@64", "stream@1", "stream@16", "stream@64", "paced@16", "tools-text@16", "tools@16",
@@ -20,23 +20,25 @@ _QUICK = ("short@16", "stream@16", "paced@16", "tools-text@16", "tools@16", "rer
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="fewer cells and rounds: about three minutes")
-    options.add_argument("--peers", help=f"sides beside the upstream itself, with commas: {', '.join(sides.NAMES)}")
-    options.add_argument("--cells", help=f"cells, with commas; all: {','.join(_CELLS)}")
-    options.add_argument("--rounds", type=int, help="turns that every side has in every cell")
+    options.add_argument("--peers", help=f"comma-separated sides to compare: {', '.join(sides.NAMES)}")
+    options.add_argument("--cells", help=f"comma-separated cells, of: {','.join(_CELLS)}")
+    options.add_argument("--rounds", type=int, help="turns of every side in every cell")
     options.add_argument("--seconds", type=float, help="length of one turn")
-    options.add_argument("--out", type=Path, default=Path("bench/results/gateway.json"), help="JSON goes there")
-    options.add_argument("--plot", type=Path, default=Path("docs/img/gateway.png"), help="the plot goes there")
+    options.add_argument("--out", type=Path, default=Path("bench/results/gateway.json"), help="JSON file to write")
+    options.add_argument("--plot", type=Path, default=Path("docs/img/gateway.png"), help="plot to write")
     given = options.parse_args()
     wanted = given.peers.split(",") if given.peers else list(sides.NAMES)
     if unknown := set(wanted) - set(sides.NAMES):
         options.error(f"unknown sides {sorted(unknown)}; known: {', '.join(sides.NAMES)}")
     try:
         cells = [
-            Cell.parse(name) for name in (given.cells.split(",") if given.cells else _QUICK if given.quick else _CELLS)
+            Workload.parse(name)
+            for name in (given.cells.split(",") if given.cells else _QUICK if given.quick else _CELLS)
         ]
     except ValueError as error:
         options.error(str(error))
-    rounds, seconds = given.rounds or (2 if given.quick else 3), given.seconds or (1.0 if given.quick else 1.5)
+    rounds = given.rounds or (2 if given.quick else 3)
+    seconds = given.seconds or (1.0 if given.quick else 1.5)
     results = Results()
     peers.stop_when_told()
     try:

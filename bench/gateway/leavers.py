@@ -1,7 +1,8 @@
-"""`python -m bench.gateway.leavers`: clients that leave give their slots back, on Ray Serve.
+"""Checks that clients that disconnect free their slots, on Ray Serve: `python -m bench.gateway.leavers`.
 
-All of specgate with one simulated engine of few slots. Clients leave while they wait for a slot, in prefill and in the
-middle of a stream; then as many streams as there are slots must run at the same time, and one more must wait.
+Runs all of specgate with one simulated engine that has few slots. Clients disconnect while they wait for a slot, during
+prefill and in mid-stream. Afterwards as many streams as there are slots must run at the same time, and one more must
+wait.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ RESULTS = Path(__file__).parents[1] / "results" / "leavers.json"
 SLOTS = 8
 _AT_ONCE = 4 * SLOTS
 _MODEL = "slots"
-_SOON_S = 3.0  # within which a stream begins that has a slot
-_PATIENCE_S = 60.0  # for the slots of the last leavers to come back
-# Long enough that none of the last streams ends before all have begun.
+_SOON_S = 3.0  # a stream that has a slot begins within this time
+_PATIENCE_S = 60.0  # longest wait for the slots of the last disconnected clients
+# Streams are long enough that none of the last ones ends before all have begun.
 _CONFIG = f"""
 models:
   {{model}}:
@@ -42,8 +43,8 @@ _BODY = json.dumps({"model": _MODEL, "messages": [{"role": "user", "content": "o
 
 async def ask(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Send a request for a long stream."""
-    where = urlsplit(url)
-    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: slots\r\ncontent-length: %d\r\n\r\n" % len(_BODY))
     writer.write(_BODY)
     await writer.drain()
@@ -51,7 +52,7 @@ async def ask(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 async def leave(url: str, patience_s: float) -> bool:
-    """Send a request and leave after so long; whether its stream had begun."""
+    """Send a request and disconnect after `patience_s`; returns True if its stream had begun."""
     reader, writer = await ask(url)
     begun = await _begins(reader, patience_s)
     writer.transport.abort()
@@ -67,44 +68,46 @@ async def _begins(reader: asyncio.StreamReader, patience_s: float) -> bool:
 
 
 async def check(url: str, leaves: int) -> dict[str, float]:
-    """Have clients leave, then count the slots that are free."""
-    began, begun, gone = time.perf_counter(), 0, 0
+    """Have clients disconnect, then count the free slots."""
+    began = time.perf_counter()
+    begun = 0
+    gone = 0
     while gone < leaves:
-        patience = [0.002 * 2 ** (number % 8) for number in range(_AT_ONCE)]  # 2 to 256 ms
-        begun += sum(await asyncio.gather(*(leave(url, each) for each in patience)))
+        patiences_s = [0.002 * 2 ** (number % 8) for number in range(_AT_ONCE)]  # 2 to 256 ms
+        begun += sum(await asyncio.gather(*(leave(url, patience_s) for patience_s in patiences_s)))
         gone += _AT_ONCE
-    found = {"left": gone, "of_begun_streams": begun, "seconds": round(time.perf_counter() - began, 1), "slots": SLOTS}
+    counts = {"left": gone, "of_begun_streams": begun, "seconds": round(time.perf_counter() - began, 1), "slots": SLOTS}
     began = time.perf_counter()
     free, one_more = await usable(url)
     while free < SLOTS and time.perf_counter() - began < _PATIENCE_S:
         free, one_more = await usable(url)
         print(f"{free} of {SLOTS} after {time.perf_counter() - began:.1f} s", flush=True)
-    return found | {"usable": free, "one_more": one_more, "after_s": round(time.perf_counter() - began, 1)}
+    return counts | {"usable": free, "one_more": one_more, "after_s": round(time.perf_counter() - began, 1)}
 
 
 async def usable(url: str) -> tuple[int, int]:
-    """How many of as many streams as there are slots begin, and whether one more does."""
-    held = [await ask(url) for _ in range(SLOTS)]
-    begun = sum(await asyncio.gather(*(_begins(reader, _SOON_S) for reader, _ in held)))
+    """Start one stream per slot, then one more; returns how many of the former and of the latter begin."""
+    streams = [await ask(url) for _ in range(SLOTS)]
+    begun = sum(await asyncio.gather(*(_begins(reader, _SOON_S) for reader, _ in streams)))
     reader, writer = await ask(url)
     more = await _begins(reader, _SOON_S)
-    for _, each in (*held, (reader, writer)):
-        each.transport.abort()
+    for _, stream_writer in (*streams, (reader, writer)):
+        stream_writer.transport.abort()
     return begun, int(more)
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--leaves", type=int, default=10_000, help="clients that leave")
+    options.add_argument("--leaves", type=int, default=10_000, help="clients that disconnect")
     given = options.parse_args()
     peers.stop_when_told()
     side = dataclasses.replace(peers.SPECGATE, name="specgate with few slots", config=_CONFIG)
     with peers.launched(side, "", _MODEL) as running:
-        found = asyncio.run(check(running.url, given.leaves))
-    print(json.dumps(found))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    if found["usable"] != SLOTS or found["one_more"]:
-        sys.exit(f"{SLOTS} slots, of which {found['usable']:g} can be used")
+        counts = asyncio.run(check(running.url, given.leaves))
+    print(json.dumps(counts))
+    RESULTS.write_text(json.dumps(counts, indent=1) + "\n")
+    if counts["usable"] != SLOTS or counts["one_more"]:
+        sys.exit(f"{counts['usable']:g} of {SLOTS} slots are usable, and {counts['one_more']:g} more stream began")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import uvloop
 
 from serve.config.gateway import GatewayConfig
 from serve.gateway.ingress import GatewayReplica
-from serve.http1.server import protocol
+from serve.http1.server import protocol_factory
 
 STATE = "/bench/state"
 
@@ -26,7 +26,7 @@ async def state() -> dict[str, int]:
 async def serve(config: GatewayConfig, port: int) -> None:
     """Answer on 127.0.0.1 until the process is told to end."""
     replica = GatewayReplica(config.model_dump(mode="json"), [])
-    http: Any = protocol(replica.hot)
+    http: Any = protocol_factory(replica.hot)
     app = replica.app()
     app.add_api_route(STATE, state, methods=["GET"])
     settings = uvicorn.Config(app, host="127.0.0.1", port=port, http=http, log_level="warning")

@@ -1,4 +1,4 @@
-"""Measurements to medians, a Markdown table and a plot."""
+"""Summarizes measurements as medians, a Markdown table and a plot."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 
 from bench.gateway import sides
-from bench.gateway.runner import Cell, Measurement
+from bench.gateway.runner import Measurement, Workload
 from bench.gateway.traffic import shapes
 
 
 @dataclass(frozen=True)
 class Row:
-    """Medians of one side in one cell; `added_*` is over the upstream by itself in the same cell."""
+    """Medians of one side under one workload; `added_*` is relative to the upstream by itself."""
 
     side: str
     cell: str
@@ -30,17 +30,17 @@ class Row:
 
 
 def summarize(runs: Sequence[Measurement]) -> list[Row]:
-    """Medians over the rounds, one row a side and cell, cells in the order of their first run."""
+    """Returns medians over the rounds, one row per side and workload, in the order of the first runs."""
     cells: dict[str, dict[str, list[Measurement]]] = {}
-    for made in runs:
-        cells.setdefault(made.cell, {}).setdefault(made.side, []).append(made)
-    whole = {cell: by_side for cell, by_side in cells.items() if sides.DIRECT in by_side}
-    return [_row(cell, side, by_side) for cell, by_side in whole.items() for side in by_side]
+    for run in runs:
+        cells.setdefault(run.cell, {}).setdefault(run.side, []).append(run)
+    complete = {cell: by_side for cell, by_side in cells.items() if sides.DIRECT in by_side}
+    return [_row(cell, side, by_side) for cell, by_side in complete.items() for side in by_side]
 
 
 def _row(cell: str, side: str, by_side: Mapping[str, Sequence[Measurement]]) -> Row:
     def middle(name: str, of: str = side) -> float:
-        return float(median(getattr(made, name) for made in by_side[of]))
+        return float(median(getattr(run, name) for run in by_side[of]))
 
     def added(name: str) -> float:
         return middle(name) - middle(name, sides.DIRECT)
@@ -49,20 +49,20 @@ def _row(cell: str, side: str, by_side: Mapping[str, Sequence[Measurement]]) -> 
     return Row(
         side=side, cell=cell, per_s=middle("per_s"),
         added_p50_ms=added("p50_ms"), added_p99_ms=added("p99_ms"), added_first_byte_ms=added("first_byte_p50_ms"),
-        cpu_ms=middle("cpu_ms"), cpu_us_per_chunk=middle("cpu_ms") * 1000 / shapes()[Cell.parse(cell).shape].chunks,
+        cpu_ms=middle("cpu_ms"), cpu_us_per_chunk=middle("cpu_ms") * 1000 / shapes()[Workload.parse(cell).shape].chunks,
         cpu_ratio=middle("cpu_ms") / ours if ours else None,
-        rss_mb=middle("rss_mb"), exact=all(made.exact == 1.0 for made in by_side[side]),
+        rss_mb=middle("rss_mb"), exact=all(run.exact == 1.0 for run in by_side[side]),
     )  # fmt: skip
 
 
 _HEAD = (
-    "| side | answers/s | added p50 ms | added p99 ms | added first byte ms | CPU ms an answer | µs a chunk "
+    "| side | answers/s | added p50 ms | added p99 ms | added first byte ms | CPU ms per answer | µs per chunk "
     "| CPU, specgate = 1 | RSS MB | bytes untouched |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def markdown(rows: Sequence[Row], missing: Mapping[str, str]) -> str:
-    """One table a cell, then what could not be measured."""
+    """Returns one table per workload, then a list of what could not be measured."""
     parts = []
     for cell in dict.fromkeys(row.cell for row in rows):
         lines = "\n".join(_line(row) for row in rows if row.cell == cell)
@@ -84,7 +84,7 @@ def _line(row: Row) -> str:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """CPU for each answer, a panel a cell, on a logarithmic scale: the sides are far apart."""
+    """Plot CPU per answer, one panel per workload; on a logarithmic scale because the sides are far apart."""
     from matplotlib.figure import Figure
 
     cells = list(dict.fromkeys(row.cell for row in rows if row.side != sides.DIRECT))
@@ -97,7 +97,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         colours = ["tab:orange" if row.side.startswith(sides.SPECGATE) else "tab:blue" for row in shown]
         bars = axes.barh([row.side for row in shown], [row.cpu_ms for row in shown], color=colours)
         axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
-        axes.set(title=cell, xlabel="CPU ms an answer", xscale="log")
+        axes.set(title=cell, xlabel="CPU ms per answer", xscale="log")
         axes.margins(x=0.25)
         axes.tick_params(labelsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Runs the cells: every side in turn, again and again, so that a busy moment of the machine hits all of them."""
+"""Runs the workloads: all sides take turns, so that a busy moment of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.peers import Peer, PeerError, Running
 from serve.launch.local import free_port
 
 Say = Callable[[str], None]
-# Once a cluster answers, Ray Serve starts HAProxy anew as replicas come up, and the old one ends its connections.
+# After a cluster's first answer, Ray Serve still restarts HAProxy as replicas come up, which drops connections.
 _SETTLES_S = 15.0
 
 
 @dataclass(frozen=True)
-class Cell:
+class Workload:
     """One kind of request at one concurrency."""
 
     shape: str
@@ -36,18 +36,22 @@ class Cell:
         return f"{self.shape}@{self.concurrency}"
 
     @classmethod
-    def parse(cls, name: str) -> Cell:
-        """From `stream@16`; raises `ValueError` with what is known."""
+    def parse(cls, name: str) -> Workload:
+        """Parse a name such as `stream@16`.
+
+        Raises:
+            ValueError: It is not SHAPE@CONCURRENCY; the message lists the shapes.
+        """
         shape, _, concurrency = name.partition("@")
         if shape not in traffic.shapes() or not concurrency.isdecimal() or int(concurrency) < 1:
-            known = ", ".join(traffic.shapes())
-            raise ValueError(f"{name!r} is no cell; write SHAPE@CONCURRENCY, such as stream@16; shapes: {known}")
+            shapes = ", ".join(traffic.shapes())
+            raise ValueError(f"{name!r} is not a cell; use SHAPE@CONCURRENCY, such as stream@16; shapes: {shapes}")
         return cls(shape, int(concurrency))
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One side in one cell, once. Times in milliseconds; `*_cpu_ms` is CPU for each answer."""
+    """One run of one side under one workload; `*_cpu_ms` is CPU per answer."""
 
     side: str
     cell: str
@@ -64,25 +68,25 @@ class Measurement:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """CPU seconds that a process and all that came of it have used so far."""
-    return sum(_times(each) for each in _tree(pid))
+    """Returns the CPU seconds that a process and its descendants have used so far."""
+    return sum(_cpu_s(process) for process in _tree(pid))
 
 
 def tree_rss_mb(pid: int) -> float:
-    """Resident memory of a process and all that came of it."""
+    """Returns the resident memory of a process and its descendants."""
     total = 0
-    for each in _tree(pid):
+    for process in _tree(pid):
         with contextlib.suppress(psutil.NoSuchProcess):
-            total += each.memory_info().rss
+            total += process.memory_info().rss
     return total / 2**20
 
 
 def _tree(pid: int) -> list[psutil.Process]:
-    started = psutil.Process(pid)
-    return [started, *started.children(recursive=True)]
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
 
 
-def _times(process: psutil.Process) -> float:
+def _cpu_s(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:
@@ -92,7 +96,7 @@ def _times(process: psutil.Process) -> float:
 
 @contextlib.contextmanager
 def upstream() -> Iterator[Running]:
-    """The fake engine as a process."""
+    """Run the fake engine as its own process."""
     port = free_port()
     command = [sys.executable, "-m", "bench.gateway.upstream", "--port", str(port)]
     process = subprocess.Popen(command)
@@ -114,37 +118,54 @@ def _until_it_answers(running: Running) -> None:
     raise PeerError("the fake engine did not start")
 
 
-def apply_load(url: str, cell: Cell, seconds: float) -> Sample:
-    """Run the load generator as a process of its own.
+def apply_load(url: str, cell: Workload, seconds: float) -> Sample:
+    """Run the load generator as its own process.
+
+    Args:
+        url: Base URL of the side under load.
+        cell: The workload.
+        seconds: Length of the run.
 
     Raises:
-        PeerError: The gateway broke connections, or answered otherwise than the upstream did.
+        PeerError: The gateway broke connections, or changed the upstream's answers.
     """
     command = [sys.executable, "-m", "bench.gateway.load", url, "--shape", cell.shape]
     command += ["--concurrency", str(cell.concurrency), "--seconds", str(seconds)]
-    with tempfile.TemporaryFile("w+") as out:  # some hundred kilobytes: a pipe may hold the generator up
+    with tempfile.TemporaryFile("w+") as out:  # a few hundred kilobytes could block the generator on a pipe
         try:
-            done = subprocess.run(
+            generator = subprocess.run(
                 command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=seconds + 60, check=False
             )
         except subprocess.TimeoutExpired as error:
-            raise PeerError(f"{cell.name}: no end within {error.timeout:.0f} s") from error
-        if done.returncode:
-            raise PeerError(f"{cell.name}: {done.stderr.strip().splitlines()[-1]}")
+            raise PeerError(f"{cell.name}: did not finish within {error.timeout:.0f} s") from error
+        if generator.returncode:
+            raise PeerError(f"{cell.name}: {generator.stderr.strip().splitlines()[-1]}")
         out.seek(0)
         sample = Sample(**json.load(out))
     if sample.wrong:
-        raise PeerError(f"{cell.name}: {sample.wrong} of {len(sample.latency_ms)} answers wrong: {sample.seen}")
+        raise PeerError(f"{cell.name}: {sample.wrong} of {len(sample.latency_ms)} answers are wrong: {sample.seen}")
     return sample
 
 
-def measure(side: str, running: Running, engine: Running, cell: Cell, seconds: float) -> Measurement:
-    """One run of load against one side."""
+def measure(side: str, running: Running, engine: Running, cell: Workload, seconds: float) -> Measurement:
+    """Measure one run of load against one side.
+
+    Args:
+        side: Its name.
+        running: Its process.
+        engine: The fake engine behind it; the same as `running` if there is no gateway in between.
+        cell: The workload.
+        seconds: Length of the run.
+    """
     direct = running.pid == engine.pid
-    before, engine_before = tree_cpu_s(running.pid), tree_cpu_s(engine.pid)
+    before = tree_cpu_s(running.pid)
+    engine_before = tree_cpu_s(engine.pid)
     sample = apply_load(running.url, cell, seconds)
-    used, engine_used = tree_cpu_s(running.pid) - before, tree_cpu_s(engine.pid) - engine_before
-    latency, first, answers = sorted(sample.latency_ms), sorted(sample.first_byte_ms), len(sample.latency_ms)
+    used = tree_cpu_s(running.pid) - before
+    engine_used = tree_cpu_s(engine.pid) - engine_before
+    latency = sorted(sample.latency_ms)
+    first = sorted(sample.first_byte_ms)
+    answers = len(latency)
     return Measurement(
         side=side, cell=cell.name, answers=answers, per_s=answers / sample.elapsed_s,
         p50_ms=latency[answers // 2], p99_ms=latency[int(answers * 0.99)], first_byte_p50_ms=first[answers // 2],
@@ -156,7 +177,7 @@ def measure(side: str, running: Running, engine: Running, cell: Cell, seconds: f
 
 @dataclass
 class Results:
-    """Everything that was measured, and what could not be."""
+    """All measurements, and the reasons for missing ones."""
 
     measurements: list[Measurement] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -166,59 +187,61 @@ class Results:
         return {"versions": self.versions, "missing": self.missing, "runs": [asdict(m) for m in self.measurements]}
 
 
-def run(results: Results, wanted: Sequence[str], cells: Sequence[Cell], rounds: int, seconds: float, say: Say) -> None:
-    """Measure the sides named, and always the upstream by itself.
+def run(
+    results: Results, wanted: Sequence[str], cells: Sequence[Workload], rounds: int, seconds: float, say: Say
+) -> None:
+    """Measure the given sides, and always the upstream by itself.
 
     Args:
-        results: Filled as it goes, so that a run that is broken off has what was measured.
-        wanted: Names of `sides.NAMES`.
-        cells: What to measure.
-        rounds: How often every side has its turn in every cell.
+        results: Filled as the run proceeds, so that an interrupted run keeps what it has measured.
+        wanted: Names from `sides.NAMES`.
+        cells: The workloads.
+        rounds: Turns of every side in every workload.
         seconds: Length of one run of load.
-        say: Told what is going on.
+        say: Called with lines of progress.
     """
-    with upstream() as engine, contextlib.ExitStack() as held:
+    with upstream() as engine, contextlib.ExitStack() as stack:
         ready = {sides.DIRECT: engine}
-        for side in (each for each in sides.QUIET if each.name in wanted):
-            _enter(side, engine, ready, held, results, say)
+        for side in (side for side in sides.QUIET if side.name in wanted):
+            _enter(side, engine, ready, stack, results, say)
         _rounds(ready, engine, cells, rounds, seconds, results, say)
-        held.close()
-        for side in (each for each in sides.CLUSTERS if each.name in wanted):
-            with contextlib.ExitStack() as alone:
+        stack.close()
+        for side in (side for side in sides.CLUSTERS if side.name in wanted):
+            with contextlib.ExitStack() as cluster_stack:
                 ready = {sides.DIRECT: engine}
-                _enter(side, engine, ready, alone, results, say)
+                _enter(side, engine, ready, cluster_stack, results, say)
                 del ready[sides.DIRECT]
                 time.sleep(_SETTLES_S if ready else 0)
                 _rounds(ready, engine, cells, rounds, seconds, results, say)
 
 
-def _enter(side: Peer, engine: Running, ready: dict[str, Running], held: contextlib.ExitStack, results: Results,
+def _enter(side: Peer, engine: Running, ready: dict[str, Running], stack: contextlib.ExitStack, results: Results,
            say: Say) -> None:  # fmt: skip
     say(f"starting {side.name}")
     try:
         peers.install(side)
         results.versions[side.name] = peers.version(side)
-        ready[side.name] = held.enter_context(peers.launched(side, engine.url, traffic.MODEL))
+        ready[side.name] = stack.enter_context(peers.launched(side, engine.url, traffic.MODEL))
     except PeerError as error:
         results.missing[side.name] = str(error)
         say(str(error))
 
 
-def _rounds(ready: dict[str, Running], engine: Running, cells: Sequence[Cell], rounds: int, seconds: float,
+def _rounds(ready: dict[str, Running], engine: Running, cells: Sequence[Workload], rounds: int, seconds: float,
             results: Results, say: Say) -> None:  # fmt: skip
     for number in range(rounds):
         for cell in cells:
             for side, running in ready.items():
                 if cell.shape == "rerun" and side != sides.DIRECT and "specgate" not in side:
-                    continue  # the others hand the broken call on; there is nothing to compare
+                    continue  # the others pass the broken call on, so there is nothing to compare
                 if f"{side} {cell.name}" in results.missing:
                     continue
                 try:
-                    made = measure(side, running, engine, cell, seconds)
+                    measurement = measure(side, running, engine, cell, seconds)
                 except PeerError as error:
                     results.missing[f"{side} {cell.name}"] = str(error)
                     say(f"{side}: {error}")
                     continue
-                results.measurements.append(made)
-                say(f"{number + 1}/{rounds} {cell.name} {side}: {made.per_s:.0f}/s, {made.p50_ms:.2f} ms, "
-                    f"CPU {made.cpu_ms:.3f} ms")  # fmt: skip
+                results.measurements.append(measurement)
+                say(f"{number + 1}/{rounds} {cell.name} {side}: {measurement.per_s:.0f}/s, "
+                    f"{measurement.p50_ms:.2f} ms, CPU {measurement.cpu_ms:.3f} ms")  # fmt: skip

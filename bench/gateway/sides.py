@@ -1,4 +1,4 @@
-"""What stands between the load and the upstream: nothing, specgate, or another gateway."""
+"""The sides of the gateway benchmark: no gateway at all, specgate, and other gateways."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ models:
 """  # noqa: E501
 DIRECT = "direct"
 SPECGATE = "specgate"
-# One gateway replica without a cluster around it: what is compared with the one process of another gateway.
+# One gateway replica without a cluster around it, comparable to the single process of another gateway.
 REPLICA = Peer(
     SPECGATE,
     (),
     ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}"),
     config=_CONFIG,
 )
-# All of it: Ray's processes, HAProxy, the replica.
+# Everything: Ray's processes, HAProxy, the gateway replica.
 ON_RAY = dataclasses.replace(peers.SPECGATE, name="specgate on Ray Serve", config=_CONFIG)
 TWO_HOPS = Peer(
     "Ray Serve in two hops",
@@ -42,6 +42,6 @@ TWO_HOPS = Peer(
     ("{bin}/python", "-m", "bench.gateway.two_hops", "--upstream", "{upstream}", "--port", "{port}"),
 )
 QUIET = (REPLICA, *peers.PEERS)
-# A Ray cluster is never idle, so each of these runs alone, after the others.
+# A Ray cluster is never idle, so each of these runs by itself, after the others.
 CLUSTERS = (ON_RAY, TWO_HOPS)
 NAMES = tuple(side.name for side in (*QUIET, *CLUSTERS))

@@ -1,7 +1,7 @@
-"""`python -m bench.gateway.soak`: many requests, many clients that leave; memory, sockets and tasks stay flat.
+"""Checks that memory, sockets and tasks stay flat over many requests and disconnects: `python -m bench.gateway.soak`.
 
-One gateway replica with the fake engine behind it. A client leaves in one of three places: right behind its request,
-in the middle of a stream, and in the middle of a guarded stream.
+Runs one gateway replica in front of the fake engine. Clients disconnect at one of three points: right after the
+request, in mid-stream, and in mid-stream under the guard.
 """
 
 from __future__ import annotations

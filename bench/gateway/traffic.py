@@ -1,4 +1,4 @@
-"""What the benchmark sends and what must come back: request bodies, and answers rendered once."""
+"""The benchmark's requests and their expected answers, rendered once."""
 
 from __future__ import annotations
 

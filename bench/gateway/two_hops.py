@@ -1,4 +1,4 @@
-"""Ray Serve as its guide shows it: an ingress deployment, and an engine behind a streaming handle. No flags set."""
+"""Ray Serve as in its guide, with default options: an ingress deployment and an engine behind a streaming handle."""
 
 from __future__ import annotations
 

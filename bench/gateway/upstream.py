@@ -1,4 +1,4 @@
-"""A fake engine that costs next to nothing: rendered answers, one socket write a chunk. Runs as its own process."""
+"""A nearly free fake engine: prerendered answers, one socket write per chunk; runs as its own process."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, judging, latency, report, simulation
+from bench.guard import correctness, cpu, detection, latency, report, simulation
 
 RATES = (0.01, 0.10, 0.50)
 
@@ -14,10 +14,10 @@ RATES = (0.01, 0.10, 0.50)
 def sections(requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
     """What can be measured, by name, in the order of the report."""
 
-    async def judged() -> Sequence[Any]:
-        first = await judging.measure(0.5, 0, 2000, cure=not quick)
+    async def detected() -> Sequence[Any]:
+        first = await detection.measure(0.5, 0, 2000, cure=not quick)
         others = [(0.5, seed, 2000) for seed in range(1, 5)] + [(0.1, seed, 4000) for seed in range(3)]
-        return [first, *[await judging.measure(*each) for each in (others[-1:] if quick else others)]]
+        return [first, *[await detection.measure(*each) for each in (others[-1:] if quick else others)]]
 
     async def simulated() -> Sequence[Any]:
         return simulation.measure(20 if quick else 500)
@@ -28,7 +28,7 @@ def sections(requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Seq
     return {
         "correctness": partial(correctness.measure, RATES, requests),
         "latency": partial(latency.measure, 40 if quick else 200),
-        "quarantine": judged,
+        "quarantine": detected,
         "simulation": simulated,
         "cpu_us_per_chunk": cpu_time,
     }

@@ -1,4 +1,4 @@
-"""Thousands of tool requests to a faulty pool: what clients get without a guard, with it, and what that costs."""
+"""Sends thousands of tool requests to a faulty pool: answers with and without the guard, and the cost of reruns."""
 
 import asyncio
 from collections import Counter

@@ -59,11 +59,11 @@ def measure(kind: str, answers: int) -> Cost:
 
 def _stream(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[bytes], list[Chunk]]:
     generation = Generation(body, engine())
-    envelope = wire.Envelope("chatcmpl-bench", "m", 1, chat=True, prompt_tokens=100)
+    envelope = wire.ResponseBuilder("chatcmpl-bench", "m", 1, chat=True, prompt_tokens=100)
     chunks = [envelope.chunk(0, {"role": "assistant", "content": ""})]
     chunks += [envelope.chunk(0, delta) for delta in generation.deltas() if delta]
     chunks.append(envelope.chunk(0, {}, generation.finish_reason))
-    frames = [wire.frame(chunk) for chunk in chunks]
+    frames = [encode_frame(chunk) for chunk in chunks]
     return body, frames, [decode_chunk(frame[6:]) for frame in frames]
 
 

@@ -1,4 +1,4 @@
-"""What guard and hold-back add to an answer's latency, and what a rerun costs: the same requests, in turn."""
+"""Latency added by guard and hold-back, and the cost of a rerun: the same requests to all sides, in turn."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -54,7 +54,7 @@ def plot(sections: Sections, path: Path = PLOT) -> None:
     """Broken answers with and without the guard; latency by way; requests to quarantine."""
     from matplotlib.figure import Figure
 
-    charts = {"correctness": _broken, "latency": _latency, "quarantine": _judging}
+    charts = {"correctness": _broken, "latency": _latency, "quarantine": _detection}
     measured = [title for title in charts if sections.get(title)]
     if not measured:
         return
@@ -93,7 +93,7 @@ def _bars(axes: Any, rows: Sequence[Row], columns: Mapping[str, str], ticks: Seq
     axes.legend()
 
 
-def _judging(axes: Any, rows: Sequence[Row]) -> None:
+def _detection(axes: Any, rows: Sequence[Row]) -> None:
     found = [row for row in rows if row["out_after"] is not None]
     axes.scatter([100 * row["fault_rate"] for row in found], [row["out_after"] for row in found])
     axes.set(xlabel="faulty answers, %", ylabel="requests", yscale="log", title="Requests until quarantine")

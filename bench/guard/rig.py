@@ -19,7 +19,7 @@ _LASTING = ("stall", "slow_start")  # they cost the benchmark time and break no 
 FAULTS_TRIED = tuple(
     name for name, fault in FAULTS.items() if "calls" in fault.kinds and fault.transport not in _LASTING
 )
-# No advisory speaks of simulated engines: the guard alone stands before their faults.
+# No advisory covers simulated engines, so only the guard handles their faults.
 _STANDARD = {"engine": "sim"}
 _SPECULATIVE = {"engine": "sim", "method": "sim"}
 

@@ -1,4 +1,4 @@
-"""The test behind quarantine by simulation: how often it is wrong, how soon it is sure. No engine, no HTTP."""
+"""Simulates the statistical test behind quarantine: error rate and time to decision, without engines or HTTP."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -78,12 +78,12 @@ def measure(runs: int) -> list[Simulated]:
 
 def _run(rng: Random, case: _Case, answers: int) -> int | None:
     """Answers of the pool until its status changes; None if it does not."""
-    judge = Quarantine(Terms(QuarantineSettings(), {"m": "standard"}))
-    _absorb(judge, [(SAFE, rng.random() < case.reference) for _ in range(case.known)])
+    detector = Quarantine(Terms(QuarantineSettings(), {"m": "standard"}))
+    _absorb(detector, [(SAFE, rng.random() < case.reference) for _ in range(case.known)])
     if case.out:
-        _absorb(judge, [(FAST, True)] * 100)
+        _absorb(detector, [(FAST, True)] * 100)
     for count in range(BATCH, answers + 1, BATCH):
-        if _absorb(judge, list(_answers(rng, case.bad, case.reference))):
+        if _absorb(detector, list(_answers(rng, case.bad, case.reference))):
             return count
     return None
 
@@ -96,6 +96,6 @@ def _answers(rng: Random, bad: float, reference: float) -> Iterator[tuple[Cell, 
             yield SAFE, rng.random() < reference
 
 
-def _absorb(judge: Quarantine, answers: list[tuple[Cell, bool]]) -> list[Change]:
+def _absorb(detector: Quarantine, answers: list[tuple[Cell, bool]]) -> list[Change]:
     tallies = [Tally(cell, Outcome.TRUNCATED if broken else Outcome.CLEAN, 1, False) for cell, broken in answers]
-    return judge.absorb(tallies, 0.0)
+    return detector.absorb(tallies, 0.0)

@@ -1,4 +1,4 @@
-"""Tool requests, their answers as a client reads them, and the client's own check: nothing of the guard's code."""
+"""Tool requests, a client that reads the answers, and the client's own check, independent of the guard's code."""
 
 import json
 import time
@@ -59,7 +59,7 @@ def request(model: str, seed: int, *, stream: bool) -> dict[str, Any]:
 
 
 def is_broken(call: Call) -> bool:
-    """Whether an agent could not act on the call: JSON, schema, name, no character cut in two."""
+    """Returns True if an agent could not act on the call: bad JSON, schema or name, or a character cut in two."""
     name, arguments = call
     try:
         value = json.loads(arguments)

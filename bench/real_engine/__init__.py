@@ -1,1 +1,1 @@
-"""The gateway in front of a real vLLM engine, beside that engine itself."""
+"""The gateway in front of a real vLLM engine, compared with the engine itself."""

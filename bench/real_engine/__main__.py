@@ -1,7 +1,7 @@
-"""`python -m bench.real_engine`: one gateway replica before vLLM's own server, beside that server itself.
+"""Compares vLLM's own server with one gateway replica in front of it: `python -m bench.real_engine`.
 
-The same requests go in turn to the engine and through the gateway to that same engine: added time to the first byte one
-at a time, ratio of the throughputs under load, CPU of each answer by who used it.
+The same requests go in turn to the engine and through the gateway to the same engine. Reports the added time to the
+first byte without load, the ratio of throughputs under load, and the CPU per answer by process.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bench.gateway import sides, traffic
 from bench.peers import Running, launched, stop_when_told
 from bench.real_engine import measure
 from bench.real_engine.engine import KEY, SIZES, engine
-from bench.saved import keep
+from bench.result_rows import upsert
 
 RESULTS = Path(__file__).parents[1] / "results" / "real_engine.json"
 _KEY_ENV = "SPECGATE_BENCH_KEY"
@@ -63,7 +63,7 @@ def main() -> None:
     with launched(below, "", traffic.MODEL) as behind, launched(gateway, behind.url, traffic.MODEL) as front:
         for row in measured(behind, front, given):
             print(json.dumps(row), flush=True)
-            keep(RESULTS, row, ("size", "answers", "concurrency"))
+            upsert(RESULTS, row, ("size", "answers", "concurrency"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Turns of load on the engine and through the gateway, in pairs, and what they make: ratios and added times."""
+"""Paired runs of load on the engine and through the gateway, summarized as ratios and added times."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""`specgate deploy`: a checked Serve config to a cluster that runs."""
+"""`specgate deploy`: checks a Serve config and sends it to a running cluster."""
 
 import sys
 from pathlib import Path
@@ -20,20 +20,20 @@ from serve.tools.doctor.decider import Decider
 def deploy(
     config: Annotated[Path, typer.Option("--config", "-c", help="A Serve config; it may extend others.")],
     address: Annotated[
-        str, typer.Option(envvar="RAY_DASHBOARD_ADDRESS", help="The cluster's dashboard.")
+        str, typer.Option(envvar="RAY_DASHBOARD_ADDRESS", help="Address of the cluster's dashboard.")
     ] = "http://127.0.0.1:8265",
     wait: Annotated[bool, typer.Option(help="Wait until every pool is up.")] = True,
-    timeout_s: Annotated[float, typer.Option(min=1, help="How long to wait; loading a large model takes a while.")] = (
+    timeout_s: Annotated[float, typer.Option(min=1, help="Longest wait; large models take a while to load.")] = (
         3600.0
     ),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what Ray would get, and send nothing.")] = False,
-    accept_hazards: Annotated[bool, typer.Option("--accept-hazards", help="Deploy what doctor advises against.")] = (
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the config for Ray, but do not send it.")] = False,
+    accept_hazards: Annotated[bool, typer.Option("--accept-hazards", help="Deploy even if doctor finds hazards.")] = (
         False
     ),
 ) -> None:
     """Check a configuration as `doctor` does, send it to the cluster, and wait until it serves.
 
-    Ray replaces only the pools that changed, a replica at a time, and lets each finish its streams first.
+    Ray replaces only the pools that changed, one replica at a time, and lets each replica finish its streams first.
     """
     submit.use_token()
     document = submit.serve_document(config)
@@ -42,12 +42,13 @@ def deploy(
     if hazards and not accept_hazards:
         raise ConfigError(
             "\n".join((f"{config} has hazards that nothing covers:", *hazards))
-            + f"\n`specgate doctor --config {config}` tells the cures; --accept-hazards deploys it all the same."
+            + f"\n`specgate doctor --config {config}` lists cures; --accept-hazards deploys it anyway."
         )
     if dry_run:
         sys.stdout.write(layers.dump(apart(document)))
         return
-    out, url = console(), address if "://" in address else f"http://{address}"
+    out = console()
+    url = address if "://" in address else f"http://{address}"
 
     def say(line: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
@@ -55,7 +56,7 @@ def deploy(
     if not accept_hazards:
         check_engines(parsed, say)
     submit.submit(document, url, say)
-    say(f"{config} is sent to {url}")
+    say(f"sent {config} to {url}")
     if wait:
         submit.wait_until_running(url, timeout_s, say)
         say("every pool is up")
@@ -63,4 +64,4 @@ def deploy(
 
 def _hazards(config: GatewayConfig) -> list[str]:
     findings = examine(Decider(config))["findings"]
-    return [f"  {each['model']}: {each['message']}" for each in findings if each["level"] == "error"]
+    return [f"  {finding['model']}: {finding['message']}" for finding in findings if finding["level"] == "error"]

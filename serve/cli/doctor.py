@@ -1,4 +1,4 @@
-"""`specgate doctor`: every pool and request class of a configuration, what is allowed, and what to mend."""
+"""`specgate doctor`: shows which pools a configuration allows for which requests, and what to fix."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ def doctor(
     config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
     as_json: Json = False,
 ) -> None:
-    """Examine a configuration; exit code 1 on hazards that nothing covers."""
+    """Examine a configuration; exit code 1 if it has hazards that nothing covers."""
     report = examine(Decider.load(config))
     if as_json:
         print_json(report)
@@ -37,23 +37,23 @@ def _print(report: dict[str, Any]) -> None:
         out.print(table)
         for pool, gain in model["gain"].items():
             out.print(f"  {pool}: {gain}")
-    for each in report["findings"]:
-        where = "/".join(filter(None, (each["model"], each["pool"])))
-        out.print(f"[{_STYLE[each['level']]}]{each['level']:8}[/] {where}: ", end="")
-        out.print(each["message"], markup=False)
-        for cure in each["cures"]:
+    for finding in report["findings"]:
+        subject = "/".join(filter(None, (finding["model"], finding["pool"])))
+        out.print(f"[{_STYLE[finding['level']]}]{finding['level']:8}[/] {subject}: ", end="")
+        out.print(finding["message"], markup=False)
+        for cure in finding["cures"]:
             out.print(f"         cure: {cure}", markup=False)
-    out.print("[green]nothing is left uncovered[/]" if report["healthy"] else "[red]hazards that nothing covers[/]")
+    out.print("[green]no uncovered hazards[/]" if report["healthy"] else "[red]some hazards are not covered[/]")
 
 
-def _cell(verdict: dict[str, Any]) -> str:
-    if verdict["allowed"]:
-        return {"optimistic": "[yellow]guarded[/]", "warn": "[yellow]yes[/]"}.get(verdict["effect"], "[green]yes[/]")
-    return "[red]no[/] " + ", ".join(verdict["forbidden_by"])
+def _cell(pool: dict[str, Any]) -> str:
+    if pool["allowed"]:
+        return {"optimistic": "[yellow]guarded[/]", "warn": "[yellow]yes[/]"}.get(pool["effect"], "[green]yes[/]")
+    return "[red]no[/] " + ", ".join(pool["forbidden_by"])
 
 
 def _decision(row: dict[str, Any]) -> str:
     if row["refused"]:
         return "[red]refused[/]"
-    way = "speculative" if row["speculative"] else "opt-out" if row["opt_out"] else "standard"
-    return f"{row['pool']} ({way})"
+    mode = "speculative" if row["speculative"] else "opt-out" if row["opt_out"] else "standard"
+    return f"{row['pool']} ({mode})"

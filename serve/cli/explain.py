@@ -1,4 +1,4 @@
-"""`specgate explain`: one request, its features, the decision, every reason, and what would change it."""
+"""`specgate explain`: shows the decision on one request, every reason for it, and what would change it."""
 
 import sys
 from pathlib import Path
@@ -15,11 +15,11 @@ from serve.tools.doctor.decider import Decider
 
 def explain(
     config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
-    request: Annotated[str, typer.Option("--request", "-r", help="A file with a request's JSON body, or - for stdin.")],
+    request: Annotated[str, typer.Option("--request", "-r", help="File with a request's JSON body; - for stdin.")],
     header: Annotated[list[str] | None, typer.Option("--header", "-H", help="A request header, 'name: value'.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Decide for one request, without an engine, and say why."""
+    """Decide one request, without an engine, and explain the decision."""
     decider = Decider.load(config)
     body = sys.stdin.buffer.read() if request == "-" else Path(request).read_bytes()
     features, decision = decider(body, dict(map(_header, header or ())))
@@ -39,30 +39,31 @@ def _header(text: str) -> tuple[str, str]:
 
 def _print(report: dict[str, Any]) -> None:
     out = console()
-    out.print(f"[bold]{_verdict(report)}[/bold]")
+    out.print(f"[bold]{_decision(report)}[/bold]")
     out.print(f"model    {report['model']}\nclasses  {', '.join(report['classes'])}\npolicy   {report['policy']}")
     if report["reasons"]:
         table = Table("advisory", "effect", "why", "evidence", title="reasons", title_justify="left")
-        for each in report["reasons"]:
-            table.add_row(each["advisory"], each["effect"], each["summary"], report["evidence"][each["advisory"]])
+        for reason in report["reasons"]:
+            evidence = report["evidence"][reason["advisory"]]
+            table.add_row(reason["advisory"], reason["effect"], reason["summary"], evidence)
         out.print(table)
     else:
-        out.print("reasons  none: nothing speaks against speculation here")
+        out.print("reasons  none: no advisory applies")
     if report["would_change"]:
         table = Table("change", "advisory", "then", title="what would change it (tried)", title_justify="left")
-        for each in report["would_change"]:
-            how = "speculative, under the guard" if each["optimistic"] else _way(each["speculative"])
-            table.add_row(each["change"], each["advisory"] or "", f"{each['pool']}, {how}")
+        for change in report["would_change"]:
+            mode = "speculative, under the guard" if change["optimistic"] else _mode(change["speculative"])
+            table.add_row(change["change"], change["advisory"] or "", f"{change['pool']}, {mode}")
         out.print(table)
 
 
-def _way(speculative: bool) -> str:
+def _mode(speculative: bool) -> str:
     return "speculative" if speculative else "not speculative"
 
 
-def _verdict(report: dict[str, Any]) -> str:
+def _decision(report: dict[str, Any]) -> str:
     if report["refused"]:
         return "refused: no pool is allowed"
-    how = " (switched off inside the engine)" if report["opt_out"] else ""
-    guard = ", the guard watches" if report["optimistic"] else ""
-    return f"{report['pool']}: {_way(report['speculative'])}{how}{guard}"
+    opt_out = " (switched off inside the engine)" if report["opt_out"] else ""
+    guard = ", under the guard" if report["optimistic"] else ""
+    return f"{report['pool']}: {_mode(report['speculative'])}{opt_out}{guard}"

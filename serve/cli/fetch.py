@@ -1,4 +1,4 @@
-"""`specgate fetch`: are the models that this node's engines load here, and complete?"""
+"""`specgate fetch`: checks that the models of this node's engines are present and complete, or downloads them."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,28 +14,28 @@ from serve.launch import weights
 
 def fetch(
     config: Annotated[Path, typer.Option("--config", "-c", help="A Serve config, or the gateway's part alone.")],
-    download: Annotated[bool, typer.Option("--download", help="Fill what is missing from the model hub.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Download what is missing from the model hub.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look for the model folders of a configuration on this node; exit code 1 if one is not complete.
+    """Check the model folders of a configuration on this node; exit code 1 if one is incomplete.
 
-    Run on a node before its engines start, it tells within a second what an engine would tell after minutes.
+    Run it before the engines start: it finds within a second what an engine would only report after minutes.
     """
     parsed = GatewayConfig.load(config)
     if download:
         for folder in weights.folders(parsed):
             if folder.missing:
                 weights.download(folder)
-    found = weights.folders(parsed)
+    folders = weights.folders(parsed)
     if as_json:
-        print_json([asdict(each) for each in found])
+        print_json([asdict(folder) for folder in folders])
     else:
         table = Table("folder", "GB", "missing", "used by", "hub")
-        for each in found:
-            missing = f"[red]{_shortened(each.missing)}[/]" if each.missing else "[green]nothing[/]"
-            table.add_row(each.path, f"{each.gigabytes:.1f}", missing, ", ".join(each.used_by), each.hub or "")
+        for folder in folders:
+            missing = f"[red]{_shortened(folder.missing)}[/]" if folder.missing else "[green]nothing[/]"
+            table.add_row(folder.path, f"{folder.gigabytes:.1f}", missing, ", ".join(folder.used_by), folder.hub or "")
         console().print(table)
-    if any(each.missing for each in found):
+    if any(folder.missing for folder in folders):
         raise typer.Exit(FOUND)
 
 

@@ -1,4 +1,4 @@
-"""The root of the command line. A command is one module here and one line below."""
+"""The root of the command line; every command is one module in this package and one line below."""
 
 import typer
 
@@ -18,7 +18,7 @@ from serve.cli.up import up
 app = typer.Typer(
     cls=Commands,
     name="specgate",
-    help="Speculative decoding where it is safe, and the tools to ask why and what if.",
+    help="Speculative decoding where it is safe, with tools to explain, test and compare its decisions.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

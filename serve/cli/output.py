@@ -1,7 +1,7 @@
-"""How commands speak: JSON on standard output for scripts, tables for people, errors and exit codes for both.
+"""Output of all commands: JSON on standard output for scripts, tables for people, errors and exit codes for both.
 
-Exit codes: 0 all well, 1 the command found what it looks for (a hazard, an unclean cell, a changed decision), 2 the
-input is wrong.
+Exit codes: 0 for success, 1 if the command found what it looks for (a hazard, an unclean cell, a changed decision), 2
+for wrong input.
 """
 
 import json
@@ -15,16 +15,21 @@ from typer.core import TyperGroup
 from policies import PolicyError
 from serve.errors import ConfigError, GatewayError
 
-FOUND, WRONG_INPUT = 1, 2
+FOUND = 1
+WRONG_INPUT = 2
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of a report.")]
 
 
 class Commands(TyperGroup):
-    """Turns the errors that a wrong file or a wrong value causes into one line and an exit code."""
+    """Reports errors that wrong input causes as one line and an exit code instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command.
+
+        Raises:
+            typer.Exit: The input is wrong.
+        """
         try:
             return super().invoke(ctx)
         except (ConfigError, PolicyError, GatewayError, OSError) as error:
@@ -33,10 +38,10 @@ class Commands(TyperGroup):
 
 
 def console() -> Console:
-    """For reports; wide enough for tables when it is no terminal."""
+    """Returns a console for reports; wide enough for tables if standard output is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
 def print_json(value: Any) -> None:
-    """One document, readable and stable."""
+    """Print one JSON document, indented."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")

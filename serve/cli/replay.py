@@ -1,4 +1,4 @@
-"""`specgate replay`: recorded traffic through the live decision code, and what another policy would have done."""
+"""`specgate replay`: decides recorded requests with the gateway's own code, and compares two configurations."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ def replay(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Decide again for recorded requests: share speculated, loads, costs of advisories, differences."""
+    """Decide recorded requests again: share speculated, load by pool, cost of advisories, differences."""
     other = Decider.load(against) if against else None
     with traffic.open("rb") as lines:
         report = compare(Decider.load(config), other, lines)
@@ -50,12 +50,12 @@ def _print(report: dict[str, Any]) -> None:
             table.add_row(pool, f"{count:,}", f"{count / max(report['requests'], 1):.1%}")
         out.print(table)
         if side["advisories"]:
-            table = Table("advisory", "diverted", "of these by it alone")
+            table = Table("advisory", "diverted", "by it alone")
             for advisory, cost in side["advisories"].items():
                 table.add_row(advisory, f"{cost['diverted']:,}", f"{cost['alone']:,}")
             out.print(table)
     if report["b"]:
-        out.print(f"[bold]decided differently: {report['different']:,}[/bold]")
+        out.print(f"[bold]different decisions: {report['different']:,}[/bold]")
         table = Table("A", "B", "requests", "first line")
         for change in report["changes"]:
             table.add_row(change["a"], change["b"], f"{change['requests']:,}", str(change["first_line"]))

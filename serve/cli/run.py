@@ -1,4 +1,4 @@
-"""`specgate serve` and `specgate demo`: the whole gateway on this machine."""
+"""`specgate serve` and `specgate demo`: run the whole gateway on this machine."""
 
 import asyncio
 import signal
@@ -15,14 +15,14 @@ from serve.launch.local import Progress, cluster, prepare_environment
 
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
-Config = Annotated[Path, typer.Option(help="A Serve config, or a file with the gateway's part alone.")]
+Config = Annotated[Path, typer.Option(help="A Serve config, or just the gateway's part of one.")]
 Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
 Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the replicas' own logs too.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
 
 def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", verbose: Verbose = False) -> None:
-    """Start Ray, the gateway and every pool here, and keep them running until Ctrl-C."""
+    """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
     parsed = GatewayConfig.load(config)
     prepare_environment()
     stop = threading.Event()
@@ -30,14 +30,14 @@ def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", 
         signal.signal(number, lambda *_: stop.set())
     with cluster(parsed, port, _clocked(), verbose, host):
         console().print(
-            f"specgate listens on http://{host}:{port}; models: {', '.join(parsed.models)}. Ctrl-C stops it."
+            f"specgate listens on http://{host}:{port}; models: {', '.join(parsed.models)}. Press Ctrl-C to stop."
         )
         stop.wait()
 
 
 def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, as_json: Json = False) -> None:
-    """Start everything here, send example requests with the OpenAI SDK and show what each came to."""
-    from serve.tools import demo as examples
+    """Start everything on this machine, send example requests with the OpenAI SDK, and show the results."""
+    from serve.tools import demo as examples  # imports the OpenAI SDK, which takes about a second
 
     parsed = GatewayConfig.load(config)
     prepare_environment()
@@ -49,12 +49,14 @@ def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, a
         print_json(report.to_dict())
     else:
         console().print(report.table())
-        console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in all.")
+        console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in total.")
         console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}"), markup=False)
     if report.right < len(report.rows):
         raise typer.Exit(FOUND)
 
 
 def _clocked() -> Progress:
-    started, terminal = time.monotonic(), console()
+    """Returns a printer of progress that prefixes the elapsed time."""
+    started = time.monotonic()
+    terminal = console()
     return lambda line: terminal.print(f"{time.monotonic() - started:6.1f} s  {line}", markup=False)

@@ -1,4 +1,4 @@
-"""`specgate up`: check a cluster file, and bring the cluster up."""
+"""`specgate up`: checks a cluster file and starts the cluster."""
 
 import os
 import subprocess
@@ -23,54 +23,55 @@ _RENDERED = Path("run")
 
 
 def up(
-    cluster: Annotated[Path, typer.Argument(help="A cluster file for Ray's launcher; it may extend another.")],
-    check: Annotated[bool, typer.Option("--check", help="Only check; start nothing.")] = False,
+    cluster: Annotated[Path, typer.Argument(help="A cluster file of Ray's cluster launcher; it may extend another.")],
+    check: Annotated[bool, typer.Option("--check", help="Only check; do not start anything.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a cluster file and what it would serve, then `ray up`.
+    """Check a cluster file and the config it would serve, then run `ray up`.
 
-    Exit code 1 if something in it can't work. Nothing is started unless everything is in order.
+    Exit code 1 if something in it cannot work. Nothing is started unless all checks pass.
     """
     report = check_file(cluster)
     findings = [*report.findings, *_hazards(report)]
     if as_json:
-        print_json({**report.to_dict(), "findings": [_plain(each) for each in findings], "ok": not _errors(findings)})
+        print_json(
+            {**report.to_dict(), "findings": [_plain(finding) for finding in findings], "ok": not _errors(findings)}
+        )
     else:
         _print(report, findings)
     if _errors(findings):
         raise typer.Exit(FOUND)
     if check:
         return
-    if any(each.level == "todo" for each in findings):
-        raise ConfigError(f"{cluster} still has placeholders, see above; put yours and start again")
+    if any(finding.level == "todo" for finding in findings):
+        raise ConfigError(f"{cluster} still has the placeholders listed above; replace them and try again")
     raise typer.Exit(subprocess.run(["ray", "up", "--yes", str(_complete(cluster))], check=False).returncode)
 
 
 def _hazards(report: Report) -> list[Finding]:
-    """What `specgate doctor` says of the config."""
+    """Returns the errors and warnings of `specgate doctor`."""
     if report.config is None:
         return []
-    level = {"error": "error", "warning": "warning"}
     return [
-        Finding(level[each["level"]], "/".join(filter(None, (each["model"], each["pool"]))), each["message"])  # type: ignore[arg-type]
-        for each in examine(Decider(report.config))["findings"]
-        if each["level"] in level
+        Finding(finding["level"], "/".join(filter(None, (finding["model"], finding["pool"]))), finding["message"])
+        for finding in examine(Decider(report.config))["findings"]
+        if finding["level"] in ("error", "warning")
     ]
 
 
 def _complete(cluster: Path) -> Path:
-    """The file as Ray's launcher needs it: one that extends another is written out, which `ray down` then takes too."""
+    """Returns a file that Ray's launcher can read; one that extends another is written out, also for `ray down`."""
     if "extends" not in yaml.safe_load(cluster.read_text(encoding="utf-8")):
         return cluster
     _RENDERED.mkdir(exist_ok=True)
     target = _RENDERED / f"{cluster.stem}.yaml"
     target.write_text(layers.dump(layers.read(cluster)), encoding="utf-8")
-    console().print(f"wrote {target}{os.linesep}`ray down {target}` stops the cluster", markup=False)
+    console().print(f"wrote {target}{os.linesep}stop the cluster with `ray down {target}`", markup=False)
     return target
 
 
 def _errors(findings: list[Finding]) -> bool:
-    return any(each.level == "error" for each in findings)
+    return any(finding.level == "error" for finding in findings)
 
 
 def _plain(finding: Finding) -> dict[str, str]:
@@ -86,10 +87,10 @@ def _print(report: Report, findings: list[Finding]) -> None:
     out.print(nodes)
     if report.fits:
         out.print(_memory(report))
-    for each in findings:
-        out.print(f"[{_STYLE[each.level]}]{each.level:8}[/]{each.about}: ", end="")
-        out.print(each.message, markup=False)
-    out.print("[red]can't work[/]" if _errors(findings) else "[green]nothing speaks against it[/]")
+    for finding in findings:
+        out.print(f"[{_STYLE[finding.level]}]{finding.level:8}[/]{finding.about}: ", end="")
+        out.print(finding.message, markup=False)
+    out.print("[red]cannot work as configured[/]" if _errors(findings) else "[green]no problems found[/]")
 
 
 def _memory(report: Report) -> Table:
@@ -103,22 +104,23 @@ def _memory(report: Report) -> Table:
         "states",
         "KV tokens",
         "max-model-len",
-        "a sequence",
+        "per sequence",
     )
     table = Table(*columns, title="Memory of one GPU in GiB, estimated (docs/operations.md)", title_justify="left")
     for fit in report.fits:
-        name, found = f"{fit.model}/{fit.pool}", fit.estimate
-        if found is None:
+        name = f"{fit.model}/{fit.pool}"
+        estimate = fit.estimate
+        if estimate is None:
             table.add_row(name, f"{fit.gpus:g}", *["?"] * 8)
             continue
-        parts = (found.budget, found.weights, found.drafter, found.reserve, found.states)
-        style = "green" if found.fits else "red"
+        parts = (estimate.budget, estimate.weights, estimate.drafter, estimate.reserve, estimate.states)
+        style = "green" if estimate.fits else "red"
         table.add_row(
             name,
             f"{fit.gpus:g}x {fit.gpu}",
             *(f"{part / GIB:.1f}" for part in parts),
-            f"[{style}]{found.kv_tokens:,}[/]",
-            f"{found.max_model_len:,}" if found.max_model_len else "",
-            f"{found.kv_tokens // found.sequences:,}",
+            f"[{style}]{estimate.kv_tokens:,}[/]",
+            f"{estimate.max_model_len:,}" if estimate.max_model_len else "",
+            f"{estimate.kv_tokens // estimate.sequences:,}",
         )
     return table

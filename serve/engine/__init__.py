@@ -1,1 +1,1 @@
-"""Engines behind the gateway: the Ray Serve deployments that host vLLM and the simulated engine."""
+"""Engines: the Ray Serve deployments that host vLLM and the simulated engine."""

@@ -1,10 +1,10 @@
-"""Environment of an engine replica."""
+"""The environment variables of engine replicas."""
 
 import os
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
-    """Environment of an engine replica: what the caller's process has of vLLM's own, then the pool's."""
+    """Returns an engine replica's environment: variables inherited for vLLM and ourselves, overridden by the pool's."""
     inherited = {
         key: value for key, value in os.environ.items() if key.startswith(("VLLM_", "OTEL_", "HF_", "SPECGATE_"))
     }

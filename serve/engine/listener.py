@@ -16,11 +16,12 @@ class Listener:
     """Serves one ASGI app on a free port of this node, inside the running event loop.
 
     Args:
-        host: Address to bind. The node's own address, so that gateways on other nodes reach it and no more is opened.
+        host: Address to bind: the node's own, so that gateways on other nodes reach it and nothing else is exposed.
 
     Attributes:
-        key: Secret that the gateway learns through Ray's control plane and sends as a bearer token, so that nobody
-            on the network can go round the policy by talking to an engine directly.
+        key: Secret that gateways learn through Ray's control plane and send as a bearer token. Without it, anybody on
+            the network could bypass the policy by talking to an engine directly.
+        port: TCP port, chosen by the operating system.
     """
 
     def __init__(self, host: str) -> None:
@@ -34,23 +35,23 @@ class Listener:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What `record_replica_metadata` publishes: where and with which key the replica is reached."""
+        """The address and key of the replica, for `record_replica_metadata` to publish."""
         return {"http_host": self.host, "http_port": self.port, "http_key": self.key}
 
     @property
     def ongoing(self) -> int:
-        """How many requests are being answered."""
+        """The number of requests that are being served."""
         return len(self._server.server_state.tasks) if self._server is not None else 0
 
     async def start(self, app: AsgiApp, http: Any = "auto") -> None:
-        """Begin to serve; returns when requests are accepted.
+        """Starts to serve; returns when requests are accepted.
 
         Args:
-            app: What to serve.
-            http: uvicorn's `http`: its own protocol, or another one.
+            app: The engine's.
+            http: uvicorn's setting of the same name: its own protocol, or the class of another one.
 
         Raises:
-            RuntimeError: The app's own start-up failed.
+            RuntimeError: The start-up of the app failed.
         """
         config = uvicorn.Config(
             app,
@@ -70,26 +71,30 @@ class Listener:
             await asyncio.sleep(0.01)
 
     def check(self) -> None:
-        """Raise when the listener has died under its replica."""
+        """Does nothing while the listener runs.
+
+        Raises:
+            RuntimeError: The listener has stopped although nobody called `stop`.
+        """
         if self._task is not None and self._task.done():
             raise RuntimeError("the engine's HTTP listener has stopped") from self._task.exception()
 
     async def stop(self) -> None:
-        """Stop accepting; whatever still streams was given its time by Ray Serve's drain before."""
+        """Stops the listener; Ray Serve has waited for open streams before it calls this."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
 
 
 def node_address() -> str:
-    """Where engines of this node listen: its address in the Ray cluster, unless `SPECGATE_ENGINE_HOST` says otherwise.
+    """Returns where engines of this node listen: `SPECGATE_ENGINE_HOST`, or the node's address in the Ray cluster.
 
-    Ray gives a node an outside address even where all of it runs on one machine; `specgate serve` keeps to 127.0.0.1.
+    Ray gives a node an external address even where the whole cluster is one machine; `specgate serve` sets 127.0.0.1.
     """
     if host := os.environ.get("SPECGATE_ENGINE_HOST"):
         return host
-    here = ray.get_runtime_context().get_node_id()
-    return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == here)
+    node_id = ray.get_runtime_context().get_node_id()
+    return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == node_id)
 
 
 def _family(host: str) -> socket.AddressFamily:

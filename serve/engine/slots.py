@@ -1,7 +1,7 @@
-"""Slots whose holder is gone: Ray Serve never gives them back by itself, a gateway that died would keep them for ever.
+"""Releases slots whose holder is gone: Ray Serve never does, so a dead gateway would keep its slots forever.
 
-Every request names the slot that it is in. A slot without a request for a while is released here; if its holder has
-done so, as nearly always, that changes nothing.
+Every request names its slot. A slot that has had no request for a while is released here; nearly always its holder has
+already released it, and then this has no effect.
 """
 
 import asyncio
@@ -10,28 +10,30 @@ from collections.abc import Callable
 
 import ray
 
-from serve.http1.asgi import AsgiApp, Message, Receive, Send
+from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Send
 from serve.routing.endpoint import SLOT_HEADER
-from serve.routing.leases import AGE_S
+from serve.routing.leases import MAX_AGE_S
 
 _HEADER = SLOT_HEADER.encode()
 
 
 class Slots:
-    """An ASGI app around an engine's, which keeps account of the slots.
+    """ASGI middleware that tracks which slots have requests.
 
     Args:
-        app: The engine's.
+        app: The engine's application.
         release: Releases a slot of this replica by its token.
-        after_s: How long a slot may be without a request; longer than gateways let one lie idle.
+        after_s: How long a slot may be idle; must be longer than gateways keep an idle slot.
     """
 
-    def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * AGE_S) -> None:
-        self._app, self._release, self._after_s = app, release, after_s
-        self._open: Counter[str] = Counter()
-        self._clocks: dict[str, asyncio.TimerHandle] = {}
+    def __init__(self, app: AsgiApp, release: Callable[[str], None], after_s: float = 2 * MAX_AGE_S) -> None:
+        self._app = app
+        self._release = release
+        self._after_s = after_s
+        self._requests: Counter[str] = Counter()  # by slot
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # of idle slots
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         slot = _slot_of(scope)
         if not slot:
             await self._app(scope, receive, send)
@@ -43,27 +45,27 @@ class Slots:
             self._end(slot)
 
     def _begin(self, slot: str) -> None:
-        self._open[slot] += 1
-        if clock := self._clocks.pop(slot, None):
-            clock.cancel()
+        self._requests[slot] += 1
+        if timer := self._timers.pop(slot, None):
+            timer.cancel()
 
     def _end(self, slot: str) -> None:
-        self._open[slot] -= 1
-        if not self._open[slot]:
-            del self._open[slot]
-            self._clocks[slot] = asyncio.get_running_loop().call_later(self._after_s, self._give_back, slot)
+        self._requests[slot] -= 1
+        if not self._requests[slot]:
+            del self._requests[slot]
+            self._timers[slot] = asyncio.get_running_loop().call_later(self._after_s, self._expire, slot)
 
-    def _give_back(self, slot: str) -> None:
-        del self._clocks[slot]
+    def _expire(self, slot: str) -> None:
+        del self._timers[slot]
         self._release(slot)
 
 
 def release_slot(slot: str) -> None:
     """Release a slot of the replica that runs here."""
-    # Not of Ray Serve's public interface, as little as the token; tests/ray/test_slots.py notices if it changes.
+    # Like the slot's token, this is not public API of Ray Serve; tests/ray/test_slots.py fails if it changes.
     ray.get_runtime_context().current_actor.release_slot.remote(slot)
 
 
-def _slot_of(scope: Message) -> str:
-    headers = scope.get("headers", ())  # none in the messages of the app's own life
+def _slot_of(scope: AsgiMessage) -> str:
+    headers = scope.get("headers", ())  # lifespan scopes have none
     return next((value.decode("latin-1") for name, value in headers if name == _HEADER), "")

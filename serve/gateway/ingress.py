@@ -1,4 +1,4 @@
-"""One gateway replica inside Ray Serve: its HTTP routes, its view of the pools, its policy."""
+"""One gateway replica inside Ray Serve: the composition root, and Ray's hooks."""
 
 import asyncio
 import gc
@@ -8,38 +8,32 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import fastapi
-from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from ray import serve as ray_serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from starlette.routing import Route as HttpRoute
+from starlette.routing import Route
 
 from policies import Policy
 from serve.config.gateway import GatewayConfig, PolicyConfig
-from serve.errors import ConfigError, GatewayError, ModelNotFoundError
+from serve.errors import ConfigError, GatewayError
+from serve.gateway.endpoints import GatewayApi, error_response, not_found
 from serve.gateway.pipeline import Gateway
-from serve.gateway.pools import routes_of
+from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
-from serve.http1.asgi import AsgiApp, read_body
-from serve.http1.server import answer_first
+from serve.http1.asgi import AsgiApp
+from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for
-from serve.proxy.headers import request_headers
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.live import QuarantineView
-from serve.routing.pool import Route
 from serve.telemetry.instruments import Telemetry
 
-log = logging.getLogger("ray.serve.specgate.ingress")
-
-
-_READY_TIMEOUT_S = 5.0
-
+log = logging.getLogger("ray.serve.specgate.gateway")
 
 _FACTS_PERIOD_S = 30.0
+_FACTS_RETRY_S = 1.0  # until every pool has reported once
 
 
 class GatewayReplica:
@@ -53,118 +47,79 @@ class GatewayReplica:
     def __init__(self, config: dict[str, Any], pools: list[tuple[str, str, DeploymentHandle]]) -> None:
         self._config = GatewayConfig.parse(config)
         self._policy_config = self._config.policy
-        self._policy_error: str | None = None
-        self._learned: dict[tuple[str, str], dict[str, Any]] = {}
-        self._routes = routes_of(self._config, {(model, pool): handle for model, pool, handle in pools})
+        self._facts: dict[PoolKey, dict[str, Any]] = {}
+        self._pools = build_pools(self._config, {(model, pool): handle for model, pool, handle in pools})
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
         live = self._quarantine or LivePolicy(policy)
         self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
-        self._gateway = Gateway(self._config, live, self._routes, self._upstream, self._telemetry, self._judged)
+        self._gateway = Gateway(self._config, live, self._pools, self._upstream, self._telemetry, self._judged)
+        self._api = GatewayApi(self._config, self._gateway, self._pools)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
-        """The routes whose requests should take no detour."""
+        """The paths whose requests bypass the web framework."""
         return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
-        """Ray Serve's hook; it starts this replica's listener later."""
-        answer_first(self.hot)
+        """Ray Serve's hook, called before it starts this replica's listener."""
+        serve_directly(self.hot)
         return self.app()
 
     def app(self) -> fastapi.FastAPI:
-        """All routes."""
+        """Returns an app with all routes."""
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        for path, answer in self.hot.items():  # for a listener that is not ours
-            app.router.routes.append(HttpRoute(path, answer, methods=["POST"]))
-        app.add_api_route("/v1/models", self.models, methods=["GET"])
-        app.add_api_route("/v1/models/{model:path}", self.model, methods=["GET"])
-        app.add_api_route("/v1/policy", self.policy, methods=["GET"])
-        app.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
-        app.add_api_route("/health", self.health, methods=["GET"])
-        app.add_api_route("/ready", self.ready, methods=["GET"])
-        app.add_api_route("/metrics", self.metrics, methods=["GET"])
+        for path, hot_app in self.hot.items():  # for a listener that is not ours
+            app.router.routes.append(Route(path, hot_app, methods=["POST"]))
+        app.include_router(self._api.router())
         if self._quarantine is not None:
             app.include_router(quarantine_routes(self._quarantine))
-        app.add_exception_handler(GatewayError, _error_response)
-        app.add_exception_handler(404, _not_found)
-        app.add_exception_handler(405, _not_found)
+        app.add_exception_handler(GatewayError, error_response)
+        app.add_exception_handler(404, not_found)
+        app.add_exception_handler(405, not_found)
         return app
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Ray Serve's hook: adopt another policy without dropping a request.
+        """Ray Serve's hook: adopts another policy without dropping a request.
 
         A bad policy is refused and the old one stays: an operator's typing error must not take the gateway down.
         """
         try:
             unknown = set(user_config) - {"policy", "version"}
             if unknown:
-                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known: policy, version")
-            wanted = user_config.get("policy")
-            config = self._config.model_copy(
-                update={"policy": self._config.policy if wanted is None else PolicyConfig.model_validate(wanted)}
-            )
-            policy = compile_for(config, self._learned, strict=True)
+                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: policy, version")
+            update = user_config.get("policy")
+            policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
+            policy = self._compile_with(policy_config, strict=True)
         except (ConfigError, ValueError) as error:
-            self._policy_error = str(error)
-            log.error("the new policy is refused, the old one stays: %s", error)
+            self._api.refused_update = str(error)
+            log.error("refused the new policy, kept the old one: %s", error)
             return
-        self._policy_config, self._policy_error = config.policy, None
+        self._policy_config = policy_config
+        self._api.refused_update = None
         self._gateway.adopt(policy)
-        log.info("policy %s adopted", policy.digest)
-
-    async def models(self) -> dict[str, Any]:
-        return {"object": "list", "data": [_model_object(name) for name in self._config.models]}
-
-    async def model(self, model: str) -> dict[str, Any]:
-        name = self._config.resolve(model)
-        if name is None:
-            raise ModelNotFoundError.unknown(model, self._config.models)
-        return _model_object(name)
-
-    async def policy(self) -> dict[str, Any]:
-        """The active policy: its digest, what each pool may do, and why a newer one was refused."""
-        return {**self._gateway.policy.to_dict(), "refused_update": self._policy_error}
-
-    async def explain(self, request: fastapi.Request) -> JSONResponse:
-        """The decision for the body of a normal request, by the live code, without an engine."""
-        headers = request_headers(request.headers.raw)
-        body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        explanation, evidence = self._gateway.explain(body, headers)
-        return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
-
-    async def health(self) -> dict[str, str]:
-        return {"status": "ok"}
-
-    async def ready(self) -> JSONResponse:
-        """200 when every pool has a replica that answers."""
-        states = dict(zip(self._routes, await asyncio.gather(*map(_is_up, self._routes.values())), strict=True))
-        pools = {f"{model}/{pool}": "up" if up else "starting or down" for (model, pool), up in states.items()}
-        return JSONResponse({"ready": all(states.values()), "pools": pools}, 200 if all(states.values()) else 503)
-
-    async def metrics(self) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        log.info("adopted policy %s", policy.digest)
 
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
         gc.collect()
-        gc.freeze()  # what was imported stays; looking at it again and again took a tenth of a busy replica's time
-        watching = [asyncio.create_task(self._watch_facts())]
+        gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
+        tasks = [asyncio.create_task(self._watch_facts())]
         if self._quarantine is not None:
-            watching.append(asyncio.create_task(self._quarantine.run()))
-        for task in watching:
-            task.add_done_callback(_tell_failure)
+            tasks.append(asyncio.create_task(self._quarantine.run()))
+        for task in tasks:
+            task.add_done_callback(_log_failure)
         try:
             yield
         finally:
-            for task in watching:
+            for task in tasks:
                 task.cancel()
             self._telemetry.shutdown()
-            await asyncio.gather(*(route.close() for route in self._routes.values()))
+            await asyncio.gather(*(pool.close() for pool in self._pools.values()))
             await self._upstream.close()
 
     def _judged(self, result: AttemptResult) -> None:
@@ -173,17 +128,20 @@ class GatewayReplica:
             self._quarantine(result)
 
     def _compile(self) -> Policy:
-        return compile_for(self._config.model_copy(update={"policy": self._policy_config}), self._learned)
+        return self._compile_with(self._policy_config)
+
+    def _compile_with(self, policy: PolicyConfig, *, strict: bool = False) -> Policy:
+        return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, strict=strict)
 
     async def _watch_facts(self) -> None:
-        """Keep the policy true to what the engines became: versions and settings can change with every restart."""
+        """Keeps the policy true to the engines, whose versions and settings can change with every restart."""
         while True:
-            learned = await asyncio.gather(*(_facts_or_none(route) for route in self._routes.values()))
-            known = {key: facts for key, facts in zip(self._routes, learned, strict=True) if facts is not None}
-            if any(self._learned.get(key) != facts for key, facts in known.items()):
-                self._learned |= known
+            reports = await asyncio.gather(*map(reported_facts, self._pools.values()))
+            facts = {key: report for key, report in zip(self._pools, reports, strict=True) if report is not None}
+            if any(self._facts.get(key) != report for key, report in facts.items()):
+                self._facts |= facts
                 self._gateway.adopt(self._compile())
-            await asyncio.sleep(_FACTS_PERIOD_S if len(known) == len(self._routes) else 1.0)
+            await asyncio.sleep(_FACTS_PERIOD_S if len(facts) == len(self._pools) else _FACTS_RETRY_S)
 
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantineView:
@@ -195,36 +153,7 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantineView:
     return QuarantineView(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
-    """A task that runs for ever must not end unheard."""
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Logs the end of a task that should run for ever."""
     if not task.cancelled() and (error := task.exception()):
         log.error("a background task of this replica has ended", exc_info=error)
-
-
-def _model_object(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "specgate"}
-
-
-async def _facts_or_none(route: Route) -> dict[str, Any] | None:
-    try:
-        async with asyncio.timeout(_READY_TIMEOUT_S):
-            return dict(await route.facts())
-    except (GatewayError, TimeoutError):
-        return None
-
-
-async def _is_up(route: Route) -> bool:
-    return await _facts_or_none(route) is not None
-
-
-async def _error_response(_: fastapi.Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, GatewayError)
-    return JSONResponse(error.to_body(), error.status)
-
-
-async def _not_found(request: fastapi.Request, error: Exception) -> JSONResponse:
-    status = getattr(error, "status_code", 404)
-    message = f"{request.method} {request.url.path} is not served here."
-    return JSONResponse(
-        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}}, status
-    )

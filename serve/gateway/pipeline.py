@@ -1,4 +1,4 @@
-"""The request path: parse, decide, find an answer, relay it. Plain ASGI; Ray Serve only brings the requests here."""
+"""The request path: read, decide, send. Plain ASGI; Ray Serve only brings the requests here."""
 
 import asyncio
 import logging
@@ -6,34 +6,32 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
-from serve.config.guard import GuardConfig
-from serve.errors import DeadlineError, GatewayError, ModelNotFoundError, OverloadedError, PolicyConflictError
-from serve.gateway.telemetry import decision_attributes
+from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
 from serve.guard.attempt_result import ResultSink, ignore
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
-from serve.http1.asgi import FRONT, Receive, Scope, Send, read_body
+from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.live_policy import LivePolicy
-from serve.proxy.attempts import Attempts
-from serve.proxy.exchange import Exchange
-from serve.proxy.headers import request_headers
+from serve.proxy.attempts import Attempts, RoutedRequest
+from serve.proxy.exchange import Exchange, read_body, request_headers
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
-from serve.request.completion import Asked, read
-from serve.request.features import features_of
-from serve.routing.pool import Route
+from serve.request.completion import CompletionRequest, parse
+from serve.request.features import FeatureReader
+from serve.request.rewrite import strip_own_fields
+from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
-
 _CHAT = "/v1/chat/completions"
-
-
-_GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))  # answers in which right can be told from broken
+# Only for these can a broken response be told from a good one.
+_GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
 
 class Gateway:
@@ -41,8 +39,8 @@ class Gateway:
 
     Args:
         config: The gateway's configuration.
-        live: What is safe at present.
-        routes: The pools by model and pool name.
+        live: The policy in force.
+        pools: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
@@ -52,46 +50,46 @@ class Gateway:
         self,
         config: GatewayConfig,
         live: LivePolicy,
-        routes: Mapping[tuple[str, str], Route],
+        pools: Mapping[tuple[str, str], Pool],
         upstream: Upstream,
         telemetry: Telemetry,
         sink: ResultSink = ignore,
     ) -> None:
-        self._config, self._live, self._telemetry = config, live, telemetry
+        self._config = config
+        self._live = live
+        self._telemetry = telemetry
         self._ongoing = 0
-        self._attempts = Attempts(config, routes, upstream, telemetry)
-        self._guarded = GuardedPath(
-            self._attempts, telemetry, sink, {name: model.grammar for name, model in config.models.items()}
-        )
-        self._guards = {name: model.guard for name, model in config.models.items() if model.guard.mode != "off"}
+        self._features = FeatureReader(config)
+        self._attempts = Attempts(config, pools, upstream, telemetry)
+        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
 
     @property
     def policy(self) -> Policy:
-        """By which it decides at present."""
+        """The policy in force."""
         return self._live.policy
 
     def adopt(self, policy: Policy) -> None:
-        """Decide by another policy from now on; requests under way keep the decision they have."""
+        """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one POST to `/v1/chat/completions` or `/v1/completions`.
+        """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
 
-        Whoever serves this app cancels the call when the client leaves: the engine must not work for nobody. Our own
+        Whoever serves this app must cancel the call when the client leaves, so that no engine works for nobody. Our own
         listener and Ray Serve's both do.
         """
         headers = request_headers(scope["headers"])
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
             request_id = headers.get("x-request-id") or f"{random.getrandbits(128):032x}"
-            front = scope.get("extensions", {}).get(FRONT)
+            front = scope.get("extensions", {}).get(DIRECT)
             write = front and front.get("write")
             exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
             self._ongoing += 1
             try:
                 self._admit()
-                exchange.body = await read_body(receive, headers, self._config.limits.max_body_bytes)
-                await self._answer(exchange)
+                body = await read_body(receive, headers, self._config.limits.max_body_bytes)
+                await self._respond(exchange, self._route(exchange, body))
             except GatewayError as error:
                 await exchange.refuse(error)
             except asyncio.CancelledError:
@@ -99,100 +97,107 @@ class Gateway:
                 raise
             except Exception:  # the last resort: the client gets an error, the log gets the traceback
                 log.exception("request %s failed", exchange.request_id)
-                await exchange.refuse(GatewayError("Internal error; the gateway's log knows more."))
+                await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
                 self._ongoing -= 1
-                self._record(exchange)
-
-    def _admit(self) -> None:
-        """Refuse what is beyond the limit: Ray Serve, whose limit it is, does not see the requests of our listener."""
-        if self._ongoing > self._config.max_ongoing_requests:
-            message = f"This replica already handles {self._config.max_ongoing_requests} requests; try again shortly."
-            raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
+                served = exchange.attribution
+                self._telemetry.ended(
+                    exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
+                )
 
     def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-        """The decision for a request and what its evidence is, without the engine; the same code as for a real one."""
+        """Returns the decision for a request and the evidence for it, by the code that decides real requests.
+
+        Raises:
+            GatewayError: The request is wrong.
+        """
         _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.wish)
         return explain(self.policy, features, decision), decision.evidence
 
-    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[Asked, RequestFeatures]:
-        with self._telemetry.step("features"):
-            asked = read(body)
-            features = features_of(asked, headers, self._thinking_default)
-            model = self._config.resolve(features.model)
-            if model is None:
-                raise ModelNotFoundError.unknown(features.model, self._config.models)
-            return asked, features.of_model(model)
+    def _admit(self) -> None:
+        """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
+        if self._ongoing > self._config.max_ongoing_requests:
+            message = f"This replica already handles {self._config.max_ongoing_requests} requests; try again shortly."
+            raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
 
-    def _decide(self, features: RequestFeatures) -> Decision:
-        with self._telemetry.step("decide") as span:
+    def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
+        parsed, features = self._read(body, exchange.headers)
+        with self._telemetry.step("decide"):
             decision = self._live.decide(features)
-            if span.is_recording():
-                span.set_attributes(decision_attributes(decision))
-        return decision
-
-    def _thinking_default(self, model: str) -> bool:
-        name = self._config.resolve(model)
-        return name is not None and self._config.models[name].thinking
-
-    async def _answer(self, exchange: Exchange) -> None:
-        exchange.asked, exchange.features = self._read(exchange.body, exchange.headers)
-        exchange.decision = self._decide(exchange.features)
+        exchange.attribution.decided(decision)
         if exchange.span.is_recording():
-            exchange.span.set_attributes(decision_attributes(exchange.decision))
-        if exchange.decision.refused:
-            raise PolicyConflictError(refusal(exchange.decision))
-        if exchange.features.tool_history:
-            self._repair_history(exchange, exchange.decision.model)
-        if exchange.features.stream:
-            await self._send(exchange, exchange.decision)
-            return
-        limit = self._config.limits.request_timeout_s
-        try:
-            async with asyncio.timeout(limit):
-                await self._send(exchange, exchange.decision)
-        except TimeoutError as error:
-            raise DeadlineError(f"No complete answer within {limit:g} s.") from error
+            exchange.span.set_attributes(_span_attributes(decision))
+        if decision.refused:
+            raise PolicyConflictError(_refusal(decision))
+        if features.tool_history:
+            body = self._repair_history(body, decision.model, exchange.request_id)
+        if parsed.enable_speculative is not UNSET:
+            body = strip_own_fields(body)
+        return RoutedRequest(
+            path=exchange.path,
+            headers=exchange.headers,
+            request_id=exchange.request_id,
+            body=body,
+            parsed=parsed,
+            features=features,
+            decision=decision,
+            guarded=self._is_guarded(exchange.path, decision),
+        )
 
-    def _repair_history(self, exchange: Exchange, model: str) -> None:
-        """See to it that a malformed call of an earlier turn does not spoil this one."""
+    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[CompletionRequest, RequestFeatures]:
+        with self._telemetry.step("features"):
+            parsed = parse(body)
+            return parsed, self._features.read(parsed, headers)
+
+    def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
+        """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        exchange.body, found = repair_body(
-            exchange.body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2"
-        )
-        if not found.clean:
-            log.info("request %s: history: %d malformed calls, %d ids", exchange.request_id, found.arguments, found.ids)
-            self._telemetry.history(model, settings.guard.history, found.arguments, found.ids)
+        body, repair = repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        if not repair.clean:
+            log.info("request %s: history: %d malformed calls, %d ids", request_id, repair.arguments, repair.ids)
+            self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)
+        return body
 
-    async def _send(self, exchange: Exchange, decision: Decision) -> None:
-        guard = self._guard_of(exchange, decision)
-        if guard is not None:
-            exchange.guarded = True
-            await self._guarded.answer(exchange, decision, guard)
+    async def _respond(self, exchange: Exchange, request: RoutedRequest) -> None:
+        if request.features.stream:
+            await self._send(exchange, request)
             return
-        async with self._attempts.answer(exchange, decision.candidates) as answer:
-            await relay(exchange, answer, self._telemetry)
+        timeout_s = self._config.limits.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._send(exchange, request)
+        except TimeoutError as error:
+            raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error
 
-    def _guard_of(self, exchange: Exchange, decision: Decision) -> GuardConfig | None:
-        """The guard's settings for a request; None if its answer passes untouched."""
-        if exchange.path != _CHAT or _GUARDED.isdisjoint(decision.classes):
-            return None
-        return self._guards.get(decision.model)
+    async def _send(self, exchange: Exchange, request: RoutedRequest) -> None:
+        if request.guarded:
+            await self._guarded.respond(exchange, request)
+            return
+        on_try = exchange.attribution.tried
+        async with self._attempts.first_response(request, request.decision.candidates, on_try) as attempt:
+            await relay(exchange, attempt, self._telemetry)
 
-    def _record(self, exchange: Exchange) -> None:
-        decision, candidate = exchange.decision, exchange.candidate
-        self._telemetry.ended(
-            exchange.arrived,
-            decision.model if decision else "",
-            candidate.pool if candidate else "",
-            "on" if candidate and candidate.speculative else "off",
-            exchange.status,
-        )
+    def _is_guarded(self, path: str, decision: Decision) -> bool:
+        """True if the guard checks the response; otherwise it passes untouched."""
+        if path != _CHAT or _GUARDED.isdisjoint(decision.classes):
+            return False
+        return self._config.models[decision.model].guard.mode != "off"
 
 
-def refusal(decision: Decision) -> str:
-    """The message of a 422: what forbids every pool, and the way out."""
+def _span_attributes(decision: Decision) -> dict[str, Any]:
+    return {
+        "specgate.model": decision.model,
+        "specgate.pool": decision.pool or "",
+        "specgate.speculative": decision.speculative,
+        "specgate.classes": list(decision.classes),
+        "specgate.reasons": [reason.advisory for reason in decision.reasons],
+        "specgate.refused": decision.refused,
+    }
+
+
+def _refusal(decision: Decision) -> str:
+    """Returns the message of a 422: what forbids every pool, and the way out."""
     causes = "; ".join(f"{reason.advisory}: {reason.summary}" for reason in decision.reasons)
     return (
         f"No pool of {decision.model!r} is allowed for this request ({', '.join(decision.classes)}). {causes}. "

@@ -1,28 +1,54 @@
-"""The pools of a configuration as the gateway reaches them."""
+"""The pools of a configuration, as the gateway reaches them."""
 
+import asyncio
 import os
+from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
 from serve.config.gateway import GatewayConfig
-from serve.errors import ConfigError
+from serve.errors import ConfigError, GatewayError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute, ReplicaRoute, Route
+from serve.routing.pool import Pool, RayPool, RemotePool
+
+PoolKey = tuple[str, str]  # model, pool
+
+_FACTS_TIMEOUT_S = 5.0
 
 
-def routes_of(config: GatewayConfig, handles: dict[tuple[str, str], DeploymentHandle]) -> dict[tuple[str, str], Route]:
-    """A route for every pool of the configuration."""
+def build_pools(config: GatewayConfig, handles: dict[PoolKey, DeploymentHandle]) -> dict[PoolKey, Pool]:
+    """Returns every pool of the configuration.
+
+    Args:
+        config: The gateway's configuration.
+        handles: The deployments of the pools that run in this cluster.
+
+    Raises:
+        ConfigError: The key of a remote pool is missing.
+    """
     limits = config.limits
-    routes: dict[tuple[str, str], Route] = {}
+    pools: dict[PoolKey, Pool] = {}
     for model, _, pool, settings in config.each_pool():
         if settings.url is not None:
             key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
             if settings.api_key_env and not key:
                 raise ConfigError(f"{model}/{pool}: the environment variable {settings.api_key_env} is not set")
-            routes[model, pool] = RemoteRoute(Endpoint(settings.url.rstrip("/"), key), settings.facts)
+            pools[model, pool] = RemotePool(Endpoint(settings.url.rstrip("/"), key), settings.facts)
         else:
-            handle = handles[model, pool]
-            routes[model, pool] = ReplicaRoute(
-                f"{model}/{pool}", handle, limits.queue_timeout_s, limits.retry_after_s, settings.routing == "sticky"
+            pools[model, pool] = RayPool(
+                f"{model}/{pool}",
+                handles[model, pool],
+                limits.queue_timeout_s,
+                limits.retry_after_s,
+                settings.routing == "sticky",
             )
-    return routes
+    return pools
+
+
+async def reported_facts(pool: Pool) -> dict[str, Any] | None:
+    """Returns what a running replica reports about itself; None if none answers in time."""
+    try:
+        async with asyncio.timeout(_FACTS_TIMEOUT_S):
+            return dict(await pool.facts())
+    except (GatewayError, TimeoutError):
+        return None

@@ -7,7 +7,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from serve.guard.attempt_result import AttemptResult
-from serve.telemetry.counter import Count
+from serve.telemetry.instruments import LabelledCounter
 
 # OpenTelemetry's names. The Python package has them only in a private module, deprecated without a public successor.
 _EVENT = "gen_ai.evaluation.result"
@@ -28,7 +28,7 @@ class ResultTelemetry:
 
     def __init__(self, meter: metrics.Meter, cells: Cells) -> None:
         self._cells = cells
-        self._verdicts = Count(
+        self._verdicts = LabelledCounter(
             meter,
             "specgate.verdicts",
             "Attempts checked by the guard, by model, pool, class and outcome",
@@ -36,7 +36,7 @@ class ResultTelemetry:
             "outcome",
             "counts",
         )
-        self._answers = Count(
+        self._answers = LabelledCounter(
             meter,
             "specgate.answers",
             "Guarded responses as clients got them, by model, class and outcome",

@@ -4,17 +4,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from policies import Candidate, Decision
-from serve.config.guard import GuardConfig
+from opentelemetry.trace import Span
+
+from policies import Candidate
+from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.attempt_result import AttemptResult, ResultSink, request_class
 from serve.guard.core import Guard, GuardState
 from serve.guard.request import LazyRequest
 from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
-from serve.proxy.attempts import Attempts
+from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
-from serve.proxy.upstream import Answer
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.guard")
@@ -27,129 +28,119 @@ class GuardedPath:
         attempts: Sends requests to engines.
         telemetry: Spans and metrics.
         sink: Gets the result of every attempt.
-        grammars: Format of the model's calls, by model.
+        models: The configured models, by name.
     """
 
-    def __init__(self, attempts: Attempts, telemetry: Telemetry, sink: ResultSink, grammars: Mapping[str, str]) -> None:
+    def __init__(
+        self, attempts: Attempts, telemetry: Telemetry, sink: ResultSink, models: Mapping[str, ModelConfig]
+    ) -> None:
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
-        self._grammars = grammars
+        self._models = models
 
-    async def answer(self, exchange: Exchange, decision: Decision, settings: GuardConfig) -> None:
+    async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
 
         Args:
-            exchange: A chat request whose decision is made.
-            decision: Its decision.
-            settings: The guard's settings for the model; its mode is not `off`.
+            exchange: The client's side.
+            request: A chat request to a model whose guard is not `off`.
 
         Raises:
             IntegrityError: Every attempt was broken.
-            GatewayError: As `Attempts.answer` and `relay` raise it.
+            GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
-        async with self._attempts.answer(exchange, decision.candidates) as answer:
-            if answer.status != 200:  # nothing to check: the client's fault, or the last of several failures
-                await relay(exchange, answer, self._telemetry)
+        candidates = request.decision.candidates
+        async with self._attempts.first_response(request, candidates, exchange.attribution.tried) as attempt:
+            response = attempt.response
+            if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
+                await relay(exchange, attempt, self._telemetry)
                 return
-            assert exchange.candidate is not None
-            tried = [exchange.candidate]
-            if settings.mode == "observe":
-                await self._observe(exchange, decision, settings, answer)
+            model = self._models[request.decision.model]
+            if model.guard.mode == "observe":
+                await self._observe(exchange, request, model, attempt)
                 return
-            grammar = self._grammars[decision.model]
-            guarded = guarded_response(exchange, settings, _request(exchange), grammar, streamed=answer.is_stream)
+            guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
             if guarded.streamed:
-                self._telemetry.first_token(exchange.arrived, tried[0].pool)
-            await guarded.attempt(answer)
+                self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+            await guarded.attempt(response)
+        tried = [attempt.candidate]
         settled = False
         try:
-            while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, decision, guarded, tried):
+            while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, request, guarded, tried):
                 pass
             settled = True
             await guarded.finish()
         finally:
-            self._report(exchange, decision, guarded.guard, tried, settled)
+            self._report(request, exchange.span, guarded.guard, tried, settled)
 
     async def _rerun(
-        self, exchange: Exchange, decision: Decision, guarded: GuardedResponse, tried: list[Candidate]
+        self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]
     ) -> bool:
-        """Runs the request again; returns False if no other response is to be had."""
+        """Runs the request again; returns False if no candidate has a response."""
         details = "; ".join(defect.detail for defect in guarded.guard.verdicts[-1].defects)
-        log.warning("request %s: pool %s: %s", exchange.request_id, tried[-1].pool, details)
-        first = exchange.candidate
-        async with AsyncExitStack() as held:
+        log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, details)
+        async with AsyncExitStack() as resources:
             try:
-                answer = await held.enter_async_context(
-                    self._attempts.answer(exchange, rerun_order(decision.candidates, tried))
+                candidate, response = await resources.enter_async_context(
+                    self._attempts.first_response(request, rerun_order(request.decision.candidates, tried))
                 )
             except GatewayError as error:
-                log.warning("request %s: no rerun: %s", exchange.request_id, error)
+                log.warning("request %s: no rerun: %s", request.request_id, error)
                 return False
-            finally:
-                again, exchange.candidate = exchange.candidate, first
-            if answer.status != 200 or answer.is_stream != guarded.streamed or again is None:
-                log.warning("request %s: no rerun: the engine answered %d", exchange.request_id, answer.status)
+            if response.status != 200 or response.is_stream != guarded.streamed:
+                log.warning("request %s: no rerun: the engine answered %d", request.request_id, response.status)
                 return False
-            tried.append(again)
-            exchange.rerun = again.pool
-            exchange.span.set_attribute("specgate.rerun", again.pool)
-            guarded.guard.restart(again.pool)
-            await guarded.attempt(answer)
+            tried.append(candidate)
+            exchange.attribution.rerun(candidate)
+            exchange.span.set_attribute("specgate.rerun", candidate.pool)
+            guarded.guard.restart(candidate.pool)
+            await guarded.attempt(response)
         return True
 
-    async def _observe(self, exchange: Exchange, decision: Decision, settings: GuardConfig, answer: Answer) -> None:
-        grammar = self._grammars[decision.model]
-        observed = ObservedResponse(settings, _request(exchange), grammar, streamed=answer.is_stream)
-        assert exchange.candidate is not None
+    async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
+        observed = ObservedResponse(model, _lazy(request), streamed=attempt.response.is_stream)
         try:
-            await relay(exchange, answer, self._telemetry, observed.feed)
+            await relay(exchange, attempt, self._telemetry, observed.feed)
         except EngineError as error:
             observed.finish(error)
             raise
         else:
             observed.finish()
         finally:
-            self._report(exchange, decision, observed.guard, [exchange.candidate], settled=True)
+            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
 
     def _report(
-        self, exchange: Exchange, decision: Decision, guard: Guard, tried: Sequence[Candidate], settled: bool
+        self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], settled: bool
     ) -> None:
         """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         final = guard.outcome if settled and guard.verdicts else None
         if final is not None:
-            exchange.span.set_attribute("specgate.guard.outcome", str(final))
-        for attempt, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
+            span.set_attribute("specgate.guard.outcome", str(final))
+        for number, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
             self._sink(
                 AttemptResult(
-                    model=decision.model,
+                    model=request.decision.model,
                     pool=candidate.pool,
-                    request_class=request_class(decision.classes),
+                    request_class=request_class(request.decision.classes),
                     speculative=candidate.speculative,
                     verdict=verdict,
-                    attempt=attempt,
-                    final=final if attempt == len(guard.verdicts) - 1 else None,
-                    request_id=exchange.request_id,
+                    attempt=number,
+                    final=final if number == len(guard.verdicts) - 1 else None,
+                    request_id=request.request_id,
                     response_id=guard.response_id,
                 )
             )
 
 
-def _request(exchange: Exchange) -> LazyRequest:
-    assert exchange.asked is not None
-    return LazyRequest(exchange.asked, exchange.body)
+def _lazy(request: RoutedRequest) -> LazyRequest:
+    return LazyRequest(request.parsed, request.body)
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates for a rerun, best first.
-
-    Those tried least come first, then those without speculation, then other pools, then the order of the decision.
-
-    Args:
-        candidates: As decided.
-        tried: The candidate of every attempt so far.
-    """
+    """Orders the candidates of a rerun: least tried first, then without speculation, then on another pool."""
     pools = {candidate.pool for candidate in tried}
     return sorted(
-        candidates, key=lambda candidate: (tried.count(candidate), candidate.speculative, candidate.pool in pools)
+        candidates,
+        key=lambda candidate: (tried.count(candidate), candidate.speculative, candidate.pool in pools),
     )

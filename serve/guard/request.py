@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serve.request.completion import Asked, Format, Tool
+from serve.request.completion import CompletionRequest, Format, Tool
 
 
 class LazyRequest(Mapping[str, Any]):
@@ -17,7 +17,7 @@ class LazyRequest(Mapping[str, Any]):
         body: The whole body.
     """
 
-    def __init__(self, asked: Asked, body: bytes) -> None:
+    def __init__(self, asked: CompletionRequest, body: bytes) -> None:
         self._body = body
         self._at_hand: dict[str, Any] = {
             "tools": [_tool(tool) for tool in asked.tools or ()],

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from serve.config.guard import GuardConfig
+from serve.config.pool import ModelConfig
 from serve.errors import EngineError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.stream import GuardedStream
-from serve.proxy.exchange import Exchange
-from serve.proxy.headers import RawHeaders, answered_headers
-from serve.proxy.relay import pass_on
-from serve.proxy.upstream import Answer
+from serve.proxy.exchange import Exchange, RawHeaders, response_headers
+from serve.proxy.relay import relay_stream
+from serve.proxy.upstream import UpstreamResponse
 from serve.sse import DONE, decode_chunk, encode_frames
 
 
@@ -25,7 +24,7 @@ class GuardedResponse(Protocol):
     guard: Guard
     streamed: bool
 
-    async def attempt(self, response: Answer) -> None:
+    async def attempt(self, response: UpstreamResponse) -> None:
         """Feeds one engine's response to the guard; `guard.state` says what came of it."""
         ...
 
@@ -40,20 +39,19 @@ class GuardedResponse(Protocol):
 
 
 def guarded_response(
-    exchange: Exchange, settings: GuardConfig, request: Mapping[str, Any], grammar: str, *, streamed: bool
+    exchange: Exchange, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool
 ) -> GuardedResponse:
     """Returns the guarded response to one request.
 
     Args:
         exchange: Where it goes.
-        settings: The guard's settings for the model.
+        model: The model that responds.
         request: The body of the chat request.
-        grammar: Format of the model's calls.
         streamed: True for an SSE stream.
     """
     if streamed:
-        return StreamedResponse(exchange, Guard(settings, request, grammar=grammar))
-    return WholeResponse(exchange, WholeGuard(settings, request, grammar=grammar))
+        return StreamedResponse(exchange, Guard(model.guard, request, grammar=model.grammar))
+    return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar))
 
 
 class StreamedResponse:
@@ -66,12 +64,12 @@ class StreamedResponse:
         self._exchange = exchange
         self._stream = GuardedStream(guard)
 
-    async def attempt(self, response: Answer) -> None:
+    async def attempt(self, response: UpstreamResponse) -> None:
         if not self._exchange.status:
-            await self._exchange.start_stream(response.status, answered_headers(response.headers))
+            await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._stream = stream = GuardedStream(self.guard)
         try:
-            await pass_on(self._exchange, response, stream)
+            await relay_stream(self._exchange, response, stream)
         except EngineError as error:
             stream.finish(error)
         else:
@@ -97,9 +95,9 @@ class WholeResponse:
         self._headers: RawHeaders = []
         self._body = b""
 
-    async def attempt(self, response: Answer) -> None:
+    async def attempt(self, response: UpstreamResponse) -> None:
         self._failure = None
-        self._headers = answered_headers(response.headers)
+        self._headers = response_headers(response.headers)
         try:
             body = await response.body()
             completion = decode_chunk(body)
@@ -122,15 +120,16 @@ class ObservedResponse:
     """A response that reaches the client untouched; the guard gets a copy of its bytes.
 
     Args:
-        settings: In mode `observe`.
+        model: The model that responds; its guard is in mode `observe`.
         request: The body of the request.
-        grammar: Format of the model's calls.
         streamed: True for an SSE stream.
     """
 
-    def __init__(self, settings: GuardConfig, request: Mapping[str, Any], grammar: str, *, streamed: bool) -> None:
-        self._whole_guard = None if streamed else WholeGuard(settings, request, grammar=grammar)
-        self.guard = self._whole_guard.guard if self._whole_guard else Guard(settings, request, grammar=grammar)
+    def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
+        self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
+        self.guard = (
+            self._whole_guard.guard if self._whole_guard else Guard(model.guard, request, grammar=model.grammar)
+        )
         self._stream = GuardedStream(self.guard)
 
     def feed(self, data: bytes) -> None:

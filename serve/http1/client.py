@@ -1,161 +1,174 @@
-"""One HTTP/1.1 connection to an engine: a request out, its answer in, then the next."""
+"""A client's HTTP/1.1 connection to an engine: one request and its response after the other."""
 
 import asyncio
+import enum
 import socket
 from collections.abc import Callable
 from typing import cast
 
 import httptools
 
+from serve.http1.asgi import Drain, Sink
+from serve.http1.response import Response, ResponseError
 from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
-Take = Callable[[bytes], "asyncio.Future[None] | None"]
 
-_NO_BODY = frozenset({204, 304})
+class Phase(enum.Enum):
+    """States of a connection, in the order in which a request moves through them."""
+
+    IDLE = enum.auto()  # no request is under way
+    HEAD = enum.auto()  # a request was sent; the head of its response has not arrived
+    BODY = enum.auto()  # the head has arrived, the end of the body has not
+    COMPLETE = enum.auto()  # all of the response has arrived; some of it may still wait for its reader
+    CLOSED = enum.auto()  # closed by us, or broken before the response was complete
 
 
-class AnswerError(ConnectionError):
-    """What came back is no HTTP answer, or broke off."""
+# Bound once: in Python 3.11 `Phase.BODY` costs 0.1 us more than a global, and every token passes here.
+_IDLE, _HEAD, _BODY, _COMPLETE, _CLOSED = Phase
 
 
-class Connection(asyncio.Protocol):
-    """A client connection; answers are read as they arrive, whatever the cuts between packets.
+class ClientConnection(asyncio.Protocol):
+    """A connection to an engine.
 
-    Nothing is read from the socket while `READ_AHEAD_BYTES` wait for the reader, so a slow client slows its engine.
+    The socket is not read while `READ_AHEAD_BYTES` wait for the reader, so a slow client slows its engine down.
 
     Args:
-        idle_timeout_s: Longest silence while somebody waits for more of an answer.
-        lost: Called once, when the connection is closed.
-
-    Attributes:
-        status: HTTP status of the answer that `head` has waited for.
-        headers: Its headers by lower-case name; several of one name are joined by commas.
-        answered: Bytes of an answer to the present request have arrived.
+        idle_timeout_s: Longest silence of the engine while somebody waits for more of a response.
+        on_lost: Called once, when the connection is closed.
     """
 
-    def __init__(self, idle_timeout_s: float, lost: "Callable[[Connection], None]") -> None:
+    def __init__(self, idle_timeout_s: float, on_lost: "Callable[[ClientConnection], None]") -> None:
+        self._idle_timeout_s = idle_timeout_s
+        self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._idle_timeout_s, self._lost = idle_timeout_s, lost
+        self._transport = asyncio.Transport()  # connection_made brings the real one
         self._parser = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport
-        self._waiter: asyncio.Future[None] | None = None
-        self._watch: asyncio.TimerHandle | None = None
-        self._paused = self.closed = False
+        self._phase = _IDLE
+        self._response = Response()
         self._error: OSError | None = None
-        self._busy = False
-        self._begin()
+        self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        self._drain: Drain = None
+        self._last_byte_at = 0.0
+        self._silence_timer: asyncio.TimerHandle | None = None
 
-    def _begin(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.answered = False
-        self._head_bytes = 0
-        self._has_head = self._complete = self._until_closed = self._stopped = False
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._take: Take | None = None
-        self._room: asyncio.Future[None] | None = None
+    @property
+    def status(self) -> int:
+        """HTTP status of the response; 0 until its head has arrived."""
+        return self._response.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The response's headers by lower-case name; values of a repeated name are joined by commas."""
+        return self._response.headers
 
     @property
     def reusable(self) -> bool:
-        """The answer is read to its end, and another request may follow."""
-        return self._complete and not self._parts and not self.closed and self._keep_alive
+        """True if the response was read to its end and another request may follow."""
+        response = self._response
+        at_end = self._phase is _COMPLETE and not response.parts and self._drain is None
+        return at_end and response.keep_alive and not self._transport.is_closing()
+
+    # For the user of the connection.
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Send a request; the answer to the one before is complete."""
-        self._begin()
-        self._busy, self._keep_alive = True, False
-        self._heard = self._loop.time()
-        self._watch = self._loop.call_later(self._idle_timeout_s, self._check_silence)
+        """Sends a request. The connection is new, or the response to the request before was finished."""
+        self._phase = _HEAD
+        self._response = Response()
+        self._last_byte_at = self._loop.time()
+        self._silence_timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
         self._transport.writelines((head, body))
 
-    async def head(self) -> None:
-        """Wait for status and headers.
+    async def receive_head(self) -> None:
+        """Waits until `status` and `headers` are known.
 
         Raises:
-            TimeoutError: The engine is silent for too long.
+            TimeoutError: The engine was silent for too long.
             ConnectionError: The connection broke.
         """
-        while not self._has_head:
-            await self._more()
+        while not self._response.status:
+            await self._wait()
 
     async def read(self) -> bytes:
-        """Everything of the body that has arrived, at least a byte; empty at its end.
+        """Returns what has arrived of the body, waiting for at least a byte; empty at the end of the body.
 
         Raises:
-            TimeoutError: The engine is silent for too long.
+            TimeoutError: The engine was silent for too long.
             ConnectionError: The connection broke before the body was complete.
         """
-        while not self._parts:
-            if self._complete:
+        response = self._response
+        while not response.parts:
+            if self._phase is _COMPLETE:
                 return b""
-            await self._more()
-        data = self._taken()
-        if self._paused and not self._transport.is_closing():
-            self._paused = False
-            self._heard = self._loop.time()
-            self._transport.resume_reading()
+            await self._wait()
+        was_paused = response.buffered_bytes > READ_AHEAD_BYTES
+        data = response.take()
+        if was_paused:
+            self._resume_reading()
         return data
 
-    async def pump(self, take: Take) -> None:
-        """Hand on what follows of the body straight from the event loop, and return at its end or when stopped.
+    async def pump(self, sink: Sink) -> None:
+        """Passes the rest of the body to `sink` straight from the event loop; returns at its end or after `stop`.
 
-        No task wakes for a read: for a stream of tokens that is half of what one costs.
+        No task wakes up for a read: that would be half the cost of a streamed token.
 
         Args:
-            take: Gets everything that has arrived; may return a future to wait for before it is given more.
+            sink: Gets everything that has arrived; while the `Drain` that it returned is pending, it gets nothing.
 
         Raises:
-            TimeoutError: The engine is silent for too long.
+            TimeoutError: The engine was silent for too long.
             ConnectionError: The connection broke before the body was complete.
         """
-        self._take = take
+        was_paused = self._response.buffered_bytes > READ_AHEAD_BYTES
+        self._sink = sink
         try:
-            self._hand_on()
-            while not (self._stopped or (self._complete and not self._parts)):
-                await self._more()
+            self._forward()
+            if was_paused and self._drain is None:
+                self._resume_reading()
+            while self._sink is not None and (self._phase is not _COMPLETE or self._response.parts):
+                await self._wait()
         finally:
-            self._take = None
+            self._sink = None
 
     def stop(self) -> None:
-        """Nothing more of this answer is wanted."""
-        self._stopped, self._take = True, None
+        """Ends `pump`: the rest of the response is not wanted."""
+        self._sink = None
         self._wake()
 
-    def _hand_on(self) -> None:
-        if self._take is None or not self._parts or self._room is not None:
-            return
-        self._room = self._take(self._taken())
-        if self._room is not None:
-            self._transport.pause_reading()
-            self._room.add_done_callback(self._go_on)
-
-    def _go_on(self, _: "asyncio.Future[None]") -> None:
-        self._room = None
-        self._heard = self._loop.time()
-        self._hand_on()
-        if self._room is None and not self._transport.is_closing():
-            self._transport.resume_reading()
-        if self._complete:
-            self._wake()
-
-    def _taken(self) -> bytes:
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self._size = [], 0
-        return data
-
-    def rest(self) -> None:
-        """The answer is done with: stop watching for silence."""
-        self._busy = False
-        if self._watch is not None:
-            self._watch.cancel()
+    def finish(self) -> None:
+        """Makes a reusable connection idle."""
+        self._phase = _IDLE
+        self._cancel_silence_timer()
 
     def close(self) -> None:
-        """Close at once; an engine that still works for us hears of it."""
-        self.rest()
+        """Closes the connection at once; an engine that still works on the request notices."""
+        self._phase = _CLOSED
+        self._cancel_silence_timer()
         self._transport.abort()
 
-    async def _more(self) -> None:
+    def _forward(self) -> None:
+        if self._sink is None or not self._response.parts or self._drain is not None:
+            return
+        self._drain = self._sink(self._response.take())
+        if self._drain is not None:
+            self._transport.pause_reading()
+            self._drain.add_done_callback(self._drained)
+
+    def _drained(self, _: "asyncio.Future[None]") -> None:
+        self._drain = None
+        self._forward()
+        if self._drain is None:
+            self._resume_reading()
+        if self._phase is _COMPLETE:
+            self._wake()
+
+    def _resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._last_byte_at = self._loop.time()  # the silence so far was ours
+            self._transport.resume_reading()
+
+    async def _wait(self) -> None:
+        """Waits for anything to happen to the response, or raises the error that ended it."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
@@ -169,97 +182,100 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def _fail(self, error: OSError) -> None:
-        if not self._complete and self._error is None:
+        """Gives up what has not arrived of the response."""
+        if self._phase is not _COMPLETE and self._error is None:
+            self._phase = _CLOSED
             self._error = error
             self._wake()
 
-    def _check_silence(self) -> None:
-        """One timer a request, looked at when it fires, costs less than one for every read."""
-        left = self._heard + self._idle_timeout_s - self._loop.time()
-        if left <= 0 and self._waiter is not None and self._room is None:
-            self._fail(TimeoutError(f"no byte for {self._idle_timeout_s:g} s"))
-            self._transport.abort()
-        else:
-            self._watch = self._loop.call_later(max(left, self._idle_timeout_s / 10), self._check_silence)
+    def _abort(self, error: OSError) -> None:
+        self._fail(error)
+        self._response.keep_alive = False
+        self._transport.abort()
 
-    # What the event loop calls.
+    def _check_silence(self) -> None:
+        """Re-arms itself: one timer for a request is cheaper than one for every read."""
+        left_s = self._last_byte_at + self._idle_timeout_s - self._loop.time()
+        if left_s <= 0 and self._waiter is not None and self._drain is None:
+            self._abort(TimeoutError(f"no byte for {self._idle_timeout_s:g} s"))
+        else:
+            delay_s = max(left_s, self._idle_timeout_s / 10)
+            self._silence_timer = self._loop.call_later(delay_s, self._check_silence)
+
+    def _cancel_silence_timer(self) -> None:
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
+
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._busy:
-            self.close()  # nobody has asked; it can't be told what this would be the answer to
+        if self._phase is _IDLE:
+            self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
             return
-        self.answered, self._heard = True, self._loop.time()
-        if not self._has_head:
-            self._head_bytes += len(data)
+        self._last_byte_at = self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._spoilt(f"no HTTP answer: {error}")
-        if not self._has_head and self._head_bytes > MAX_HEAD_BYTES:
-            self._spoilt("the head of the answer is too long")
-        self._hand_on()
+            self._abort(ResponseError(f"not an HTTP response: {error}"))
+        if self._phase is _HEAD:
+            self._count_head_bytes(len(data))
+        if self._sink is not None:
+            self._forward()
+        elif self._response.buffered_bytes > READ_AHEAD_BYTES and not self._transport.is_closing():
+            self._transport.pause_reading()
+        if self._sink is None or self._phase is not _BODY:
+            self._wake()
 
-    def _spoilt(self, reason: str) -> None:
-        self._fail(AnswerError(reason))
-        self._keep_alive = False
-        self._transport.abort()
+    def _count_head_bytes(self, received_bytes: int) -> None:
+        self._response.head_bytes += received_bytes
+        if self._response.head_bytes > MAX_HEAD_BYTES:
+            self._abort(ResponseError("the head of the response is too long"))
 
     def eof_received(self) -> None:
-        """A half-closed connection is a closed one: nothing more can come over it."""
+        """Returns nothing, which closes the connection: no response can arrive over a half-closed one."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-        if self._until_closed and exc is None and self._error is None:
-            self._complete = True
+        if self._phase is _BODY and self._response.until_closed and exc is None:
+            self._phase = _COMPLETE
             self._wake()
-        self._fail(AnswerError("the connection broke before the answer was complete"))
-        self.rest()
-        self._lost(self)
+        self._fail(ResponseError("the connection broke before the response was complete"))
+        self._cancel_silence_timer()
+        self._on_lost(self)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        if self._complete:  # a second answer to one request
-            self._spoilt("more than one answer")
-        elif not self._has_head:
-            self.headers = {}
+        if self._phase is _COMPLETE:
+            self._abort(ResponseError("a second response to one request"))
+        else:
+            self._response.headers = {}  # those before were of an interim response
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_head:
-            return  # a trailer: nobody reads it
-        key, said = name.decode("latin-1").lower(), value.decode("latin-1")
-        self.headers[key] = f"{self.headers[key]}, {said}" if key in self.headers else said
+        if self._phase is _HEAD:  # or else it is a trailer, which nobody reads
+            self._response.add_header(name, value)
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200 or self._complete:
-            return  # 100 Continue, 103 Early Hints: the answer itself follows; or it is complete, and spoilt by another
-        coding = self.headers.get("transfer-encoding", "chunked").strip().lower()
-        if coding != "chunked":
-            self._spoilt(f"transfer-encoding {coding!r} was not asked for")
-            return
-        framed = "content-length" in self.headers or "transfer-encoding" in self.headers
-        self._until_closed = not framed and status not in _NO_BODY
-        self.status, self._has_head = status, True
-        self._wake()
+        if status < 200 or self._phase is not _HEAD:
+            return  # 100 Continue or 103 Early Hints, with the response itself to follow; or a second response
+        try:
+            self._response.complete_head(status)
+        except ResponseError as error:
+            self._abort(error)
+        else:
+            self._phase = _BODY
 
     def on_body(self, body: bytes) -> None:
-        if self._complete:
-            return
-        self._parts.append(body)
-        self._size += len(body)
-        if self._size > READ_AHEAD_BYTES and not self._paused and self._take is None:
-            self._paused = True
-            self._transport.pause_reading()
-        if self._take is None:
-            self._wake()
+        if self._phase is _BODY:
+            response = self._response
+            response.parts.append(body)
+            response.buffered_bytes += len(body)
 
     def on_message_complete(self) -> None:
-        if self._has_head and not self._complete:
-            self._complete = True
-            self._keep_alive = bool(self._parser.should_keep_alive())
-            self._wake()
+        if self._phase is _BODY:
+            self._phase = _COMPLETE
+            self._response.keep_alive = bool(self._parser.should_keep_alive())

@@ -1,4 +1,4 @@
-"""The connections to engines that are open: one taken, one left for the next request, one closed."""
+"""The open connections to engines: one is taken for a request, and released for the next one or closed."""
 
 import asyncio
 import ssl
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from serve.http1.client import Connection
+from serve.http1.client import ClientConnection
 
-_KEPT_IDLE_S = 60.0
+_IDLE_EXPIRY_S = 60.0
 
 
 class ConnectTimeoutError(TimeoutError):
-    """Nobody took the connection in time."""
+    """Nobody accepted the connection in time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """An engine's URL as a connection needs it.
+class Origin:
+    """An engine's base URL, split as a connection needs it.
 
     Attributes:
         authority: For the Host header.
-        prefix: Stands before every path; without a slash at its end.
+        prefix: Precedes every path; without a slash at its end.
     """
 
     host: str
@@ -33,81 +33,81 @@ class Target:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(url: str) -> "Target":
-        """Split a base URL; `http` and `https`."""
+    def of(url: str) -> "Origin":
+        """Splits a base URL, `http` or `https`."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         authority = parts.netloc.rpartition("@")[2]
-        return Target(parts.hostname or "", parts.port or (443 if tls else 80), tls, authority, parts.path.rstrip("/"))
+        return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls, authority, parts.path.rstrip("/"))
 
 
-class Connections:
-    """Keep-alive connections by target, the last one used first.
+class ConnectionPool:
+    """Keep-alive connections by origin. The one used last is used first.
 
     Args:
         connect_timeout_s: Longest wait for a new connection.
-        read_timeout_s: Longest silence of an engine that is waited for.
+        read_timeout_s: Longest silence of an engine while somebody waits for it.
     """
 
     def __init__(self, connect_timeout_s: float, read_timeout_s: float) -> None:
-        self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
-        self._idle: defaultdict[Target, dict[Connection, asyncio.TimerHandle]] = defaultdict(dict)
+        self._connect_timeout_s = connect_timeout_s
+        self._read_timeout_s = read_timeout_s
+        self._idle: defaultdict[Origin, dict[ClientConnection, asyncio.TimerHandle]] = defaultdict(dict)
         self._tls: ssl.SSLContext | None = None
 
-    def idle(self, target: Target) -> Connection | None:
-        """A connection that waits for its next request, or None."""
-        waiting = self._idle.get(target)
-        if not waiting:
+    def take_idle(self, origin: Origin) -> ClientConnection | None:
+        """Returns an idle connection, or None if there is none."""
+        idle = self._idle.get(origin)
+        if not idle:
             return None
-        connection, expiry = waiting.popitem()
+        connection, expiry = idle.popitem()
         expiry.cancel()
         return connection
 
-    async def fresh(self, target: Target) -> Connection:
-        """A new connection.
+    async def connect(self, origin: Origin) -> ClientConnection:
+        """Opens a connection.
 
         Raises:
-            ConnectTimeoutError: Nobody took it in time.
-            OSError: Nobody is there, its name is unknown, or its certificate is not right.
+            ConnectTimeoutError: Nobody accepted it in time.
+            OSError: Nobody listens there, the name is unknown, or the certificate is not valid.
         """
-        loop = asyncio.get_running_loop()
-        waiting = self._idle[target]
+        idle = self._idle[origin]
 
-        def lost(connection: Connection) -> None:
-            if expiry := waiting.pop(connection, None):
+        def on_lost(connection: ClientConnection) -> None:
+            if expiry := idle.pop(connection, None):
                 expiry.cancel()
 
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self._read_timeout_s, lost),
-                    target.host,
-                    target.port,
-                    ssl=self._context() if target.tls else None,
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: ClientConnection(self._read_timeout_s, on_lost),
+                    origin.host,
+                    origin.port,
+                    ssl=self._context() if origin.tls else None,
                 )
         except TimeoutError as error:
             raise ConnectTimeoutError(f"no connection within {self._connect_timeout_s:g} s") from error
         return connection
 
-    def leave(self, target: Target, connection: Connection) -> None:
-        """Keep it for the next request if it can take one, else close it."""
+    def release(self, origin: Origin, connection: ClientConnection) -> None:
+        """Keeps a connection for the next request if it is reusable, else closes it."""
         if not connection.reusable:
             connection.close()
             return
-        connection.rest()
-        expiry = asyncio.get_running_loop().call_later(_KEPT_IDLE_S, connection.close)
-        self._idle[target][connection] = expiry
+        connection.finish()
+        expiry = asyncio.get_running_loop().call_later(_IDLE_EXPIRY_S, connection.close)
+        self._idle[origin][connection] = expiry
 
-    def forget(self, target: Target) -> None:
-        """Close a target's connections that wait for their next request."""
-        for connection in list(self._idle[target]):
+    def close_idle(self, origin: Origin) -> None:
+        """Closes the idle connections of an origin."""
+        for connection in list(self._idle[origin]):
             connection.close()
-        self._idle[target].clear()
+        self._idle[origin].clear()
 
     def close(self) -> None:
-        """Close all that wait for their next request."""
-        for target in list(self._idle):
-            self.forget(target)
+        """Closes all idle connections."""
+        for origin in list(self._idle):
+            self.close_idle(origin)
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:

@@ -1,4 +1,4 @@
-"""The head of a request: whether it can be understood in one way only, and what ASGI is told of it."""
+"""The head of a request: rejected if it is ambiguous, else described in ASGI's terms."""
 
 import asyncio
 from typing import Any
@@ -7,34 +7,45 @@ from urllib.parse import unquote
 import httptools
 
 from serve.errors import GatewayError, HeadTooLargeError, InvalidRequestError
-from serve.http1.asgi import FRONT, Scope
-from serve.http1.wire import MAX_HEAD_BYTES
-
-Headers = list[tuple[bytes, bytes]]
+from serve.http1.asgi import Scope
+from serve.http1.wire import MAX_HEAD_BYTES, RawHeaders
 
 
-def refusal(version: str, method: str, url: bytes, headers: Headers) -> GatewayError | None:
-    """Why a head is not accepted, if it isn't: two readers could take it for two different requests, or it is too long.
+def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders) -> GatewayError | None:
+    """Returns an error for a head that two readers could take for different requests, or that is too long.
 
-    llhttp itself refuses a length together with a coding, two lengths, and every syntax error.
+    llhttp itself rejects a length together with a coding, two lengths, and every syntax error.
+
+    Args:
+        version: HTTP version, such as "1.1".
+        method: In capitals.
+        url: The request target as it was sent.
+        headers: With lower-case names.
     """
     if sum(len(name) + len(value) for name, value in headers) + len(url) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
-        return InvalidRequestError(f"HTTP/{version} is not spoken here; HTTP/1.1 is.")
+        return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     hosts = sum(name == b"host" for name, _ in headers)
     if method == "CONNECT":
-        return InvalidRequestError("This is a gateway, not a proxy: CONNECT is not served.")
+        return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")
     if codings and (codings != [b"chunked"] or version != "1.1"):
-        return InvalidRequestError("The only Transfer-Encoding that is understood is 'chunked', in HTTP/1.1.")
+        return InvalidRequestError("The only supported Transfer-Encoding is 'chunked', in HTTP/1.1.")
     if hosts > 1 or (not hosts and version == "1.1"):
-        return InvalidRequestError("A request has one Host header.")
+        return InvalidRequestError("A request must have exactly one Host header.")
     return None
 
 
-def scope_of(version: str, method: str, url: bytes, headers: Headers) -> Scope:
-    """ASGI's description of a request, less the addresses."""
+def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> Scope:
+    """Returns ASGI's description of a request, without addresses and extensions.
+
+    Args:
+        version: HTTP version, such as "1.1".
+        method: In capitals.
+        url: The request target as it was sent.
+        headers: With lower-case names.
+    """
     path, _, query = _origin_form(url).partition(b"?")
     return {
         "type": "http",
@@ -46,12 +57,11 @@ def scope_of(version: str, method: str, url: bytes, headers: Headers) -> Scope:
         "query_string": query,
         "root_path": "",
         "headers": headers,
-        "extensions": {FRONT: {}},
     }
 
 
 def addresses(transport: asyncio.BaseTransport) -> dict[str, Any]:
-    """What ASGI is told of a connection."""
+    """Returns the part of a scope that is the same for all requests of a connection."""
     return {
         "client": _address(transport.get_extra_info("peername")),
         "server": _address(transport.get_extra_info("sockname")),
@@ -60,7 +70,7 @@ def addresses(transport: asyncio.BaseTransport) -> dict[str, Any]:
 
 
 def _origin_form(url: bytes) -> bytes:
-    """`/path?query` of a request target, which may be a whole URL."""
+    """Returns `/path?query` of a request target, which may be a whole URL."""
     parts = None if url.startswith(b"/") or b"://" not in url else httptools.parse_url(url)
     if parts is None:
         return url

@@ -1,33 +1,33 @@
-"""HTTP/1.1 as bytes: what the listener and the connections to engines share."""
+"""HTTP/1.1 as bytes: what the server and the client share."""
 
 from collections.abc import Iterable
 
-# More than any client sends, and little enough that a thousand connections cost nothing to speak of.
+# More than any client sends, and little enough for a thousand connections at once.
 MAX_HEAD_BYTES = 64 * 1024
-# How much of a message may wait for its reader before the sender is made to wait.
+# Buffered bytes of a message at which its sender is made to wait for its reader.
 READ_AHEAD_BYTES = 256 * 1024
 LAST_CHUNK = b"0\r\n\r\n"
 
-RawHeaders = Iterable[tuple[bytes, bytes]]
+RawHeaders = list[tuple[bytes, bytes]]
 
 
-def head(start: bytes, headers: RawHeaders) -> bytes:
-    """A request's or response's head, up to and with the empty line.
+def encode_head(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Returns the head of a request or response, including the empty line that ends it.
 
     Args:
-        start: Request line or status line, without line end.
+        start_line: Request line or status line, without its line end.
         headers: Names and values.
 
     Raises:
-        ValueError: A name or value holds a line break: it would add headers, or a whole message, of its own.
+        ValueError: A name or value holds a line break, which would add headers or even a message of its own.
     """
-    lines = [start, *[b"%b: %b" % header for header in headers], b"", b""]
-    made = b"\r\n".join(lines)
-    if made.count(b"\n") != len(lines) - 1 or made.count(b"\r") != len(lines) - 1:
+    lines = [start_line, *[b"%b: %b" % header for header in headers], b"", b""]
+    head = b"\r\n".join(lines)
+    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
         raise ValueError("a header holds a line break")
-    return made
+    return head
 
 
-def chunk(data: bytes) -> bytes:
-    """One chunk of the chunked coding; `data` is not empty, as an empty chunk ends the message."""
+def encode_chunk(data: bytes) -> bytes:
+    """Returns one chunk of the chunked coding; `data` must not be empty, because an empty chunk ends the message."""
     return b"%x\r\n%b\r\n" % (len(data), data)

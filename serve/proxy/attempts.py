@@ -1,108 +1,192 @@
-"""From the allowed ways to serve a request to an answer that has begun: one after the other until one does."""
+"""Sends a request to its candidates, one after the other, until one of them responds."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
-from policies import Candidate
+from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
-from serve.proxy.exchange import Exchange
-from serve.proxy.headers import forwarded_headers
-from serve.proxy.upstream import Answer, Upstream
-from serve.request.rewrite import OPT_OUT, REPORT, engine_body
+from serve.proxy.exchange import forwarded_headers
+from serve.proxy.upstream import Upstream, UpstreamResponse
+from serve.request.completion import CompletionRequest
+from serve.request.rewrite import OPT_OUT, REPORT, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
-from serve.routing.pool import Route
+from serve.routing.pool import Pool
 from serve.routing.session_affinity import session_key
 from serve.telemetry.instruments import Telemetry, inject
 
-log = logging.getLogger("ray.serve.specgate.attempts")
+log = logging.getLogger("ray.serve.specgate.proxy")
 
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
-_RETRIED_STATUS = frozenset({500, 502, 503, 504})  # 429 is the engine's word on load: passed on with its Retry-After
+# Not 429: that is the engine's own back-pressure, passed on with its Retry-After.
+_RETRIED_STATUS = frozenset({500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """A request whose decision is made.
+
+    Attributes:
+        path: The HTTP path.
+        headers: The client's, by lower-case name.
+        body: For the engine: history repaired, our own fields removed.
+        parsed: The body as the client sent it, parsed.
+        guarded: True if the guard checks the response, so that our parsers must report what they can't read.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    request_id: str
+    body: bytes
+    parsed: CompletionRequest
+    features: RequestFeatures
+    decision: Decision
+    guarded: bool
+
+
+class Attempt(NamedTuple):
+    """A response that has begun, and the candidate that sends it."""
+
+    candidate: Candidate
+    response: UpstreamResponse
+
+
+class _NoCapacity(Exception):
+    """Signals that the pool had no slot, so that nothing was sent.
+
+    Args:
+        error: The pool's own error.
+    """
+
+    def __init__(self, error: GatewayError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Attempts:
     """Sends requests to pools.
 
     Args:
-        config: How often to try, what a refused client is told to wait, which pools are engines of ours.
-        routes: The pools by model and pool name.
+        config: The limits, and which pools run engines of ours.
+        pools: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
     """
 
     def __init__(
-        self,
-        config: GatewayConfig,
-        routes: Mapping[tuple[str, str], Route],
-        upstream: Upstream,
-        telemetry: Telemetry,
+        self, config: GatewayConfig, pools: Mapping[tuple[str, str], Pool], upstream: Upstream, telemetry: Telemetry
     ) -> None:
-        self._limits, self._routes, self._upstream, self._telemetry = config.limits, routes, upstream, telemetry
-        self._ours = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
+        self._max_attempts = config.limits.max_attempts
+        self._pools = pools
+        self._upstream = upstream
+        self._telemetry = telemetry
+        self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
-    async def answer(self, exchange: Exchange, candidates: Sequence[Candidate]) -> AsyncIterator[Answer]:
-        """The first answer that begins, read as long as the context lasts; `exchange.candidate` tells whose it is.
+    async def first_response(
+        self,
+        request: RoutedRequest,
+        candidates: Sequence[Candidate],
+        on_try: Callable[[Candidate], None] | None = None,
+    ) -> AsyncIterator[Attempt]:
+        """Yields the first response that begins; it can be read for as long as the context lasts.
 
-        The first candidate is tried twice (another replica may answer), then the others, until the limit of requests
-        is sent. A pool without room is passed over and costs none of them.
+        A pool without capacity is skipped, which does not count as an attempt.
+
+        Args:
+            request: The request to send.
+            candidates: Where to send it, best first.
+            on_try: Called with each candidate before the request goes there.
 
         Raises:
-            GatewayError: Nobody answered.
+            GatewayError: No candidate responded.
         """
-        assert exchange.decision is not None
-        plan, sent = [candidates[0], *candidates], 0
-        failure: GatewayError = PoolUnavailableError("No replica answered.", None, None, self._limits.retry_after_s)
-        while plan and sent < self._limits.max_attempts:
-            candidate = exchange.candidate = plan.pop(0)
-            others = [each for each in plan if each.pool != candidate.pool]
-            endpoint = None
-            async with AsyncExitStack() as held:
+        remaining = _order(candidates)
+        sent = 0
+        while True:
+            candidate = remaining.pop(0)
+            others = [other for other in remaining if other.pool != candidate.pool]
+            if on_try is not None:
+                on_try(candidate)
+            failure: GatewayError | None = None
+            async with AsyncExitStack() as resources:
                 try:
-                    slot = self._slot(exchange, candidate, sent, elsewhere=bool(others))
-                    with self._telemetry.step("choose_replica", pool=candidate.pool):
-                        endpoint = await held.enter_async_context(slot)
-                    sent += 1
-                    answer = await held.enter_async_context(self._post(exchange, candidate, endpoint))
+                    response = await self._send_to(request, candidate, resources, sent, elsewhere=bool(others))
+                except _NoCapacity as signal:
+                    failure = signal.error
+                    remaining = others  # still full
                 except _RETRIED as error:
                     failure = error
-                    if endpoint is not None:
-                        self._routes[exchange.decision.model, candidate.pool].forget(endpoint)
-                    log.warning("request %s: pool %s: %s", exchange.request_id, candidate.pool, error)
+                    sent += 1
                 else:
-                    if answer.status not in _RETRIED_STATUS or not plan or sent == self._limits.max_attempts:
-                        yield answer
+                    sent += 1
+                    if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
+                        yield Attempt(candidate, response)
                         return
-            if endpoint is None:
-                plan = others  # it has no more room than it had a moment ago
+            if failure is not None:
+                log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, failure)
+                if not remaining or sent == self._max_attempts:
+                    raise failure
             self._telemetry.instruments.retries.add(candidate.pool)
-        raise failure
 
-    def _slot(
-        self, exchange: Exchange, candidate: Candidate, sent: int, *, elsewhere: bool
-    ) -> AbstractAsyncContextManager[Endpoint]:
-        """A place on a replica of the pool; another one after a request was sent."""
-        assert exchange.decision is not None
-        assert exchange.features is not None
-        session = session_key(exchange.headers, exchange.features, sent)
-        return self._routes[exchange.decision.model, candidate.pool].reserve(session, elsewhere)
+    async def _send_to(
+        self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack, attempt: int, *, elsewhere: bool
+    ) -> UpstreamResponse:
+        """Returns a candidate's response once it has begun.
+
+        Args:
+            request: The request to send.
+            candidate: Where to send it.
+            resources: Keeps slot and response open.
+            attempt: How often the request has been sent before.
+            elsewhere: True if another pool is left to try.
+
+        Raises:
+            _NoCapacity: The pool has no slot.
+            GatewayError: The engine did not respond.
+        """
+        pool = self._pools[request.decision.model, candidate.pool]
+        session = partial(session_key, request.headers, request.features, attempt)
+        try:
+            with self._telemetry.step("choose_replica", pool=candidate.pool):
+                endpoint = await resources.enter_async_context(pool.reserve(session, elsewhere))
+        except _RETRIED as error:
+            raise _NoCapacity(error) from error
+        try:
+            return await resources.enter_async_context(self._post(request, candidate, endpoint))
+        except _RETRIED:
+            pool.forget(endpoint)
+            raise
 
     @asynccontextmanager
-    async def _post(self, exchange: Exchange, candidate: Candidate, endpoint: Endpoint) -> AsyncIterator[Answer]:
-        """Send the request to one replica."""
-        assert exchange.decision is not None
-        assert exchange.asked is not None
-        headers = forwarded_headers(exchange.headers, endpoint.key) | {"x-request-id": exchange.request_id}
+    async def _post(
+        self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint
+    ) -> AsyncIterator[UpstreamResponse]:
+        headers = forwarded_headers(request.headers, endpoint.key)
+        headers["x-request-id"] = request.request_id
         if endpoint.slot:
             headers[SLOT_HEADER] = endpoint.slot
-        xargs = {
-            **(OPT_OUT if candidate.opt_out else {}),
-            **(REPORT if exchange.guarded and (exchange.decision.model, candidate.pool) in self._ours else {}),
-        }
-        body = engine_body(exchange.body, exchange.asked, xargs)
+        xargs = self._xargs(request, candidate)
+        body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
-            async with self._upstream.post(endpoint, exchange.path, body, headers) as answer:
-                yield answer
+            async with self._upstream.post(endpoint, request.path, body, headers) as response:
+                yield response
+
+    def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
+        """Returns our arguments for the engine; empty for most requests."""
+        xargs: dict[str, int] = {}
+        if candidate.opt_out:
+            xargs |= OPT_OUT
+        if request.guarded and (request.decision.model, candidate.pool) in self._own_pools:
+            xargs |= REPORT
+        return xargs
+
+
+def _order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the first candidate twice, because another replica of its pool may respond, then the others."""
+    return [candidates[0], *candidates]

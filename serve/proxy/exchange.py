@@ -1,33 +1,147 @@
-"""One request and its answer over plain ASGI: reading the one, sending the other."""
+"""One request and its response over plain ASGI, and the headers that pass in either direction."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span
 
-from policies import Candidate, Decision, RequestFeatures
-from serve.errors import GatewayError, encode_json
-from serve.http1.asgi import Send
-from serve.proxy.headers import RawHeaders
-from serve.request.completion import Asked
+from policies import Candidate, Decision
+from serve.errors import BodyTooLargeError, GatewayError
+from serve.http1.asgi import Receive, Send, Sink
 from serve.sse import error_frame
 from serve.telemetry.instruments import fail
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+# RFC 9110 section 7.6.1, and what our own HTTP client sets.
+_HOP_BY_HOP = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "host", "content-length", "expect", "accept-encoding"}
+)  # fmt: skip
+# The client's credentials and addresses, our own fields, and two headers that would let a client steer Ray Serve.
+_PRIVATE = frozenset(
+    {"authorization", "cookie", "forwarded", "via", "x-real-ip", "x-enable-speculative", "x-request-timeout-seconds",
+     "x-request-disconnect-disabled", "x-api-key"}
+)  # fmt: skip
+_PRIVATE_PREFIXES = ("x-specgate-", "x-forwarded-")
+_WITHHELD_FROM_ENGINE = _HOP_BY_HOP | _PRIVATE
+_WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "content-encoding", "x-request-id"}
+
+
+def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns the client's headers by lower-case name; of several with one name the last counts."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def forwarded_headers(headers: Mapping[str, str], key: str | None) -> dict[str, str]:
+    """Returns the headers for the engine: all but hop-by-hop headers, credentials, addresses and our own fields.
+
+    Args:
+        headers: From `request_headers`.
+        key: The engine's bearer token.
+    """
+    withheld = _WITHHELD_FROM_ENGINE
+    if "connection" in headers:
+        withheld |= {name.strip().lower() for name in headers["connection"].split(",")}
+    forwarded = {
+        name: value
+        for name, value in headers.items()
+        if name not in withheld and not name.startswith(_PRIVATE_PREFIXES)
+    }
+    forwarded["content-type"] = "application/json"  # whatever the client called it, it was parsed as JSON
+    if key is not None:
+        forwarded["authorization"] = f"Bearer {key}"
+    return forwarded
+
+
+def response_headers(headers: Mapping[str, str]) -> RawHeaders:
+    """Returns those of the engine's response headers that the client may see."""
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in headers.items()
+        if name.lower() not in _WITHHELD_FROM_CLIENT and not name.lower().startswith("x-specgate-")
+    ]
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
+    """Returns the whole body of a request.
+
+    Args:
+        receive: ASGI's.
+        headers: From `request_headers`.
+        limit_bytes: The longest body that is accepted.
+
+    Raises:
+        BodyTooLargeError: The body, or the length that the client announced, is over the limit.
+        CancelledError: The client left.
+    """
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit_bytes:
+        raise _too_large(limit_bytes)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _too_large(limit_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The request body is larger than the limit of {limit_bytes} bytes.")
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Names the model and the pool that serve a request, for the response's headers and the metrics.
+
+    Attributes:
+        model: Empty until the request is decided.
+        pool: Empty until a pool is tried; after a rerun still the first pool that responded.
+        speculative: `on` or `off`.
+        headers: specgate's own response headers.
+    """
+
+    model: str = ""
+    pool: str = ""
+    speculative: str = "off"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def decided(self, decision: Decision) -> None:
+        """Names the model and the reasons of the decision."""
+        self.model = decision.model
+        self.headers["x-specgate-reasons"] = ",".join([reason.advisory for reason in decision.reasons])
+
+    def tried(self, candidate: Candidate) -> None:
+        """Names the candidate to which the request goes now."""
+        self.pool = candidate.pool
+        self.speculative = "on" if candidate.speculative else "off"
+        self.headers["x-specgate-pool"] = self.pool
+        self.headers["x-specgate-speculative"] = self.speculative
+
+    def rerun(self, candidate: Candidate) -> None:
+        """Names the candidate that runs the request again."""
+        self.headers["x-specgate-rerun"] = candidate.pool
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request on its way through: what came in, what was decided, what has been sent.
+    """The I/O of one request: its head, and the response as it is sent.
 
     Attributes:
-        adds_request_id: The answer's `x-request-id` is on us; Ray Serve's own listener adds one too.
-        write: Sends a part at once and returns what to wait for, if anything; None if the listener can't.
-        candidate: The way that serves the request at present, or did at last; of a rerun answer, the first attempt's.
-        guarded: The guard judges the answer, so our parsers report what they can't read.
-        rerun: The pool of the last rerun; empty if there was none.
-        streaming: The answer is an SSE stream that has begun.
-        status: HTTP status of the answer; 0 while none has begun.
+        adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
+        write: Sends a part of the response without a task switch; None if the listener can't.
+        attribution: Who serves the request.
+        arrived_s: When the request arrived, by the monotonic clock.
+        streaming: True once an SSE response has begun.
+        status: HTTP status of the response; 0 until it begins.
     """
 
     path: str
@@ -36,44 +150,44 @@ class Exchange:
     request_id: str
     span: Span
     adds_request_id: bool = True
-    write: "Callable[[bytes], asyncio.Future[None] | None] | None" = None
-    body: bytes = b""
-    arrived: float = field(default_factory=time.monotonic)
-    asked: Asked | None = None
-    features: RequestFeatures | None = None
-    decision: Decision | None = None
-    candidate: Candidate | None = None
-    guarded: bool = False
-    rerun: str = ""
+    write: Sink | None = None
+    attribution: Attribution = field(default_factory=Attribution)
+    arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False
     status: int = 0
 
     async def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the answer's status and headers, ours among them."""
+        """Sends the response's status and headers, with our own."""
         self.status = status
         self.span.set_attribute("http.response.status_code", status)
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._ours()]})
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._own_headers()]})
 
     async def start_stream(self, status: int, headers: RawHeaders) -> None:
-        """Begin an answer whose parts follow by `part`."""
+        """Begins a response whose body follows by `part`."""
         self.streaming = True
         await self.start(status, headers)
 
     async def part(self, data: bytes) -> None:
-        """Send a part of a stream."""
+        """Sends a part of the body."""
         await self.send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
-        """Send the last part of the answer."""
+        """Sends the last part of the body."""
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send an answer that does not stream."""
+        """Sends a response that is not streamed.
+
+        Args:
+            status: HTTP status.
+            headers: Without `content-length`.
+            body: All of it.
+        """
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
         await self.end(body)
 
     async def refuse(self, error: GatewayError) -> None:
-        """Translate an error once: to a JSON answer, or, when the stream has begun, to its one last frame."""
+        """Sends an error: as a JSON response or, once a stream has begun, as its last frame."""
         fail(self.span, error.message)
         if self.status:
             self.status = error.status
@@ -82,16 +196,10 @@ class Exchange:
         headers = [(b"content-type", b"application/json")]
         if error.retry_after_s:
             headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
-        await self.whole(error.status, headers, encode_json(error.to_body()))
+        await self.whole(error.status, headers, error.to_json())
 
-    def _ours(self) -> RawHeaders:
-        """The response headers that are specgate's own."""
-        headers = {"x-request-id": self.request_id} if self.adds_request_id else {}
-        if self.decision is not None and self.candidate is not None:
-            headers["x-specgate-pool"] = self.candidate.pool
-            headers["x-specgate-speculative"] = "on" if self.candidate.speculative else "off"
-        if self.rerun:
-            headers["x-specgate-rerun"] = self.rerun
-        if self.decision is not None:
-            headers["x-specgate-reasons"] = ",".join(reason.advisory for reason in self.decision.reasons)
+    def _own_headers(self) -> RawHeaders:
+        headers = self.attribution.headers
+        if self.adds_request_id:
+            headers = {"x-request-id": self.request_id, **headers}
         return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]

@@ -1,22 +1,24 @@
-"""An engine's answer to the client as it arrives: a plain one untouched, any other through what is to look at it."""
+"""Relays an engine's response to the client as it arrives: untouched, or through a filter."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
 from serve.errors import EngineError
-from serve.proxy.exchange import Exchange
-from serve.proxy.headers import answered_headers
-from serve.proxy.upstream import Answer
+from serve.http1.asgi import Drain
+from serve.proxy.attempts import Attempt
+from serve.proxy.exchange import Exchange, response_headers
+from serve.proxy.upstream import UpstreamResponse
 from serve.sse import StreamEnd
 from serve.telemetry.instruments import Telemetry, fail
 
+Observer = Callable[[bytes], None]
+
 
 class Filter(Protocol):
-    """Bytes of a stream in, bytes that may go out.
+    """Turns the bytes of a stream into the bytes that may be sent.
 
     Attributes:
-        over: Whether what follows is of no use.
+        over: True if the filter needs nothing more of the stream.
     """
 
     @property
@@ -25,30 +27,29 @@ class Filter(Protocol):
     def feed(self, data: bytes) -> bytes: ...
 
 
-async def relay(
-    exchange: Exchange, answer: Answer, telemetry: Telemetry, watch: Callable[[bytes], None] | None = None
-) -> None:
-    """Send an engine's answer on, streamed as it arrives or whole.
+async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, observer: Observer | None = None) -> None:
+    """Sends an engine's response to the client, streamed as it arrives or whole.
 
     Args:
-        exchange: Whose answer it is.
-        answer: The engine's.
+        exchange: The client's side.
+        attempt: The engine's response.
         telemetry: Spans and metrics.
-        watch: Gets to see the body's bytes; nobody looks at a plain answer.
+        observer: Gets the bytes of the body as well; None for a plain response.
 
     Raises:
-        EngineError: The engine broke off; what was sent of a stream is all there is.
+        EngineError: The engine broke off; of a stream, part is already sent.
     """
-    if not answer.is_stream:
-        body = await answer.body()
-        await exchange.whole(answer.status, answered_headers(answer.headers), body)
-        if watch is not None:
-            watch(body)
+    response = attempt.response
+    if not response.is_stream:
+        body = await response.body()
+        await exchange.whole(response.status, response_headers(response.headers), body)
+        if observer is not None:
+            observer(body)
         return
-    telemetry.first_token(exchange.arrived, exchange.candidate.pool if exchange.candidate else "")
-    await exchange.start_stream(answer.status, answered_headers(answer.headers))
+    telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+    await exchange.start_stream(response.status, response_headers(response.headers))
     end = StreamEnd()
-    await pass_on(exchange, answer, end if watch is None else _Watched(end, watch))
+    await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))
     if end.failed:
         fail(exchange.span, "the engine failed in the middle of the stream")
     elif not end.done:
@@ -56,45 +57,51 @@ async def relay(
     await exchange.end()
 
 
-async def pass_on(exchange: Exchange, answer: Answer, through: Filter) -> None:
-    """Send what a filter lets pass of a stream, as it arrives; return when the stream or the filter is over.
+async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: Filter) -> None:
+    """Sends what a filter lets through as it arrives; returns when the stream or the filter is over.
+
+    Args:
+        exchange: The client's side.
+        response: The engine's response.
+        through: The filter.
 
     Raises:
         EngineError: The engine broke off.
     """
-    if data := through.feed(answer.first):
+    if data := through.feed(response.first):
         await exchange.part(data)
     if through.over:
         return
     write = exchange.write
     if write is None:
-        async for part in answer.rest():
+        async for part in response.rest():
             if data := through.feed(part):
                 await exchange.part(data)
             if through.over:
                 return
         return
 
-    def take(part: bytes) -> asyncio.Future[None] | None:
+    def sink(part: bytes) -> Drain:
         data = through.feed(part)
-        room = write(data) if data else None
+        drain = write(data) if data else None
         if through.over:
-            answer.stop()
-        return room
+            response.stop()
+        return drain
 
-    await answer.pump(take)
+    await response.pump(sink)
 
 
-class _Watched:
-    """A filter whose input somebody else gets to see too."""
+class _ObservedFilter:
+    """A filter whose input an observer gets as well."""
 
-    def __init__(self, inner: Filter, watch: Callable[[bytes], None]) -> None:
-        self._inner, self._watch = inner, watch
+    def __init__(self, inner: Filter, observer: Observer) -> None:
+        self._inner = inner
+        self._observer = observer
 
     @property
     def over(self) -> bool:
         return self._inner.over
 
     def feed(self, data: bytes) -> bytes:
-        self._watch(data)
+        self._observer(data)
         return self._inner.feed(data)

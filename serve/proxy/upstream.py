@@ -1,18 +1,19 @@
-"""HTTP to a replica: one request, and its answer as bytes."""
+"""HTTP to a replica: one request, and its response as bytes."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.client import Connection, Take
-from serve.http1.connection_pool import Connections, ConnectTimeoutError, Target
-from serve.http1.wire import head
+from serve.http1.asgi import Sink
+from serve.http1.client import ClientConnection
+from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
+from serve.http1.wire import encode_head
 from serve.routing.endpoint import Endpoint
 
 
-class Answer:
-    """A replica's answer whose first bytes have arrived, so it is known to be one.
+class UpstreamResponse:
+    """A replica's response, from the moment its first bytes have arrived.
 
     Attributes:
         status: HTTP status.
@@ -20,7 +21,7 @@ class Answer:
         first: The first bytes of the body; empty if there is no body.
     """
 
-    def __init__(self, connection: Connection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -28,11 +29,11 @@ class Answer:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the body is an SSE stream."""
+        """True if the body is an SSE stream."""
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def rest(self) -> AsyncIterator[bytes]:
-        """What follows `first`, as it arrives; several frames at once when the reader is slower than the engine.
+        """Yields what follows `first`, as it arrives; several frames at once if the reader is slower than the engine.
 
         Raises:
             EngineError: The connection broke before the body was complete.
@@ -46,26 +47,30 @@ class Answer:
                 return
             yield data
 
-    async def pump(self, take: Take) -> None:
-        """`rest` without a task that wakes for every part: `take` is called from the event loop.
+    async def pump(self, sink: Sink) -> None:
+        """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
 
         Args:
-            take: Gets a part; may return a future to wait for before it is given more.
+            sink: Gets a part; gets no more until the drain that it returns is done.
 
         Raises:
             EngineError: The connection broke before the body was complete.
         """
         try:
-            await self._connection.pump(take)
+            await self._connection.pump(sink)
         except OSError as error:
             raise _broke(error) from error
 
     def stop(self) -> None:
-        """Nothing more of the answer is wanted: `pump` returns, and the engine will hear of it."""
+        """Abandons the response: `pump` returns, and the engine is told."""
         self._connection.stop()
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Returns the whole body.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
         return b"".join([self.first, *[part async for part in self.rest()]])
 
 
@@ -79,30 +84,36 @@ class Upstream:
     """HTTP to all replicas of all pools.
 
     Args:
-        limits: How long to wait, and what a refused client is told to wait.
+        limits: Timeouts, and how long refused clients should wait.
     """
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
-        self._connections = Connections(limits.connect_timeout_s, limits.stream_idle_timeout_s)
+        self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
     async def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[Answer]:
-        """Send a request and wait for the first bytes of its answer.
+    ) -> AsyncIterator[UpstreamResponse]:
+        """Sends a request and yields its response once the first bytes have arrived.
 
-        Leaving the context closes the connection unless the answer was read to its end; vLLM then aborts the request,
-        in prefill as well as in the middle of the answer.
+        Leaving the context closes the connection unless the response was read to its end; vLLM then aborts the
+        request, in prefill as well as in the middle of the response.
+
+        Args:
+            endpoint: The replica.
+            path: The HTTP path.
+            body: The request's body.
+            headers: The request's headers, without those that describe connection and body.
 
         Raises:
-            PoolUnavailableError: Nobody answered there; another replica may.
+            PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
         """
-        target = Target.of(endpoint.url)
-        request = _request_head(target, path, body, headers)
+        origin = Origin.of(endpoint.url)
+        request = _request_head(origin, path, body, headers)
         try:
-            connection, first = await self._first_bytes(target, request, body)
+            connection, first = await self._first_bytes(origin, request, body)
         except ConnectTimeoutError as error:
             raise self._unavailable() from error
         except TimeoutError as error:
@@ -110,42 +121,42 @@ class Upstream:
         except OSError as error:
             raise self._unavailable() from error
         try:
-            yield Answer(connection, first)
+            yield UpstreamResponse(connection, first)
         finally:
-            self._connections.leave(target, connection)
+            self._connections.release(origin, connection)
 
-    async def _first_bytes(self, target: Target, request: bytes, body: bytes) -> tuple[Connection, bytes]:
-        idle = self._connections.idle(target)
-        connection = idle or await self._connections.fresh(target)
+    async def _first_bytes(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, bytes]:
+        idle = self._connections.take_idle(origin)
+        connection = idle or await self._connections.connect(origin)
         try:
             return connection, await _exchange(connection, request, body)
         except ConnectionError:
-            # An engine may close an idle connection just as it is used again. Whether it has seen the request can't be
-            # told, so the next attempt is the caller's, who counts them; it must not meet another stale connection.
+            # An engine may close an idle connection just as we use it again. We can't know whether it saw the request,
+            # so the caller decides about another attempt, which must not meet another stale connection.
             if idle is not None:
-                self._connections.forget(target)
+                self._connections.close_idle(origin)
             raise
 
     async def close(self) -> None:
-        """Close the connections that wait for their next request."""
+        """Closes all idle connections."""
         self._connections.close()
 
     def _unavailable(self) -> PoolUnavailableError:
         return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
 
 
-async def _exchange(connection: Connection, request: bytes, body: bytes) -> bytes:
-    """Send a request; the first bytes of the answer's body."""
+async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -> bytes:
+    """Sends a request and returns the first bytes of the response's body."""
     try:
         connection.send(request, body)
-        await connection.head()
+        await connection.receive_head()
         return await connection.read()
-    except BaseException:  # the client that left is one of these: the engine must not go on working for it
+    except BaseException:  # a client that left as well: the engine must not go on working for it
         connection.close()
         raise
 
 
-def _request_head(target: Target, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    sent += ((b"host", target.authority.encode()), (b"content-length", b"%d" % len(body)))
-    return head(f"POST {target.prefix}{path} HTTP/1.1".encode(), sent)
+def _request_head(origin: Origin, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    fields += ((b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)))
+    return encode_head(f"POST {origin.prefix}{path} HTTP/1.1".encode(), fields)

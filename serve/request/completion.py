@@ -1,4 +1,4 @@
-"""A request's body as far as the gateway reads it: one partial decoding, however large it is."""
+"""The fields of a request's body that the gateway reads, by one partial decoding, however large the body is."""
 
 import re
 from typing import Any
@@ -9,16 +9,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from serve.errors import InvalidRequestError
 
 NONE = Raw(b"null")
-
-
-WISH_FIELD = "enable_speculative"
-
+PREFERENCE_FIELD = "enable_speculative"
 
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
 
 
 class _Skipped(Struct, gc=False):
-    """An object of which only the presence counts."""
+    """An object whose presence alone matters."""
 
 
 class _Function(Struct, gc=False):
@@ -63,8 +60,8 @@ class _Template(Struct, gc=False):
     enable_thinking: Any = None
 
 
-class Asked(Struct, gc=False):
-    """The fields that the policy and the guard need. The others are skipped without being built."""
+class CompletionRequest(Struct, gc=False):
+    """A chat or text completion: the fields that policy and guard need. All others are skipped, not built."""
 
     model: str
     messages: list[Message] | None = None
@@ -91,17 +88,15 @@ class Asked(Struct, gc=False):
     enable_speculative: bool | UnsetType = UNSET
 
 
-_DECODER = msgspec.json.Decoder(Asked)
+_DECODER = msgspec.json.Decoder(CompletionRequest)
+_LOCATION = re.compile(r" - at `\$\.?(.*)`$")
 
 
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-
-
-def read(body: bytes) -> Asked:
-    """Read the body of a chat or text completion.
+def parse(body: bytes) -> CompletionRequest:
+    """Returns the request that a body holds.
 
     Raises:
-        InvalidRequestError: It is not the JSON of one.
+        InvalidRequestError: The body is not the JSON of a chat or text completion.
     """
     try:
         return _DECODER.decode(body)
@@ -112,12 +107,11 @@ def read(body: bytes) -> Asked:
 
 
 def _invalid(text: str) -> InvalidRequestError:
-    """Say in terms of the request what msgspec says in terms of its types."""
-    found = _AT.search(text)
-    if "missing required field `model`" in text and not found:
+    """Translates msgspec's message about types into one about the request."""
+    location = _LOCATION.search(text)
+    if location is None and "missing required field `model`" in text:
         return InvalidRequestError("The field `model` is missing.", "model", "missing_field")
-    param = found[1] if found else None
-    problem = text[: found.start()] if found else text
-    if param is None:
-        return InvalidRequestError(f"The body must be a JSON object: {problem}.")
-    return InvalidRequestError(f"The field `{param}` is wrong: {problem}.", param)
+    if location is None:
+        return InvalidRequestError(f"The body must be a JSON object: {text}.")
+    param = location[1]
+    return InvalidRequestError(f"The field `{param}` is wrong: {text[: location.start()]}.", param)

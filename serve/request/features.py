@@ -1,77 +1,98 @@
-"""What kind of request is this, as the policy sees it."""
+"""Features of a request, as the policy sees it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from zlib import crc32
 
 from msgspec import UNSET, Raw
 
 from policies import RequestFeatures
-from serve.errors import InvalidRequestError
-from serve.request.completion import NONE, Asked, Choice, Format, Message, Tool, read
+from serve.config.gateway import GatewayConfig
+from serve.errors import InvalidRequestError, ModelNotFoundError
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool
 
-WISH_HEADER = "x-enable-speculative"
-_WISHES = {"true": True, "false": False}
+PREFERENCE_HEADER = "x-enable-speculative"
+_PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 
 
-def extract(
-    body: bytes, headers: Mapping[str, str], thinking_default: Callable[[str], bool] = lambda _model: False
-) -> RequestFeatures:
-    """The features of a chat or text completion; see `features_of`, and `serve.asked.read` for the body."""
-    return features_of(read(body), headers, thinking_default)
+class FeatureReader:
+    """Reads the features of requests for the models of one configuration.
+
+    Args:
+        config: Says which names and aliases a model has, and whether it thinks by default.
+    """
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._models = {
+            alias: (name, model.thinking) for name, model in config.models.items() for alias in (name, *model.aliases)
+        }
+        self._names = tuple(config.models)
+
+    def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
+        """Returns the request's features, under the configuration's own name of the model.
+
+        Raises:
+            InvalidRequestError: The request contradicts itself or asks for something that does not exist.
+            ModelNotFoundError: No model has that name.
+        """
+        name, thinks = self._models.get(request.model, (None, False))
+        features = features_of(request, headers, thinks)
+        if name is None:
+            raise ModelNotFoundError.unknown(request.model, self._names)
+        return features.of_model(name)
 
 
 def features_of(
-    asked: Asked, headers: Mapping[str, str], thinking_default: Callable[[str], bool] = lambda _model: False
+    request: CompletionRequest, headers: Mapping[str, str], thinks_by_default: bool = False
 ) -> RequestFeatures:
-    """The features of a request.
+    """Returns the features of a request, under the model name that the caller used.
 
     Args:
-        asked: Its body.
+        request: The parsed body.
         headers: By lower-case name.
-        thinking_default: Whether a model thinks when the request does not say, by the name that the caller used.
+        thinks_by_default: True if the model thinks when the request does not say.
 
     Raises:
-        InvalidRequestError: It contradicts itself, or asks for what there isn't.
+        InvalidRequestError: The request contradicts itself or asks for something that does not exist.
     """
-    choice = _tool_choice(asked)
-    kind = asked.response_format.type if asked.response_format else "text"
+    choice = _tool_choice(request)
+    kind = request.response_format.type if request.response_format else "text"
     return RequestFeatures(
-        model=asked.model,
-        stream=bool(asked.stream),
-        tools=len(asked.tools) if asked.tools else 0,
+        model=request.model,
+        stream=bool(request.stream),
+        tools=len(request.tools) if request.tools else 0,
         tool_choice=choice,
-        strict_tools=_any_strict(asked.tools),
-        strict_schema=_strict_schema(asked.response_format),
+        strict_tools=_any_strict(request.tools),
+        strict_schema=_strict_schema(request.response_format),
         response_format=None if kind == "text" else kind,
-        structured_outputs=_given(asked.structured_outputs),
-        guided=_guided(asked),
-        thinking=_thinking(asked, thinking_default),
-        include_reasoning=asked.include_reasoning is not False,
-        stop=bool(asked.stop),
-        logprobs=asked.logprobs is not None and asked.logprobs is not False,
-        n=1 if asked.n is None else asked.n,
-        parallel_tool_calls=asked.parallel_tool_calls is not False,
-        tool_history=_has_tool_history(asked.messages),
-        conversation_key=_conversation_key(asked),
-        wish=_wish(asked, headers),
+        structured_outputs=_given(request.structured_outputs),
+        guided=_guided(request),
+        thinking=_thinking(request, thinks_by_default),
+        include_reasoning=request.include_reasoning is not False,
+        stop=bool(request.stop),
+        logprobs=request.logprobs is not None and request.logprobs is not False,
+        n=1 if request.n is None else request.n,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        tool_history=_has_tool_history(request.messages),
+        conversation_key=_conversation_key(request),
+        wish=_preference(request, headers),
     )
 
 
-def _tool_choice(asked: Asked) -> str | None:
-    """`auto`, `required`, `named` or `none`; None without tools."""
-    names = {tool.function.name for tool in asked.tools or () if tool.function}
-    choice = asked.tool_choice
+def _tool_choice(request: CompletionRequest) -> str | None:
+    """Returns `auto`, `required`, `named` or `none`; None without tools."""
+    names = {tool.function.name for tool in request.tools or () if tool.function}
+    choice = request.tool_choice
     if isinstance(choice, Choice):
         return _object_choice(choice, names)
     if choice is not None and choice not in _CHOICES:
         raise InvalidRequestError(
-            f"`tool_choice` is `auto`, `required`, `none` or an object that names a function, not {choice!r}.",
+            f"`tool_choice` must be `auto`, `required`, `none` or an object that names a function, not {choice!r}.",
             "tool_choice",
         )
-    if choice == "required" and not asked.tools:
+    if choice == "required" and not request.tools:
         raise InvalidRequestError("`tool_choice` is `required`, but the request offers no tools.", "tool_choice")
-    return choice or "auto" if asked.tools else None
+    return choice or "auto" if request.tools else None
 
 
 def _object_choice(choice: Choice, names: set[str]) -> str:
@@ -80,7 +101,8 @@ def _object_choice(choice: Choice, names: set[str]) -> str:
     name = choice.function.name if choice.function else None
     if choice.type != "function" or name is None:
         raise InvalidRequestError(
-            'An object as `tool_choice` has the form {"type": "function", "function": {"name": ...}}.', "tool_choice"
+            'As an object, `tool_choice` must have the form {"type": "function", "function": {"name": ...}}.',
+            "tool_choice",
         )
     if name not in names:
         offered = ", ".join(sorted(names)) or "none"
@@ -95,27 +117,28 @@ def _any_strict(tools: list[Tool] | None) -> bool:
     return any(tool.function is not None and tool.function.strict is True for tool in tools or ())
 
 
-def _strict_schema(wanted: Format | None) -> bool:
-    return bool(wanted and wanted.json_schema and wanted.json_schema.strict)
+def _strict_schema(response_format: Format | None) -> bool:
+    schema = response_format.json_schema if response_format else None
+    return bool(schema and schema.strict)
 
 
-def _guided(asked: Asked) -> bool:
-    return any(map(_given, (asked.guided_json, asked.guided_regex, asked.guided_choice, asked.guided_grammar)))
+def _guided(request: CompletionRequest) -> bool:
+    return any(map(_given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
 
 
 def _given(raw: Raw) -> bool:
     return raw is not NONE and bytes(raw) != b"null"
 
 
-def _thinking(asked: Asked, default: Callable[[str], bool]) -> bool:
-    template = asked.chat_template_kwargs
+def _thinking(request: CompletionRequest, default: bool) -> bool:
+    template = request.chat_template_kwargs
     if template is not None:
-        for said in (template.thinking, template.enable_thinking):
-            if said is not None:
-                return bool(said)
-    if asked.reasoning_effort is not None:
-        return asked.reasoning_effort != "none"
-    return default(asked.model)
+        for switch in (template.thinking, template.enable_thinking):
+            if switch is not None:
+                return bool(switch)
+    if request.reasoning_effort is not None:
+        return request.reasoning_effort != "none"
+    return default
 
 
 def _has_tool_history(messages: list[Message] | None) -> bool:
@@ -125,27 +148,29 @@ def _has_tool_history(messages: list[Message] | None) -> bool:
     return False
 
 
-def _conversation_key(asked: Asked) -> str:
-    """The same for every turn: the client's own cache key, else all up to and with the first message of the user."""
-    if asked.prompt_cache_key:
-        return asked.prompt_cache_key
-    check = crc32(asked.prompt)
-    for message in asked.messages or ():
+def _conversation_key(request: CompletionRequest) -> str:
+    """Returns the client's own cache key, else a checksum up to the user's first message: the same for every turn."""
+    if request.prompt_cache_key:
+        return request.prompt_cache_key
+    check = crc32(request.prompt)
+    for message in request.messages or ():
         check = crc32(message.content, check)
         if message.role == "user":
             break
     return f"{check:08x}"
 
 
-def _wish(asked: Asked, headers: Mapping[str, str]) -> bool | None:
-    """Body and header; `false` in either is a guarantee and wins."""
-    header = headers.get(WISH_HEADER)
+def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool | None:
+    """Combines body and header; `false` in either is a guarantee and wins."""
+    header = headers.get(PREFERENCE_HEADER)
     by_header = None
     if header is not None:
-        by_header = _WISHES.get(header.strip().lower())
+        by_header = _PREFERENCES.get(header.strip().lower())
         if by_header is None:
-            raise InvalidRequestError(f"The header {WISH_HEADER} is `true` or `false`, not {header!r}.", WISH_HEADER)
-    by_body = None if asked.enable_speculative is UNSET else asked.enable_speculative
+            raise InvalidRequestError(
+                f"The header {PREFERENCE_HEADER} must be `true` or `false`, not {header!r}.", PREFERENCE_HEADER
+            )
+    by_body = None if request.enable_speculative is UNSET else request.enable_speculative
     if by_header is False or by_body is False:
         return False
     return by_header or by_body or None

@@ -1,21 +1,19 @@
-"""Where one replica answers, and the header that names a slot there."""
+"""The address of one replica, and the header that names a slot there."""
 
 from dataclasses import dataclass
 
+# Tells an engine which slot a request occupies; see `serve.engine.slots`.
 SLOT_HEADER = "x-specgate-slot"
-
-
-"""Tells an engine which slot a request is in; see `serve.engine.slots`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one replica answers. Never shown to a client.
+    """The address of one replica. Never shown to a client.
 
     Attributes:
         url: Base URL, without `/v1`.
         key: Bearer token, or None.
-        slot: Ray Serve's token of the slot that is held there; empty where there are none.
+        slot: Ray Serve's token of the slot that is reserved there; empty where there are no slots.
     """
 
     url: str

@@ -1,23 +1,20 @@
-"""Slots on replicas that go from one request to the next: to reserve one costs two calls to the replica (ADR 0021)."""
+"""Slots on replicas, reused from request to request: reserving one costs two calls to the replica (ADR 0021)."""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from serve.routing.endpoint import Endpoint
 
-log = logging.getLogger("ray.serve.specgate.leases")
+log = logging.getLogger("ray.serve.specgate.routing")
 
-
-IDLE_S = 0.5  # for others wait for what lies idle here
-
-
-AGE_S = 5.0  # for a replica that is to go, or to have less, is not told to us
+IDLE_TIMEOUT_S = 0.5  # another gateway may be waiting for this slot
+MAX_AGE_S = 5.0  # only a new reservation shows that a replica is draining, or has fewer slots
 
 
 @dataclass(eq=False, slots=True)
@@ -25,96 +22,108 @@ class Lease:
     """A reserved slot.
 
     Attributes:
-        endpoint: Whose slot it is.
-        release: Gives it back to the replica.
-        until: When it is to be given back, by the event loop's clock.
+        endpoint: The replica's address, with the slot.
+        resources: Releases the slot when closed.
+        expired: True if no further request may use the slot.
+        idle_timer: Releases the slot unless a request takes it first; None if it has never been idle.
     """
 
     endpoint: Endpoint
-    release: Callable[[], Awaitable[object]]
-    until: float = field(init=False)
-    expiry: asyncio.TimerHandle | None = None
+    resources: AsyncExitStack
+    expired: bool = False
+    idle_timer: asyncio.TimerHandle | None = None
+    _reserved_s: float = field(init=False, default_factory=lambda: asyncio.get_running_loop().time())
 
-    def __post_init__(self) -> None:
-        self.until = asyncio.get_running_loop().time() + AGE_S
+    @property
+    def usable_s(self) -> float:
+        """Seconds for which the slot may still be kept; 0 or less if it must be released."""
+        if self.expired:
+            return 0.0
+        return self._reserved_s + MAX_AGE_S - asyncio.get_running_loop().time()
 
-    def stop_clock(self) -> None:
-        """It does not lie idle any more."""
-        if self.expiry is not None:
-            self.expiry.cancel()
+    def stop_idle_timer(self) -> None:
+        """Marks the slot as not idle any more."""
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
+
+
+Reserve = Callable[[], Coroutine[Any, Any, Lease]]
 
 
 class Leases:
-    """The slots that one gateway replica holds of one pool.
+    """The slots that one gateway replica holds in one pool.
 
-    A request takes over a slot that lies idle, or waits for a new one or for one that another request is done with,
-    whichever is there first.
+    A request takes over an idle slot. If there is none, it gets whichever comes first: a new reservation, or the slot
+    of a request that ends.
 
     Args:
-        idle_s: How long a slot without a request is kept; 0: not at all, and no request gets the slot of another.
+        idle_timeout_s: How long an idle slot is kept; with 0, slots are never reused.
     """
 
-    def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._idle_s = idle_s
+    def __init__(self, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
+        self._idle_timeout_s = idle_timeout_s
         self._all: set[Lease] = set()
         self._idle: list[Lease] = []
         self._waiters: deque[asyncio.Future[Lease]] = deque()
-        self._releasing: set[asyncio.Future[object]] = set()
+        self._releases: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def hold(self, reserve: Callable[[], Coroutine[Any, Any, Lease]]) -> AsyncIterator[Endpoint]:
-        """Hold a slot for as long as the context lasts.
+    async def hold(self, reserve: Reserve) -> AsyncIterator[Endpoint]:
+        """Holds a slot for as long as the context lasts.
 
         Args:
-            reserve: Gets a new one, or raises why it can't.
+            reserve: Makes a new reservation.
+
+        Raises:
+            GatewayError: As raised by `reserve`.
         """
-        lease = self._taken() or await self._first(reserve)
+        lease = self._take_idle() or await self._wait_for_slot(reserve)
         try:
             yield lease.endpoint
         except BaseException:
-            self._release(lease)  # the replica may be at work on what was given up
+            self._release(lease)  # the replica may still be working on the abandoned request
             raise
         self._pass_on(lease)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """A replica did not answer: the next requests ask anew who is there."""
+        """Expires all slots of a replica that did not answer, so that the next requests choose a replica again."""
         for lease in self._all:
             if lease.endpoint.url == endpoint.url:
-                lease.until = 0.0
-        for lease in [each for each in self._idle if not each.until]:
-            self._expire(lease)
+                lease.expired = True
+        for lease in [lease for lease in self._idle if lease.expired]:
+            self._release_idle(lease)
 
     async def close(self) -> None:
-        """Give back what lies idle."""
+        """Releases all idle slots."""
         for lease in list(self._idle):
-            self._expire(lease)
-        await asyncio.gather(*self._releasing, return_exceptions=True)  # `_released` tells
+            self._release_idle(lease)
+        await asyncio.gather(*self._releases, return_exceptions=True)  # `_on_released` logs the errors
 
-    def _taken(self) -> Lease | None:
+    def _take_idle(self) -> Lease | None:
         if not self._idle:
             return None
         lease = self._idle.pop()
-        lease.stop_clock()
+        lease.stop_idle_timer()
         return lease
 
-    async def _first(self, reserve: Callable[[], Coroutine[Any, Any, Lease]]) -> Lease:
+    async def _wait_for_slot(self, reserve: Reserve) -> Lease:
         waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         reserving = asyncio.create_task(reserve())
-        reserving.add_done_callback(partial(self._reserved, waiter))
-        if self._idle_s:
+        reserving.add_done_callback(partial(self._on_reserved, waiter))
+        if self._idle_timeout_s:
             self._waiters.append(waiter)
         try:
             return await waiter
         except asyncio.CancelledError:
             if not waiter.cancelled() and waiter.exception() is None:
-                self._pass_on(waiter.result())  # it came in the moment in which nobody wanted it any more
+                self._pass_on(waiter.result())  # the slot arrived just as the client left
             raise
         finally:
             reserving.cancel()
             with suppress(ValueError):
                 self._waiters.remove(waiter)
 
-    def _reserved(self, waiter: asyncio.Future[Lease], reserving: asyncio.Task[Lease]) -> None:
+    def _on_reserved(self, waiter: asyncio.Future[Lease], reserving: asyncio.Task[Lease]) -> None:
         if reserving.cancelled():
             return
         if (error := reserving.exception()) is not None:
@@ -129,31 +138,30 @@ class Leases:
             waiter.set_result(lease)
 
     def _pass_on(self, lease: Lease) -> None:
-        """To the request that waits longest, or to the next one."""
-        loop = asyncio.get_running_loop()
-        left_s = min(self._idle_s, lease.until - loop.time())
-        waiter = next((each for each in self._waiters if not each.done()), None)
-        if left_s <= 0:
+        """Hands a slot to the request that has waited longest, or keeps it for the next one."""
+        keep_s = min(self._idle_timeout_s, lease.usable_s)
+        waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
+        if keep_s <= 0:
             self._release(lease)
         elif waiter is not None:
             waiter.set_result(lease)
         else:
-            lease.expiry = loop.call_later(left_s, self._expire, lease)
+            lease.idle_timer = asyncio.get_running_loop().call_later(keep_s, self._release_idle, lease)
             self._idle.append(lease)
 
-    def _expire(self, lease: Lease) -> None:
-        lease.stop_clock()
+    def _release_idle(self, lease: Lease) -> None:
+        lease.stop_idle_timer()
         self._idle.remove(lease)
         self._release(lease)
 
     def _release(self, lease: Lease) -> None:
-        """Give it back, without anybody waiting for it."""
+        """Releases a slot in the background."""
         self._all.discard(lease)
-        task = asyncio.ensure_future(lease.release())
-        self._releasing.add(task)
-        task.add_done_callback(self._released)
+        task = asyncio.ensure_future(lease.resources.aclose())
+        self._releases.add(task)
+        task.add_done_callback(self._on_released)
 
-    def _released(self, task: asyncio.Future[object]) -> None:
-        self._releasing.discard(task)
+    def _on_released(self, task: asyncio.Task[None]) -> None:
+        self._releases.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a slot could not be given back", exc_info=error)
+            log.error("could not release a slot", exc_info=error)

@@ -1,9 +1,9 @@
-"""From a pool to one of its replicas: Ray Serve's own request router picks it and reserves a slot there."""
+"""From a pool to one of its replicas: Ray Serve's own request router picks one and reserves a slot there."""
 
 import asyncio
-import logging
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
@@ -13,102 +13,115 @@ from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
 
-log = logging.getLogger("ray.serve.specgate.router")
+# A pool that had no capacity a moment ago gets just enough time to show that it has some again.
+_NO_CAPACITY_TIMEOUT_S = 0.1
 
 
-class Route(Protocol):
+def no_session() -> str:
+    """The session of requests that belong to none."""
+    return ""
+
+
+class Pool(Protocol):
     """A pool as the gateway sees it."""
 
-    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
-        """Hold a slot on one replica for as long as the context lasts.
+    def reserve(
+        self, session: Callable[[], str] = no_session, elsewhere: bool = False
+    ) -> AbstractAsyncContextManager[Endpoint]:
+        """Holds a slot on one replica for as long as the context lasts.
 
         Args:
-            session: Requests with the same one go to the same replica where the pool is sticky; from `serve.affinity`.
-            elsewhere: Another pool may answer: no use to wait for one that had no room a moment ago.
+            session: Returns the key of the request's session; only sticky pools ask for it. Requests with one key go
+                to one replica. See `serve.routing.session_affinity`.
+            elsewhere: True if another pool can serve the request, so that waiting for a full one is not worth while.
 
         Raises:
-            OverloadedError: Too many wait already.
+            OverloadedError: Too many requests are waiting already.
             PoolUnavailableError: No slot came free in time.
         """
         ...
 
     def forget(self, endpoint: Endpoint) -> None:
-        """A replica did not answer."""
+        """Avoids a replica that did not answer."""
         ...
 
     async def facts(self) -> Mapping[str, Any]:
-        """What a running replica says of itself; raises a `GatewayError` while none is up."""
+        """Returns what a running replica reports about itself.
+
+        Raises:
+            GatewayError: No replica is up.
+        """
         ...
 
     async def close(self) -> None:
-        """Give back all that is held without a request."""
+        """Releases everything that is held without a request."""
         ...
 
 
-_GLANCE_S = 0.1  # for a pool without room: as long as it takes to learn that it has some again
-
-
-class ReplicaRoute:
+class RayPool:
     """A pool of replicas in this Ray cluster.
 
     Args:
         label: `model/pool`, for messages.
         handle: The pool's deployment.
         queue_timeout_s: Longest wait for a slot.
-        retry_after_s: What a refused client is told to wait.
-        sticky: The pool's replicas are on a hash ring, and a session has its place there (docs/adr/0019).
+        retry_after_s: How long refused clients should wait.
+        sticky: The replicas are on a hash ring, on which every session has its place (docs/adr/0019).
     """
 
     def __init__(
         self, label: str, handle: DeploymentHandle, queue_timeout_s: float, retry_after_s: float, sticky: bool = False
     ) -> None:
-        self._label, self._handle, self._sticky = label, handle, sticky
-        self._queue_timeout_s, self._retry_after_s = queue_timeout_s, retry_after_s
+        self._label = label
+        self._handle = handle
+        self._queue_timeout_s = queue_timeout_s
+        self._retry_after_s = retry_after_s
+        self._sticky = sticky
         self._leases = Leases(0) if sticky else Leases()
-        self._has_room = True
+        self._has_capacity = True
 
-    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
-        handle = self._handle.options(session_id=session) if self._sticky else self._handle
-        wait_s = self._queue_timeout_s if self._has_room or not elsewhere else _GLANCE_S
-
-        async def reserve() -> Lease:
-            selecting = handle.choose_replica()
-            selection = await self._selection(selecting, wait_s)
-            return Lease(_endpoint(selection), lambda: selecting.__aexit__(None, None, None))
-
-        return self._leases.hold(reserve)
-
-    async def _selection(
-        self, selecting: AbstractAsyncContextManager[ReplicaSelection], wait_s: float
-    ) -> ReplicaSelection:
-        try:
-            async with asyncio.timeout(wait_s):
-                selection = await selecting.__aenter__()
-        except BackPressureError as error:
-            raise OverloadedError(
-                f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
-            ) from error
-        except (TimeoutError, DeploymentUnavailableError) as error:
-            self._has_room = False
-            raise PoolUnavailableError(
-                f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
-            ) from error
-        self._has_room = True
-        return selection
+    def reserve(
+        self, session: Callable[[], str] = no_session, elsewhere: bool = False
+    ) -> AbstractAsyncContextManager[Endpoint]:
+        handle = self._handle.options(session_id=session()) if self._sticky else self._handle
+        timeout_s = _NO_CAPACITY_TIMEOUT_S if elsewhere and not self._has_capacity else self._queue_timeout_s
+        return self._leases.hold(partial(self._lease, handle, timeout_s))
 
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
     async def facts(self) -> Mapping[str, Any]:
-        selecting = self._handle.choose_replica()
-        selection = await self._selection(selecting, self._queue_timeout_s)
+        resources = AsyncExitStack()
+        selection = await self._acquire(resources, self._handle, self._queue_timeout_s)
         try:
             return dict(selection.replica_metadata["facts"])
         finally:
-            await asyncio.shield(selecting.__aexit__(None, None, None))
+            await asyncio.shield(resources.aclose())
 
     async def close(self) -> None:
         await self._leases.close()
+
+    async def _lease(self, handle: DeploymentHandle, timeout_s: float) -> Lease:
+        resources = AsyncExitStack()
+        selection = await self._acquire(resources, handle, timeout_s)
+        return Lease(_endpoint(selection), resources)
+
+    async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle, timeout_s: float) -> ReplicaSelection:
+        """Reserves a slot, to be released by `resources`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                selection = await resources.enter_async_context(handle.choose_replica())
+        except BackPressureError as error:
+            raise OverloadedError(
+                f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
+            ) from error
+        except (TimeoutError, DeploymentUnavailableError) as error:
+            self._has_capacity = False
+            raise PoolUnavailableError(
+                f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
+            ) from error
+        self._has_capacity = True
+        return selection
 
 
 def _endpoint(selection: ReplicaSelection) -> Endpoint:
@@ -118,25 +131,28 @@ def _endpoint(selection: ReplicaSelection) -> Endpoint:
     return Endpoint(url, metadata["http_key"], selection._slot_token or "")
 
 
-class RemoteRoute:
+class RemotePool:
     """A pool that is a URL; whoever runs it balances its load.
 
     Args:
-        endpoint: Where it answers.
-        facts: What the configuration says of it; nothing else is known.
+        endpoint: Its address.
+        facts: What the configuration says about it; nothing else is known.
     """
 
     def __init__(self, endpoint: Endpoint, facts: Mapping[str, Any]) -> None:
-        self._endpoint, self._facts = endpoint, facts
+        self._endpoint = endpoint
+        self._facts = facts
 
-    def reserve(self, session: str = "", elsewhere: bool = False) -> AbstractAsyncContextManager[Endpoint]:
+    def reserve(
+        self, session: Callable[[], str] = no_session, elsewhere: bool = False
+    ) -> AbstractAsyncContextManager[Endpoint]:
         return nullcontext(self._endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """There is no other to ask."""
-
-    async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is no other replica to choose."""
 
     async def facts(self) -> Mapping[str, Any]:
         return self._facts
+
+    async def close(self) -> None:
+        """Does nothing: no slot is held."""

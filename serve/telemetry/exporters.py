@@ -1,4 +1,4 @@
-"""Exporters by the standard OTEL_* environment."""
+"""Exporters as the standard OTEL_* variables name them."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,14 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 
 def exporter_name(signal: str, environ: Mapping[str, str]) -> str:
-    """Which exporter the environment asks for: `otlp`, `console` or `none`.
+    """Returns the exporter that the environment asks for, such as `otlp`, `console` or `none`.
 
-    OpenTelemetry's own default is `otlp` to localhost; ours is `none` unless an endpoint is named, since a gateway
-    that retries against a collector that is not there is noise.
+    OpenTelemetry's own default is `otlp` to localhost. Ours is `none` unless an endpoint is named: a gateway that
+    retries against a collector that does not exist only makes noise.
+
+    Args:
+        signal: `TRACES` or `METRICS`.
+        environ: The OTEL_* variables.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return "none"
@@ -21,7 +25,12 @@ def exporter_name(signal: str, environ: Mapping[str, str]) -> str:
     return "otlp" if any(environ.get(name) for name in endpoints) else "none"
 
 
-def _span_exporter(name: str) -> SpanExporter | None:
+def span_exporter(name: str) -> SpanExporter | None:
+    """Returns the exporter of that name; None for `none`.
+
+    Raises:
+        ValueError: There is no such exporter.
+    """
     match name:
         case "otlp":
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -34,7 +43,12 @@ def _span_exporter(name: str) -> SpanExporter | None:
     raise ValueError(f"OTEL_TRACES_EXPORTER={name!r} is not supported; use otlp, console or none")
 
 
-def _metric_reader(name: str) -> MetricReader | None:
+def metric_reader(name: str) -> MetricReader | None:
+    """Returns a reader that exports under that name; None for `none` and `prometheus`, which needs none.
+
+    Raises:
+        ValueError: There is no such exporter.
+    """
     match name:
         case "otlp":
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -1,1 +1,1 @@
-"""The work behind the commands of `specgate` that inspect, measure or test."""
+"""Implements the commands of `specgate` that inspect, measure or test; nothing here knows the command line."""

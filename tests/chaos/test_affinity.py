@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.cluster import Cluster
-from support.load import End, Tally, ask
+from support.load import End, LoadResult, ask
 
 pytestmark = pytest.mark.ray
 SESSIONS = [f"conversation-{n}" for n in range(60)]
@@ -20,7 +20,7 @@ def turn(session: str, number: int) -> dict[str, Any]:
 
 async def homes(cluster: Cluster, number: int, **header: str) -> dict[str, int]:
     """Which process answers a turn of each session."""
-    tally = Tally()
+    tally = LoadResult()
     async with aiohttp.ClientSession() as http:
         asked = [ask(http, cluster.url, turn(session, number), tally, **header) for session in SESSIONS]
         found = await asyncio.gather(*asked)

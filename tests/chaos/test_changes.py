@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.cluster import Cluster
-from support.load import End, Tally, ask, under_load
+from support.load import End, LoadResult, ask, under_load
 from support.pools import changed, hello
 
 pytestmark = pytest.mark.ray
@@ -40,7 +40,7 @@ async def test_new_engines_replace_old_ones_and_no_request_fails(cluster: Cluste
 async def test_new_gateways_replace_old_ones_and_no_request_fails(cluster: Cluster) -> None:
     """Streams that begin before and end long after are among them: a replica has as long as the configuration says."""
     old, engines = pids(cluster, "Gateway"), pids(cluster, "agent--p", "long--p")
-    long = Tally()
+    long = LoadResult()
 
     async def update() -> None:
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:

@@ -5,14 +5,14 @@ import asyncio
 import psutil
 import pytest
 from support.cluster import Cluster, kill_node
-from support.load import End, Tally, under_load
+from support.load import End, LoadResult, under_load
 from support.pools import hello
 
 pytestmark = pytest.mark.ray
 STREAMS = 32  # so many that whatever dies has some
 
 
-async def loaded(cluster: Cluster, model: str, strike: psutil.Process, *, node: bool = False) -> Tally:
+async def loaded(cluster: Cluster, model: str, strike: psutil.Process, *, node: bool = False) -> LoadResult:
     async def kill() -> None:
         await asyncio.sleep(0.5)  # somewhere in the middle of the streams
         kill_node(strike) if node else strike.kill()

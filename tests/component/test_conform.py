@@ -6,11 +6,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.rude import rude_gateway
+from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
 
 from serve.gateway.ingress import GatewayReplica
-from serve.tools.conform import CASES, Pace, Report, Verdict, run, select
+from serve.tools.conform import CASES, CaseStatus, ConformanceReport, Pace, run, select
 from serve.tools.conform.lab import laboratory
 
 QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16)
@@ -23,8 +23,8 @@ def config(url: str) -> dict[str, Any]:
     return {"models": {"conform": {"family": "qwen3", "grammar": "hermes", "pools": {"standard": pool}}}}
 
 
-def rows(report: Report, *verdicts: Verdict) -> dict[str, str]:
-    return {row.case.name: row.result.seen for row in report.rows if row.result.verdict in verdicts}
+def rows(report: ConformanceReport, *verdicts: CaseStatus) -> dict[str, str]:
+    return {row.case.name: row.result.seen for row in report.rows if row.result.status in verdicts}
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, towards the engine
@@ -34,14 +34,14 @@ async def test_our_gateway_passes_every_case() -> None:
         async with listening(replica.app(), replica.hot) as front:
             lab.url = front.url
             report = await run(lab, CASES)
-    assert rows(report, Verdict.FAIL) == {}
+    assert rows(report, CaseStatus.FAIL) == {}
 
 
 async def test_every_case_can_be_failed() -> None:
     cases = [case for case in CASES if case.name != "smuggling"]  # that takes an HTTP parser that is wrong: below
-    async with laboratory("", None, "conform", pace=IMPATIENT) as lab, rude_gateway(lab.engine.url) as lab.url:
+    async with laboratory("", None, "conform", pace=IMPATIENT) as lab, misbehaving_gateway(lab.engine.url) as lab.url:
         report = await run(lab, cases)
-    assert rows(report, Verdict.PASS, Verdict.NOT_APPLICABLE) == {}
+    assert rows(report, CaseStatus.PASS, CaseStatus.NOT_APPLICABLE) == {}
 
 
 async def test_a_gateway_that_reads_on_behind_a_body_fails_for_smuggling() -> None:
@@ -57,4 +57,4 @@ async def test_a_gateway_that_reads_on_behind_a_body_fails_for_smuggling() -> No
         async with await asyncio.start_server(read_on, "127.0.0.1", 0) as server:
             lab.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             report = await run(lab, select(CASES, ["smuggling"]))
-    assert rows(report, Verdict.FAIL)
+    assert rows(report, CaseStatus.FAIL)

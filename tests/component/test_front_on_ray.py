@@ -12,8 +12,8 @@ import uvicorn
 from ray.serve._private.http_util import start_asgi_http_server
 from ray.serve.config import HTTPOptions
 
-from serve.http1.asgi import FRONT
-from serve.http1.server import answer_first
+from serve.http1.asgi import DIRECT
+from serve.http1.server import serve_directly
 from serve.launch.local import free_port
 
 
@@ -36,12 +36,12 @@ async def replica(
     """(URL, Ray's server task, its server) of a replica's listener with one hot route."""
 
     async def hot(scope: Any, _: Any, send: Any) -> None:
-        assert FRONT in scope["extensions"]
+        assert DIRECT in scope["extensions"]
         await say(b"hot", send, release)
 
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "level", logging.CRITICAL)
-    answer_first({"/hot": hot})
+    serve_directly({"/hot": hot})
     port = free_port()
     options = HTTPOptions(host="127.0.0.1", port=port)
     task, server = await start_asgi_http_server(serves_app, options, event_loop=asyncio.get_running_loop())

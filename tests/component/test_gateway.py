@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute
+from serve.routing.pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -72,11 +72,11 @@ FULL = OverloadedError("full", None, None, 2.0)
 DOWN = PoolUnavailableError("down", None, None, 2.0)
 
 
-class Refusing:
-    """A pool without room.
+class FullPool:
+    """A pool without capacity.
 
     Attributes:
-        asked: For each time that it was asked, whether another pool could answer.
+        asked: One entry a reservation: True if another pool could serve the request.
     """
 
     def __init__(self, error: GatewayError) -> None:
@@ -84,7 +84,7 @@ class Refusing:
         self.asked: list[bool] = []
 
     @asynccontextmanager
-    async def reserve(self, session: str = "", elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: Callable[[], str], elsewhere: bool = False) -> AsyncIterator[Endpoint]:
         self.asked.append(elsewhere)
         raise self._error
         yield  # a generator needs one
@@ -270,15 +270,15 @@ class TestClientFaults:
 class TestEngineFaults:
     async def test_a_dead_replica_is_replaced_by_another_allowed_pool_before_the_first_byte(self) -> None:
         slow = answering()
-        gone = {("m", "speculative"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        gone = {("m", "speculative"): RemotePool(Endpoint("http://127.0.0.1:1", None), {})}
         async with running(config(), {("m", "standard"): slow}, gone) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"], headers["x-specgate-speculative"]) == (200, "standard", "off")
 
     async def test_nobody_answering_is_503_with_retry_after_and_no_address(self) -> None:
-        gone = RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})
-        routes = {("m", "speculative"): gone, ("m", "standard"): gone}
-        async with running(config(), {}, routes) as stack:
+        gone = RemotePool(Endpoint("http://127.0.0.1:1", None), {})
+        dead_pools = {("m", "speculative"): gone, ("m", "standard"): gone}
+        async with running(config(), {}, dead_pools) as stack:
             status, headers, body = await post(stack.url, CHAT)
         assert status == 503
         assert int(headers["retry-after"]) >= 1
@@ -287,7 +287,7 @@ class TestEngineFaults:
 
     async def test_a_tools_request_never_falls_back_to_a_forbidden_pool(self) -> None:
         fast = answering()
-        gone = {("m", "standard"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        gone = {("m", "standard"): RemotePool(Endpoint("http://127.0.0.1:1", None), {})}
         async with running(config(), {("m", "speculative"): fast}, gone) as stack:
             status, _, _ = await post(stack.url, {**CHAT, "tools": [TOOL]})
         assert status == 503
@@ -307,19 +307,19 @@ class TestEngineFaults:
         assert len(engine.requests) == 3
 
     @pytest.mark.parametrize("error", [FULL, DOWN], ids=["full", "down"])
-    async def test_a_pool_without_room_is_passed_over_at_once_and_costs_no_attempt(self, error: GatewayError) -> None:
-        single, refusing = config(limits={"max_attempts": 1}), Refusing(error)
+    async def test_a_full_pool_is_passed_over_at_once_and_costs_no_attempt(self, error: GatewayError) -> None:
+        single, refusing = config(limits={"max_attempts": 1}), FullPool(error)
         async with running(single, {("m", "standard"): answering()}, {("m", "speculative"): refusing}) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"]) == (200, "standard")
         assert refusing.asked == [True]
 
     @pytest.mark.parametrize(("error", "status"), [(FULL, 429), (DOWN, 503)], ids=["full", "down"])
-    async def test_pools_without_room_are_an_error_with_retry_after(self, error: GatewayError, status: int) -> None:
-        first, last = Refusing(error), Refusing(error)
+    async def test_full_pools_are_an_error_with_retry_after(self, error: GatewayError, status: int) -> None:
+        first, last = FullPool(error), FullPool(error)
         async with running(config(), {}, {("m", "speculative"): first, ("m", "standard"): last}) as stack:
-            told, headers, body = await post(stack.url, CHAT)
-        assert (told, headers["retry-after"], error_of(body)["code"]) == (status, "2", error.code)
+            received, headers, body = await post(stack.url, CHAT)
+        assert (received, headers["retry-after"], error_of(body)["code"]) == (status, "2", error.code)
         assert (first.asked, last.asked) == ([True], [False]), "the last that is left is worth waiting for"
 
     async def test_the_engines_429_passes_with_its_retry_after(self) -> None:
@@ -433,8 +433,8 @@ class TestTelemetry:
 async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
     engine = answering()
     async with running(config(), pools(engine, engine)) as stack:
-        told, evidence = stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
-    assert (told["pool"], told["speculative"], told["refused"]) == ("standard", False, False)
+        explanation, evidence = stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
+    assert (explanation["pool"], explanation["speculative"], explanation["refused"]) == ("standard", False, False)
     assert evidence == "none"
     assert not engine.requests
 
@@ -445,7 +445,7 @@ async def test_listening_serves_and_stops() -> None:
         assert status == 200
 
 
-async def test_a_replica_at_its_limit_refuses_and_serves_again_when_there_is_room() -> None:
+async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capacity() -> None:
     settings = config(max_ongoing_requests=1)
     async with running(settings, pools(silent(), answering())) as stack:
         waiting = asyncio.create_task(post(stack.url, CHAT))

@@ -6,14 +6,14 @@ from typing import Any
 import openai
 import pytest
 from support.engines import Engine, answering, chunk, end, frame, start, streaming
-from support.guard_driving import TOOLS, calls_of, chunks_of, read, tools_request
+from support.guard_harness import TOOLS, calls_of, chunks_of, read, tools_request
 from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
 
 from serve.engine.sim import SimSettings
 from serve.guard.core import Outcome
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute
+from serve.routing.pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})
@@ -224,7 +224,7 @@ class TestFailure:
         assert [each.verdict.outcome for each in judged] == [Outcome.FAILED, Outcome.FAILED]
 
     async def test_no_pool_left_for_the_rerun_is_the_answers_own_error(self) -> None:
-        gone = {("m", "standard"): RemoteRoute(Endpoint("http://127.0.0.1:1", None), {})}
+        gone = {("m", "standard"): RemotePool(Endpoint("http://127.0.0.1:1", None), {})}
         settings = {"limits": {"max_attempts": 1}}
         async with healing(CUT, routes=gone, **settings) as (stack, judged):
             status, _, body = await post(stack.url, tools_request(model="m", tool_choice="required"))

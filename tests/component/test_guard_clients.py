@@ -9,7 +9,7 @@ import openai
 import pydantic
 import pytest
 from support.engines import chunk, frame, silent, streaming
-from support.guard_driving import TOOLS, tools_request
+from support.guard_harness import TOOLS, tools_request
 from support.guard_stack import config, healing, post
 from support.stack import running
 

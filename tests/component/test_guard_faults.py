@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from support.guard_driving import TOOL_PARAMETERS, TOOLS, calls_of, chunks_of, json_request, read, tools_request
+from support.guard_harness import TOOL_PARAMETERS, TOOLS, calls_of, chunks_of, json_request, read, tools_request
 from support.guard_stack import chunks_in, healing, post
 
 from serve.engine.sim import FAULTS, SimSettings

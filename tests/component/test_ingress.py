@@ -31,9 +31,9 @@ def config(url: str, policy: dict[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def replica(engine: Engine, **policy: Any) -> AsyncIterator[tuple[GatewayReplica, str]]:
     async with listening(engine) as behind:
-        made = GatewayReplica(config(behind.url, {"advisories": str(ADVISORIES), **policy}), [])
-        async with listening(made.app(), made.hot) as front:
-            yield made, front.url
+        gateway = GatewayReplica(config(behind.url, {"advisories": str(ADVISORIES), **policy}), [])
+        async with listening(gateway.app(), gateway.hot) as front:
+            yield gateway, front.url
 
 
 async def fetch(url: str, body: Any = None) -> tuple[int, dict[str, str], Any]:
@@ -53,22 +53,22 @@ async def test_the_hot_route_is_plain_asgi_inside_the_app() -> None:
 async def test_explain_says_where_its_evidence_comes_from() -> None:
     engine = answering()
     async with replica(engine, overrides=[FORBID]) as (_, url):
-        status, headers, told = await fetch(f"{url}/v1/route/explain", CHAT)
-    assert (status, told["pool"], told["refused"]) == (200, "standard", False)
+        status, headers, body = await fetch(f"{url}/v1/route/explain", CHAT)
+    assert (status, body["pool"], body["refused"]) == (200, "standard", False)
     assert headers["x-specgate-evidence"].startswith("evidence=")
     assert not engine.requests
 
 
 async def test_explain_answers_a_wrong_request_as_the_live_route_does() -> None:
     async with replica(answering()) as (_, url):
-        status, _, told = await fetch(f"{url}/v1/route/explain", {**CHAT, "model": "nope"})
-    assert (status, told["error"]["code"]) == (404, "model_not_found")
+        status, _, body = await fetch(f"{url}/v1/route/explain", {**CHAT, "model": "nope"})
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
 
 
 async def test_a_new_policy_is_adopted_while_serving() -> None:
-    async with replica(answering()) as (made, url):
+    async with replica(answering()) as (gateway, url):
         before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
-        made.reconfigure({"policy": {"advisories": str(ADVISORIES), "overrides": [FORBID]}})
+        gateway.reconfigure({"policy": {"advisories": str(ADVISORIES), "overrides": [FORBID]}})
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
         after = (await fetch(f"{url}/v1/policy"))[2]
     assert headers["x-specgate-pool"] == "standard"
@@ -86,28 +86,28 @@ async def test_a_new_policy_is_adopted_while_serving() -> None:
     ],
 )
 async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(update: Any, message: str) -> None:
-    async with replica(answering(), overrides=[FORBID]) as (made, url):
+    async with replica(answering(), overrides=[FORBID]) as (gateway, url):
         before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
-        made.reconfigure(update)
-        told = (await fetch(f"{url}/v1/policy"))[2]
+        gateway.reconfigure(update)
+        body = (await fetch(f"{url}/v1/policy"))[2]
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
-    assert told["digest"] == before
-    assert message in told["refused_update"]
+    assert body["digest"] == before
+    assert message in body["refused_update"]
     assert headers["x-specgate-pool"] == "standard"
 
 
 async def test_an_unreadable_advisory_refuses_the_update(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("id: [")
-    async with replica(answering()) as (made, url):
-        made.reconfigure({"policy": {"advisories": str(tmp_path)}})
-        told = (await fetch(f"{url}/v1/policy"))[2]
-    assert "broken" in told["refused_update"]
+    async with replica(answering()) as (gateway, url):
+        gateway.reconfigure({"policy": {"advisories": str(tmp_path)}})
+        body = (await fetch(f"{url}/v1/policy"))[2]
+    assert "broken" in body["refused_update"]
 
 
 async def test_ready_is_200_when_every_pool_answers() -> None:
     async with replica(answering()) as (_, url):
-        status, _, told = await fetch(f"{url}/ready")
-    assert (status, told["ready"], set(told["pools"])) == (200, True, {"m/speculative", "m/standard"})
+        status, _, body = await fetch(f"{url}/ready")
+    assert (status, body["ready"], set(body["pools"])) == (200, True, {"m/speculative", "m/standard"})
 
 
 async def test_a_missing_key_of_a_remote_pool_is_told_at_the_start() -> None:

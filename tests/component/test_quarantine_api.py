@@ -157,7 +157,7 @@ async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> N
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:
     async with gateway() as url:
-        assert "nothing counted yet" in (await specgate("list", "--url", url))[1]
+        assert "no counts yet" in (await specgate("list", "--url", url))[1]
         order = ["m", "speculative", "tools_auto", "--url", url, "--reason"]
         code, out = await specgate("set", *order, "incident 17")
         assert (code, "out by operator" in out, "incident 17" in out) == (0, True, True)
@@ -174,4 +174,4 @@ async def test_the_command_line_tells_what_is_wrong() -> None:
         code, out = await specgate("list", "--url", f"{url}/nowhere")
         assert (code, "is not served here" in " ".join(out.split())) == (2, True)
     code, out = await specgate("list", "--url", "http://127.0.0.1:1")
-    assert (code, "--url names its address" in " ".join(out.split())) == (2, True)
+    assert (code, "set its address with --url" in " ".join(out.split())) == (2, True)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.client import Connection
+from serve.http1.client import ClientConnection
 from serve.http1.wire import READ_AHEAD_BYTES
-from serve.proxy.upstream import Answer, Upstream
+from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.routing.endpoint import Endpoint
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -58,7 +58,7 @@ class Engine:
             writer.close()
 
 
-async def whole(answer: Answer, pumped: bool) -> bytes:
+async def whole(answer: UpstreamResponse, pumped: bool) -> bytes:
     """The body, by either way of reading it."""
     if not pumped:
         return await answer.body()
@@ -305,22 +305,76 @@ class Socket:
     def is_closing(self) -> bool:
         return False
 
+    def resume_reading(self) -> None: ...
+
     def abort(self) -> None: ...
 
 
 @given(st.sampled_from([WHOLE, CHUNKED, EARLY]), st.lists(st.integers(1, 150), max_size=12), st.booleans())
 def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, places: list[int], pumped: bool) -> None:
     async def read() -> tuple[int, bytes, bool]:
-        connection = Connection(60, lambda _: None)
+        connection = ClientConnection(60, lambda _: None)
         connection.connection_made(Socket())  # type: ignore[arg-type]
         connection.send(b"", b"")
         edges = [0, *sorted({place for place in places if place < len(answer)}), len(answer)]
         for start, end in itertools.pairwise(edges):
             asyncio.get_running_loop().call_soon(connection.data_received, answer[start:end])
-        await connection.head()
+        await connection.receive_head()
         first = await connection.read()
-        body = await whole(Answer(connection, first), pumped)
-        connection.rest()
-        return connection.status, body, connection.reusable
+        body = await whole(UpstreamResponse(connection, first), pumped)
+        seen = connection.status, body, connection.reusable
+        connection.finish()
+        return seen
 
     assert asyncio.run(read()) == (200, b"hello", True)
+
+
+class Flow(Socket):
+    """A transport that knows whether it is read."""
+
+    def __init__(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+def flowing() -> tuple[ClientConnection, Flow]:
+    """A connection in the middle of a response, and its transport."""
+    connection = ClientConnection(60, lambda _: None)
+    connection.connection_made(flow := Flow())  # type: ignore[arg-type]
+    connection.send(b"", b"")
+    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    return connection, flow
+
+
+async def test_a_pump_that_begins_late_reads_on_at_once_if_its_sink_can_take_more() -> None:
+    connection, flow = flowing()
+    size = READ_AHEAD_BYTES + 1
+    connection.data_received(b"%x\r\n%b\r\n" % (size, b"a" * size))
+    assert not flow.reading
+    got: list[bytes] = []
+    pumping = asyncio.ensure_future(connection.pump(got.append))
+    await asyncio.sleep(0)
+    assert flow.reading
+    connection.data_received(b"0\r\n\r\n")
+    await pumping
+    assert len(b"".join(got)) == size
+    connection.close()
+
+
+async def test_a_connection_whose_last_bytes_wait_for_the_client_is_not_reused() -> None:
+    connection, _ = flowing()
+    drain = asyncio.get_running_loop().create_future()
+    pumping = asyncio.ensure_future(connection.pump(lambda _: drain))
+    await asyncio.sleep(0)
+    connection.data_received(b"5\r\nhello\r\n0\r\n\r\n")
+    await pumping
+    assert not connection.reusable
+    drain.set_result(None)
+    await asyncio.sleep(0)
+    assert connection.reusable
+    connection.close()

@@ -1,4 +1,4 @@
-"""Hand-written engines, each with one way to behave, in the wire shape of vLLM."""
+"""Hand-written engines with one fixed behaviour each, in vLLM's wire format."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ Handler = Callable[[Any, Any, bytes], Awaitable[None]]
 
 
 class Engine:
-    """An ASGI app around one handler; remembers what it was sent.
+    """An ASGI app around one handler, which records its requests.
 
     Attributes:
         requests: (headers, body) of every POST.
-        cancelled: Requests whose client left before the answer was complete.
+        cancelled: Number of requests whose client left before the response was complete.
     """
 
     def __init__(self, handler: "Callable[[Engine, Any, Any], Awaitable[None]]") -> None:
@@ -82,7 +82,7 @@ async def end(send: Any, body: bytes = b"") -> None:
 
 
 def answering(body: Any = None, status: int = 200, **headers: str) -> Engine:
-    """Answers every request with one JSON body."""
+    """Returns an engine that answers every request with the same JSON body."""
 
     async def handle(engine: Engine, send: Any, _: bytes) -> None:
         await start(send, status, **headers)
@@ -92,12 +92,12 @@ def answering(body: Any = None, status: int = 200, **headers: str) -> Engine:
 
 
 def streaming(frames: Sequence[bytes], *, hang: bool = False, pause_s: float = 0.0) -> Engine:
-    """Streams the given bytes, one write each, then ends or, with `hang`, falls silent."""
+    """Returns an engine that streams the given bytes, one write each, then ends or, with `hang`, falls silent."""
 
     async def handle(engine: Engine, send: Any, _: bytes) -> None:
         await start(send, kind="text/event-stream; charset=utf-8")
-        for each in frames:
-            await send({"type": "http.response.body", "body": each, "more_body": True})
+        for part in frames:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
             await asyncio.sleep(pause_s)
         if hang:
             await asyncio.sleep(3600)
@@ -107,7 +107,7 @@ def streaming(frames: Sequence[bytes], *, hang: bool = False, pause_s: float = 0
 
 
 def silent() -> Engine:
-    """Accepts every request and never answers: a long prefill."""
+    """Returns an engine that accepts every request and never answers, as in a long prefill."""
 
     async def handle(engine: Engine, send: Any, _: bytes) -> None:
         await asyncio.sleep(3600)

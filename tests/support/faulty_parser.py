@@ -1,6 +1,6 @@
-"""A vLLM tool parser that is right unless a request asks it to fail, loaded by a real engine as a plug-in file.
+"""A vLLM tool parser that fails on request; a real engine loads it as a plug-in file.
 
-`vllm_xargs: {"test_fault": 1}` makes it lose every closing brace of the arguments, as a parser that stops too early.
+With `vllm_xargs: {"test_fault": 1}` it drops every closing brace of the arguments, like a parser that stops too early.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ class FaultyParser(Qwen3CoderToolParser):
     _faulty = False
 
     def extract_tool_calls(self, model_output: str, request: Any) -> ExtractedToolCallInformation:
-        found = super().extract_tool_calls(model_output, request)
+        output = super().extract_tool_calls(model_output, request)
         if _fails(request):
-            _break(found.tool_calls)
-        return found
+            _break(output.tool_calls)
+        return output
 
     def extract_tool_calls_streaming(self, *args: Any, **named: Any) -> DeltaMessage | None:
         request = named.get("request", args[-1] if args else None)

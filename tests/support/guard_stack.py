@@ -10,7 +10,7 @@ import aiohttp
 
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.guard.attempt_result import AttemptResult
-from serve.routing.pool import Route
+from serve.routing.pool import Pool
 from support.stack import Stack, running
 
 NO_ADVISORIES = str(Path(__file__).parent / "advisories")
@@ -34,10 +34,10 @@ async def healing(
     *,
     guard: Mapping[str, Any] | None = None,
     standard: Any = None,
-    routes: Mapping[tuple[str, str], Route] | None = None,
+    routes: Mapping[tuple[str, str], Pool] | None = None,
     **more: Any,
 ) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
-    """A stack and the judgements that it makes.
+    """A stack and the attempt results that it reports.
 
     Args:
         faulty: The speculative pool.

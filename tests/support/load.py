@@ -1,4 +1,4 @@
-"""Streams by the hundred, and how each of them ended."""
+"""Puts a gateway under a load of streams and counts how they end."""
 
 import asyncio
 import itertools
@@ -27,13 +27,13 @@ class End(StrEnum):
 
 
 @dataclass
-class Tally:
-    """What a load came to.
+class LoadResult:
+    """The outcome of a load.
 
     Attributes:
-        ends: How many requests ended how.
-        engines: How many requests each engine process answered.
-        notes: A few of the errors, to find out why.
+        ends: Number of requests by how they ended.
+        engines: Number of requests by the engine process that answered.
+        notes: Some of the errors, for diagnosis.
     """
 
     ends: Counter[End] = field(default_factory=Counter)
@@ -49,22 +49,25 @@ class Tally:
         return f"{dict(self.ends)}; {self.notes}"
 
 
-async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any], tally: Tally, **headers: str) -> int:
-    """One streamed request; returns the process that answered, 0 if none did."""
-    begun, engine = b"", 0
+async def ask(
+    session: aiohttp.ClientSession, url: str, body: dict[str, Any], result: LoadResult, **headers: str
+) -> int:
+    """Send one streamed request; returns the id of the process that answered, 0 if none did."""
+    received = b""
+    engine = 0
     try:
         async with session.post(f"{url}/v1/chat/completions", json={**body, "stream": True}, headers=headers) as answer:
             if answer.status != 200:
-                tally.add(End.REFUSED, f"{answer.status} {(await answer.read())[:300]!r}")
+                result.add(End.REFUSED, f"{answer.status} {(await answer.read())[:300]!r}")
                 return 0
             engine = int(answer.headers["x-sim-engine"])
-            tally.engines[engine] += 1
+            result.engines[engine] += 1
             async for part in answer.content.iter_any():
-                begun += part
+                received += part
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-        tally.add(End.CUT if begun else End.LOST, repr(error))
+        result.add(End.CUT if received else End.LOST, repr(error))
         return engine
-    tally.add(*_end_of(begun))
+    result.add(*_end_of(received))
     return engine
 
 
@@ -73,10 +76,10 @@ def _end_of(stream: bytes) -> tuple[End, str]:
         return End.COMPLETE, ""
     last = stream.rstrip().rpartition(b"\n\n")[2].removeprefix(b"data: ")
     try:
-        told = "error" in json.loads(last)
+        is_error = "error" in json.loads(last)
     except ValueError:
-        told = False
-    return (End.ERROR_FRAME if told else End.FALSE), repr(last[-300:])
+        is_error = False
+    return (End.ERROR_FRAME if is_error else End.FALSE), repr(last[-300:])
 
 
 async def under_load(
@@ -85,32 +88,35 @@ async def under_load(
     meanwhile: Callable[[], Awaitable[None]],
     at_least: int,
     concurrency: int = 16,
-) -> Tally:
-    """Keep `concurrency` streams going until `meanwhile` has happened and `at_least` requests have been sent.
+) -> LoadResult:
+    """Keep `concurrency` streams running until `meanwhile` has finished and `at_least` requests have been sent.
 
-    What it came to is printed, too: pytest shows it with -rP.
+    The result is also printed; pytest shows it with -rP.
 
     Args:
         url: The gateway's base URL.
-        bodies: The request of that number.
-        meanwhile: What happens to the gateway under the load; begins once the load runs.
-        at_least: Requests to send.
+        bodies: Returns the request of a number.
+        meanwhile: What happens to the gateway under load; starts after the first answer.
+        at_least: Minimum number of requests.
         concurrency: Streams at a time.
     """
-    tally, numbers, runs, over = Tally(), itertools.count(), asyncio.Event(), asyncio.Event()
+    result = LoadResult()
+    numbers = itertools.count()
+    running = asyncio.Event()
+    over = asyncio.Event()
     began = time.monotonic()
 
     async def client(session: aiohttp.ClientSession) -> None:
-        while not over.is_set() or tally.ends.total() < at_least:
-            await ask(session, url, bodies(next(numbers)), tally)
-            runs.set()
+        while not over.is_set() or result.ends.total() < at_least:
+            await ask(session, url, bodies(next(numbers)), result)
+            running.set()
 
     async def happen() -> None:
-        await runs.wait()
+        await running.wait()
         await meanwhile()
         over.set()
 
-    # Each request on a connection of its own, as many clients have it; that is also the harder case for a proxy.
+    # A new connection per request, as many clients do; it is also the harder case for a proxy.
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with (
         aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session,
@@ -119,5 +125,5 @@ async def under_load(
         group.create_task(happen())
         for _ in range(concurrency):
             group.create_task(client(session))
-    print(f"{tally.ends.total()} requests in {time.monotonic() - began:.0f} s, {concurrency} at a time: {tally}")
-    return tally
+    print(f"{result.ends.total()} requests in {time.monotonic() - began:.0f} s, {concurrency} at a time: {result}")
+    return result

@@ -1,12 +1,12 @@
-"""A gateway of simulated engines that tests may change, overload and kill."""
+"""The configuration of a gateway with simulated engines that tests may change, overload and kill."""
 
 import copy
 from collections.abc import Mapping
 from typing import Any
 
 _SMALL = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 30}
-_STREAM = {"step_ms": 40, "content_tokens": [25, 25]}  # a second, and not much work for the machine
-_LONG_STREAM = {"step_ms": 1000, "content_tokens": [45, 45]}  # longer than Ray Serve by itself lets a replica finish
+_STREAM = {"step_ms": 40, "content_tokens": [25, 25]}  # takes a second, with little work for the machine
+_LONG_STREAM = {"step_ms": 1000, "content_tokens": [45, 45]}  # outlasts Ray Serve's default grace period
 _SCALING = {
     "min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 2, "upscale_delay_s": 0.5,
     "look_back_period_s": 2, "metrics_interval_s": 0.5,
@@ -34,14 +34,14 @@ CONFIG: dict[str, Any] = {
 
 
 def changed(config: Mapping[str, Any], pool: str, **settings: Any) -> dict[str, Any]:
-    """A configuration with other settings for `model/pool`; those of the simulated engine are added to what it has."""
+    """Returns a configuration with changed settings of `model/pool`; those of the simulated engine are merged."""
     config = copy.deepcopy(dict(config))
     model, _, name = pool.partition("/")
-    given = config["models"][model]["pools"][name]
-    given |= {**settings, "sim": given["sim"] | settings.get("sim", {})}
+    pool_config = config["models"][model]["pools"][name]
+    pool_config |= {**settings, "sim": pool_config["sim"] | settings.get("sim", {})}
     return config
 
 
 def hello(model: str, number: int = 0) -> dict[str, Any]:
-    """A request of its own; every other one carries as much text as an agent's does."""
+    """Returns a request of its own; every other one carries as much text as an agent's."""
     return {"model": model, "messages": [{"role": "user", "content": f"hello {number} " + "x" * (number % 2 * 40_000)}]}

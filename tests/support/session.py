@@ -1,4 +1,4 @@
-"""The gateway that the Ray and engine tests share, and a look behind it."""
+"""The gateway that the Ray and engine tests share, and access to its processes."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ START_TIMEOUT_S = 900
 
 
 def session_config() -> dict[str, Any]:
-    """The laptop config, the same Qwen with ngram, and simulated models whose engines the tests may maltreat."""
+    """Returns the laptop config plus the same Qwen with ngram, and simulated models that tests may break."""
     laptop: dict[str, Any] = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").model_dump(mode="json")
     laptop["models"]["tiny-kimi"]["guard"] = {"mode": "observe"}  # tests compare what the engines themselves said
     small = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 5}
@@ -44,8 +44,8 @@ def session_config() -> dict[str, Any]:
         },
     }
     qwen = laptop["models"]["tiny-qwen"]
-    # Right unless a request asks it to fail: the guard then has a real engine's fault to heal. What a tiny model itself
-    # says wrongly is delivered, marked.
+    # Correct unless a request asks it to fail, which gives the guard a real fault to heal. Mistakes of the tiny
+    # model itself are delivered, marked as unclean.
     qwen["guard"] = {"on_failure": "unclean"}
     faulty = {"tool-parser-plugin": str(ROOT / "tests" / "support" / "faulty_parser.py")}
     qwen["pools"]["speculative"]["engine_args"] |= {**faulty, "tool-call-parser": "faulty_qwen3_coder"}
@@ -60,7 +60,7 @@ def session_config() -> dict[str, Any]:
         "grammar": "qwen3_coder",
         "pools": {"standard": {**small, "sim": slow, "max_ongoing_requests": 1, "max_queued_requests": 1}},
     }
-    laptop["quarantine"] = {"reference_share": 0}  # a test that asks for a pool gets it, however many have asked before
+    laptop["quarantine"] = {"reference_share": 0}  # a test that asks for a pool must get it, whatever ran before
     return laptop
 
 

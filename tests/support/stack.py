@@ -1,4 +1,4 @@
-"""The gateway over real HTTP without Ray: simulated engines or hand-written ones behind `RemoteRoute`s."""
+"""The gateway over real HTTP without Ray, with simulated or hand-written engines as remote pools."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,11 +12,11 @@ from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway
 from serve.guard.attempt_result import ResultSink, ignore
-from serve.http1.server import protocol
+from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemoteRoute, Route
+from serve.routing.pool import Pool, RemotePool
 from serve.telemetry.instruments import Telemetry
 
 
@@ -33,7 +33,7 @@ class Stack:
 async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> AsyncIterator[Endpoint]:
     """Serve an ASGI app on a free loopback port; with `hot` routes, by the gateway's own listener."""
     listener = Listener("127.0.0.1")
-    await listener.start(app, "auto" if hot is None else protocol(hot))
+    await listener.start(app, "auto" if hot is None else protocol_factory(hot))
     try:
         yield Endpoint(f"http://127.0.0.1:{listener.port}", None)
     finally:
@@ -44,24 +44,32 @@ async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> A
 async def running(
     config: Mapping[str, Any],
     apps: Mapping[tuple[str, str], AsgiApp],
-    routes: Mapping[tuple[str, str], Route] | None = None,
+    pools: Mapping[tuple[str, str], Pool] | None = None,
     telemetry: Telemetry | None = None,
     sink: ResultSink = ignore,
 ) -> AsyncIterator[Stack]:
-    """A gateway in front of one app per (model, pool); `routes` replaces some of them."""
+    """Runs a gateway in front of one app per (model, pool).
+
+    Args:
+        config: The gateway's configuration.
+        apps: The engines.
+        pools: Replace some of the engines.
+        telemetry: Spans and metrics; without exporters if not given.
+        sink: Gets what the guard finds.
+    """
     parsed = GatewayConfig.parse(config)
-    async with AsyncExitStack() as held:
-        all_routes: dict[tuple[str, str], Route] = {}
+    async with AsyncExitStack() as resources:
+        all_pools: dict[tuple[str, str], Pool] = {}
         for key, app in apps.items():
-            all_routes[key] = RemoteRoute(await held.enter_async_context(listening(app)), {})
-        all_routes |= routes or {}
+            all_pools[key] = RemotePool(await resources.enter_async_context(listening(app)), {})
+        all_pools |= pools or {}
         upstream = Upstream(parsed.limits)
-        held.push_async_callback(upstream.close)
+        resources.push_async_callback(upstream.close)
         gateway = Gateway(
-            parsed, LivePolicy(compile_for(parsed)), all_routes, upstream, telemetry or Telemetry({}), sink
+            parsed, LivePolicy(compile_for(parsed)), all_pools, upstream, telemetry or Telemetry({}), sink
         )
         paths = ("/v1/chat/completions", "/v1/completions")
-        front = await held.enter_async_context(listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway)))
+        front = await resources.enter_async_context(listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway)))
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
-        held.push_async_callback(client.close)
+        resources.push_async_callback(client.close)
         yield Stack(front.url, gateway, client)

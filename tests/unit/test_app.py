@@ -1,4 +1,4 @@
-"""What Ray Serve is told of each pool."""
+"""The options of each pool in Ray Serve."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ def deployment(**pool: Any) -> Any:
 
 def test_limits_and_the_drain_are_passed_on() -> None:
     limits = {"max_ongoing_requests": 7, "max_queued_requests": 8, "graceful_shutdown_timeout_s": 9}
-    told = deployment(**limits, replicas=3)._deployment_config.model_dump()
-    assert limits.items() <= told.items()
-    assert told["num_replicas"] == 3
+    options = deployment(**limits, replicas=3)._deployment_config.model_dump()
+    assert limits.items() <= options.items()
+    assert options["num_replicas"] == 3
 
 
 def test_a_slash_in_a_models_name_is_none_in_its_deployments() -> None:

@@ -7,7 +7,7 @@ import pytest
 from serve import errors
 from serve.errors import GatewayError, ModelNotFoundError
 
-TREE = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, GatewayError)]
+TREE = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GatewayError)]
 
 
 @pytest.mark.parametrize("kind", TREE)

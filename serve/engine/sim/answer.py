@@ -1,4 +1,4 @@
-"""What a simulated model means to say to a request: calls, a JSON document or prose, the same for the same request."""
+"""Plans a simulated model's answer: calls, a JSON document or prose, always the same for the same request."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from serve.engine.sim.fill import fill
-from serve.engine.sim.segments import Answer, Call
+from serve.engine.sim.schema_instance import instance_of
+from serve.engine.sim.segments import PlannedAnswer, PlannedCall
 from serve.engine.sim.settings import SimSettings
 from serve.errors import InvalidRequestError
 
@@ -24,47 +24,57 @@ SENTENCES = (
     "Here is `code` and a list:\n- one\n- two\n",
     "Ça marche très bien. ",
 )
-NOT_OF_THE_TEXT = ("stream", "stream_options", "vllm_xargs", "request_id")
-"""Fields that change how an answer is sent, not what it says."""
+TRANSPORT_FIELDS = ("stream", "stream_options", "vllm_xargs", "request_id")
+"""Fields that change how an answer is sent, but not its text."""
 
 
 def random_of(body: Mapping[str, Any], *salts: object) -> Random:
-    """A random generator that depends on what the request asks, and on the salts."""
-    asked = {key: value for key, value in body.items() if key not in NOT_OF_THE_TEXT}
-    digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    """Returns a random generator seeded by the request's content and the salts."""
+    content = {key: value for key, value in body.items() if key not in TRANSPORT_FIELDS}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return Random(f"{salts}:{digest}")
 
 
-def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Answer:
-    """The answer to a chat request."""
+def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> PlannedAnswer:
+    """Returns the answer to a chat request.
+
+    Args:
+        body: The request.
+        settings: The simulated engine's settings.
+        rng: Decides everything that is left to chance.
+
+    Raises:
+        InvalidRequestError: `tool_choice` names no tool of the request.
+        NoInstanceError: A schema is beyond the generator.
+    """
     reasoning = _prose(rng, settings) if thinks(body, settings) else ""
     if schema := _document_schema(body):
-        return Answer(reasoning, json_text=json.dumps(fill(schema, rng), ensure_ascii=False))
+        return PlannedAnswer(reasoning, json_text=json.dumps(instance_of(schema, rng), ensure_ascii=False))
     calls = _calls(body, settings, rng)
     if not calls:
-        return Answer(reasoning, _prose(rng, settings))
-    return Answer(reasoning, _prose(rng, settings) if rng.random() < 0.3 else "", calls=calls)
+        return PlannedAnswer(reasoning, _prose(rng, settings))
+    return PlannedAnswer(reasoning, _prose(rng, settings) if rng.random() < 0.3 else "", calls=calls)
 
 
 def calls_before(body: Mapping[str, Any]) -> int:
-    """Calls in earlier turns of the conversation."""
+    """Returns the number of calls in earlier turns of the conversation."""
     messages = [message for message in body.get("messages", ()) if isinstance(message, Mapping)]
     return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
 def _prose(rng: Random, settings: SimSettings) -> str:
     low, high = settings.content_tokens
-    wanted = 4 * rng.randint(low, high)
+    length = 4 * rng.randint(low, high)  # about four characters per token
     text = rng.choice(SENTENCES)
-    while len(text) < wanted:
+    while len(text) < length:
         text += rng.choice(SENTENCES)
     return text.strip()
 
 
 def thinks(body: Mapping[str, Any], settings: SimSettings) -> bool:
-    """Whether the answer begins with reasoning."""
-    chosen = body.get("chat_template_kwargs") or {}
-    return bool(chosen.get("thinking", chosen.get("enable_thinking", settings.thinking)))
+    """Returns True if the answer begins with reasoning."""
+    switches = body.get("chat_template_kwargs") or {}
+    return bool(switches.get("thinking", switches.get("enable_thinking", settings.thinking)))
 
 
 def _document_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -77,7 +87,7 @@ def _document_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple[Call, ...]:
+def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple[PlannedCall, ...]:
     tools = [tool["function"] for tool in body.get("tools") or () if "function" in tool]
     choice = body.get("tool_choice") or ("auto" if tools else "none")
     if choice == "none" or (choice == "auto" and not _wants_calls(body, settings, rng)):
@@ -86,12 +96,14 @@ def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple
     allowed = [tool for tool in tools if named in (None, tool["name"])]
     if not allowed:
         raise InvalidRequestError("The tool_choice names no tool of this request.", "tool_choice")
-    alone = named is not None or body.get("parallel_tool_calls") is False
-    chosen = [rng.choice(allowed) for _ in range(1 if alone else rng.randint(1, settings.max_calls))]
-    return tuple(Call(tool["name"], fill(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen)
+    single = named is not None or body.get("parallel_tool_calls") is False
+    chosen = [rng.choice(allowed) for _ in range(1 if single else rng.randint(1, settings.max_calls))]
+    return tuple(
+        PlannedCall(tool["name"], instance_of(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen
+    )
 
 
 def _wants_calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> bool:
-    """A tool's result is answered in prose, so that an agent's loop comes to an end."""
+    """Returns True if an `auto` request gets calls; a tool's result gets prose, so that agents' loops end."""
     last = (body.get("messages") or [{}])[-1]
     return last.get("role") != "tool" and rng.random() < settings.call_rate

@@ -1,4 +1,4 @@
-"""The simulated engine's HTTP: a raw ASGI app with vLLM's routes, its streams, its cancellation and its counters."""
+"""The simulated engine's HTTP interface: a plain ASGI app with vLLM's routes, streams, cancellation and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from serve.engine.sim import wire
 from serve.engine.sim.completion import Completion
-from serve.engine.sim.connection import Connection, read_body, send_json, send_text
+from serve.engine.sim.response import SimResponse, read_body, send_json, send_text
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import GatewayError, InvalidRequestError, ModelNotFoundError
@@ -17,17 +17,17 @@ from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
 
 def build_sim_app(settings: SimSettings, api_key: str | None = None) -> AsgiApp:
-    """An ASGI app that behaves as vLLM's OpenAI server with the given settings.
+    """Returns an ASGI app that behaves like vLLM's OpenAI server.
 
     Args:
-        settings: What is simulated.
+        settings: The engine to simulate.
         api_key: If given, the bearer token that `/v1` requests must carry.
     """
     return SimApp(settings, api_key)
 
 
 class SimApp:
-    """Routes, by table; see `build_sim_app`."""
+    """The app behind `build_sim_app`: dispatches requests by a table of routes."""
 
     def __init__(self, settings: SimSettings, api_key: str | None) -> None:
         self._settings = settings
@@ -45,19 +45,19 @@ class SimApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
             return
         if scope["type"] != "http":
             return
         route = self._routes.get((scope["method"], scope["path"]))
         if route is None:
             await send_json(send, 404, wire.error_body("Not Found", "NotFoundError", 404))
-        elif not self._may(scope):
+        elif not self._is_authorized(scope):
             await send_json(send, 401, wire.error_body("Unauthorized", "AuthenticationError", 401))
         else:
             await route(scope, receive, send)
 
-    def _may(self, scope: Scope) -> bool:
+    def _is_authorized(self, scope: Scope) -> bool:
         if self._api_key is None or not scope["path"].startswith("/v1"):
             return True
         return dict(scope["headers"]).get(b"authorization") == f"Bearer {self._api_key}".encode()
@@ -90,8 +90,8 @@ class SimApp:
                 send, error.status, wire.error_body(error.message, "BadRequestError", error.status, error.param)
             )
             return
-        async with Connection(receive, send) as connection:
-            await completion.run(connection)
+        async with SimResponse(receive, send) as response:
+            await completion.run(response)
 
 
 def _parsed(raw: bytes, settings: SimSettings, *, chat: bool) -> dict[str, Any]:
@@ -99,9 +99,9 @@ def _parsed(raw: bytes, settings: SimSettings, *, chat: bool) -> dict[str, Any]:
         body = json.loads(raw)
     except ValueError as error:
         raise InvalidRequestError(f"The body is not JSON: {error}") from error
-    needed = "messages" if chat else "prompt"
-    if not isinstance(body, dict) or needed not in body:
-        raise InvalidRequestError(f"The field {needed!r} is required.", needed)
+    required = "messages" if chat else "prompt"
+    if not isinstance(body, dict) or required not in body:
+        raise InvalidRequestError(f"The field {required!r} is required.", required)
     if body.get("model", settings.model) != settings.model:
         raise ModelNotFoundError.unknown(body["model"], [settings.model])
     for message in body.get("messages", ()):
@@ -110,7 +110,7 @@ def _parsed(raw: bytes, settings: SimSettings, *, chat: bool) -> dict[str, Any]:
 
 
 def _check_history(message: Mapping[str, Any]) -> None:
-    """As vLLM does: arguments of earlier calls that are not JSON are the client's fault."""
+    """Reject arguments of earlier calls that are not JSON, as vLLM does."""
     for call in message.get("tool_calls") or ():
         try:
             json.loads(call["function"].get("arguments") or "{}")
@@ -118,7 +118,7 @@ def _check_history(message: Mapping[str, Any]) -> None:
             raise InvalidRequestError(f"Arguments of an earlier tool call are not JSON: {error}", "messages") from error
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _run_lifespan(receive: Receive, send: Send) -> None:
     while True:
         event = (await receive())["type"]
         await send({"type": f"{event}.complete"})

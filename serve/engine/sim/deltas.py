@@ -1,4 +1,4 @@
-"""From a simulated model's tokens to OpenAI deltas, as different engines' parsers do it."""
+"""Turns a simulated model's tokens into OpenAI deltas, as the parsers of different engines do."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from random import Random
 from typing import Any, Protocol
 
 from serve.engine.sim.segments import Segment
-from serve.engine.sim.steps import Token
+from serve.engine.sim.steps import ModelToken
 from serve.parsing import CallArguments, CallEnd, CallStart, Content, Event, Fault, Reasoning, StreamParser
 
 Delta = dict[str, Any]
 
 
 class DeltaParser(Protocol):
-    """What turns tokens into deltas; `calls` counts the calls that it has opened."""
+    """Turns tokens into deltas; `calls` counts the calls that it has opened."""
 
     calls: int
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
-        """The delta of one step; empty when nothing can be said yet."""
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
+        """Returns the delta of one step; empty if there is nothing to send yet."""
 
     def finish(self, *, cut: bool) -> Delta:
-        """What was held back at the end of the text; `cut` says that the end is not the model's own."""
+        """Returns what was held back at the end of the text; `cut` is True if the length limit ended it."""
 
 
 class PassingParser:
-    """As vLLM's parsers behave: names and arguments go out as they were written, right or wrong."""
+    """Behaves like vLLM's parsers: names and arguments are sent as the model wrote them, right or wrong."""
 
     def __init__(self, grammar: str, rng: Random) -> None:
         self.calls = 0
@@ -34,7 +34,7 @@ class PassingParser:
         self._rng = rng
         self._name: Segment | None = None
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         delta: Delta = {}
         for token in tokens:
             part = token.segment.part
@@ -70,15 +70,15 @@ class PassingParser:
 
 
 class OwnParser:
-    """Our own parser, as in the engines that specgate hosts: it reads the text alone.
+    """Our own parser, as in the engines that specgate hosts, reading text only.
 
-    A call of which the parser can make none leaves no trace in OpenAI's deltas, and a guard behind it would be blind.
+    Text that was meant as a call but cannot be parsed leaves no trace in OpenAI's deltas, so a guard could not see it.
 
     Args:
-        grammar: Of the model.
-        tools: Of the request.
-        thinking: Whether the text begins in reasoning.
-        reports: Whether the text of such a call goes out as content, for a guard to find.
+        grammar: The model's tool-call format.
+        tools: The request's tools.
+        thinking: True if the text begins with reasoning.
+        reports: True to send the text of such a call as content, for a guard to find.
     """
 
     def __init__(self, grammar: str, tools: Iterable[Mapping[str, Any]], *, thinking: bool, reports: bool) -> None:
@@ -86,7 +86,7 @@ class OwnParser:
         self._reports = reports
         self._parser = StreamParser(grammar, tools, thinking)
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         return self._delta(self._parser.feed("".join(token.text for token in tokens)))
 
     def finish(self, *, cut: bool) -> Delta:
@@ -116,17 +116,17 @@ class OwnParser:
                 case Fault(violation) if self._reports and violation.hidden:
                     append_text(delta, "content", violation.raw)
                 case CallEnd() | Fault():
-                    pass  # OpenAI's deltas have no word for either
+                    pass  # OpenAI's deltas cannot express either
         return delta
 
 
 class LeakingParser:
-    """As an engine without a tool parser: reasoning is told apart, all else is content, markers and all."""
+    """Behaves like an engine without a tool parser: everything but reasoning is content, including markers."""
 
     def __init__(self) -> None:
         self.calls = 0
 
-    def feed(self, tokens: Sequence[Token]) -> Delta:
+    def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         delta: Delta = {}
         for token in tokens:
             if token.segment.part != "think_end":
@@ -138,6 +138,6 @@ class LeakingParser:
 
 
 def append_text(delta: Delta, field: str, text: str) -> None:
-    """Add text to a field of a delta; no field appears for no text."""
+    """Add text to a field of a delta; empty text adds no field."""
     if text:
         delta[field] = delta.get(field, "") + text

@@ -1,4 +1,4 @@
-"""The faults of real speculative engines, as edits of a model's text or of its transport; a row each."""
+"""Faults of real speculative engines, as edits of a model's text or of its transport; one row per fault."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Transport = Literal["stall", "disconnect", "error_mid_stream", "http_500", "slow
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One row of the table.
+class InjectedFault:
+    """A fault that the simulated engine can produce.
 
     Attributes:
         summary: What happens, and where it was seen.
-        kinds: Kinds of answers that it can befall: `calls`, `json`, `prose`.
-        edit: How the model's text changes.
-        transport: What happens to the connection instead.
-        speculative: Whether it comes from speculation, so that a request that opted out never meets it.
+        kinds: Kinds of answers that it can affect: `calls`, `json`, `prose`.
+        edit: Changes the model's text; None for faults of the transport.
+        transport: The effect on the connection; None for faults of the text.
+        speculative: True if speculation causes it, so that requests that opted out are never affected.
     """
 
     summary: str
@@ -33,7 +33,7 @@ class Fault:
 
 
 def _each(part: str, change: Callable[[Segment], Segment]) -> Edit:
-    """Apply `change` to one segment of the given part, chosen by chance."""
+    """Returns an edit that applies `change` to one random segment of the given part."""
 
     def edit(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
         parts = (part, "json") if part == "args" else (part,)
@@ -49,19 +49,19 @@ def _both(change: Callable[[str], str]) -> Callable[[Segment], Segment]:
 
 
 def _cut_string(text: str) -> str:
-    """Lose the end of the last string and all behind it, as in `{"description": "检查 CDP 依赖环境.`."""
+    """Lose the end of the last string and everything after it, as in `{"description": "检查 CDP 依赖环境.`."""
     quote = text.rfind('"')
     return text[:quote] if quote > 0 else text[:-1]
 
 
 def _cut_character(text: str) -> str:
-    """End in the middle of a character of several bytes."""
+    """End in the middle of a multi-byte character."""
     place = next((place for place, char in enumerate(text) if ord(char) > 0x7F), len(text) // 2)
     return text[:place] + "\ufffd"
 
 
 def _break_character(text: str) -> str:
-    """Lose one byte of a character, and go on."""
+    """Lose one byte of a character in mid-text."""
     place = next((place for place, char in enumerate(text) if ord(char) > 0x7F), None)
     if place is None:
         place = max(1, len(text) - 1)
@@ -70,7 +70,7 @@ def _break_character(text: str) -> str:
 
 
 def _insert(markup: str) -> Callable[[str], str]:
-    """Write markup in front of the last quote, which is inside a string, or else in front of the end."""
+    """Returns a change that writes markup before the last quote, so inside a string, or else before the end."""
 
     def change(text: str) -> str:
         quote = text.rfind('"')
@@ -95,7 +95,7 @@ def _without_calls(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _no_section_begin(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
-    """Lose the first opening marker: an engine's parser then takes the rest for text."""
+    """Lose the first opening marker: an engine's parser then takes the rest as text."""
     opening = ("section_begin",) if grammar == "kimi_k2" else ()
     kept = [segment for segment in segments if segment.part not in opening]
     return [_as_text(segment) for segment in kept]
@@ -107,7 +107,7 @@ def _as_text(segment: Segment) -> Segment:
 
 
 def _merge(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
-    """Let the first call's arguments run on into the next header, as `{…}\ufffd.functions.bash:1 … {…}`."""
+    """Let the first call's arguments run into the next header, as in `{…}\ufffd.functions.bash:1 … {…}`."""
     first = next(segment for segment in segments if segment.part == "args")
     rest = [segment for segment in segments if segment.call > 0] or [
         segment for segment in segments if segment.call == 0
@@ -140,35 +140,53 @@ def _double_brace(text: str) -> str:
     return text.replace("{", "{{", 1) if "{" in text else "{" + text
 
 
-CALLS, STRUCTURED = frozenset({"calls"}), frozenset({"calls", "json"})
+CALLS = frozenset({"calls"})
+STRUCTURED = frozenset({"calls", "json"})
 ANY = frozenset({"calls", "json", "prose"})
 
-FAULTS: dict[str, Fault] = {
-    "truncated_string": Fault("ends inside a string (K2.6 + EAGLE3)", STRUCTURED, _each("args", _both(_cut_string))),
-    "truncated_character": Fault("ends inside a character", STRUCTURED, _each("args", _both(_cut_character))),
-    "broken_character": Fault("loses a byte of a character", STRUCTURED, _each("args", _both(_break_character))),
-    "double_brace": Fault("opens twice (vllm#48228)", STRUCTURED, _each("args", _both(_double_brace))),
-    "marker_leak": Fault("a marker inside a string", STRUCTURED, _leak_marker),
-    "reserved_id": Fault(
+FAULTS: dict[str, InjectedFault] = {
+    "truncated_string": InjectedFault(
+        "ends inside a string (K2.6 + EAGLE3)", STRUCTURED, _each("args", _both(_cut_string))
+    ),
+    "truncated_character": InjectedFault("ends inside a character", STRUCTURED, _each("args", _both(_cut_character))),
+    "broken_character": InjectedFault(
+        "loses a byte of a character", STRUCTURED, _each("args", _both(_break_character))
+    ),
+    "double_brace": InjectedFault("opens twice (vllm#48228)", STRUCTURED, _each("args", _both(_double_brace))),
+    "marker_leak": InjectedFault("a marker inside a string", STRUCTURED, _leak_marker),
+    "reserved_id": InjectedFault(
         "a reserved token id (smg#1475)", STRUCTURED, _each("args", _both(_insert("<|reserved_token_163700|>")))
     ),
-    "tool_code_cascade": Fault("`<<tool_code>` in place of a call (vllm#40875)", CALLS, _cascade),
-    "missing_section_begin": Fault("calls without their opening marker arrive as text", CALLS, _no_section_begin),
-    "merged_calls": Fault("a second header inside the first call's arguments", CALLS, _merge),
-    "swallowed_call": Fault("the calls vanish", CALLS, lambda segments, grammar, rng: _without_calls(segments)),
-    "wrong_name": Fault("`bash command=\"ls\"` as a name (vllm#56077)", CALLS, _each("name", _mangle_name)),
-    "doubled_key": Fault("`parameter=parameter=city` (vllm#40875)", CALLS, _each("args", _double_key)),
-    "empty_arguments": Fault("`{}` for a call that needs arguments (vllm#56077)", CALLS, _each("args", _no_arguments)),
-    "stall": Fault("no bytes for a while in mid-answer", ANY, transport="stall", speculative=False),
-    "slow_start": Fault("no first byte for a while", ANY, transport="slow_start", speculative=False),
-    "disconnect": Fault("the connection breaks in mid-answer", ANY, transport="disconnect", speculative=False),
-    "error_mid_stream": Fault("an error object after the first bytes", ANY, transport="error_mid_stream"),
-    "http_500": Fault("HTTP 500 as on a grammar rejection", ANY, transport="http_500"),
-}  # fmt: skip
+    "tool_code_cascade": InjectedFault("`<<tool_code>` in place of a call (vllm#40875)", CALLS, _cascade),
+    "missing_section_begin": InjectedFault(
+        "calls without their opening marker arrive as text", CALLS, _no_section_begin
+    ),
+    "merged_calls": InjectedFault("a second header inside the first call's arguments", CALLS, _merge),
+    "swallowed_call": InjectedFault("the calls vanish", CALLS, lambda segments, grammar, rng: _without_calls(segments)),
+    "wrong_name": InjectedFault('`bash command="ls"` as a name (vllm#56077)', CALLS, _each("name", _mangle_name)),
+    "doubled_key": InjectedFault("`parameter=parameter=city` (vllm#40875)", CALLS, _each("args", _double_key)),
+    "empty_arguments": InjectedFault(
+        "`{}` for a call that needs arguments (vllm#56077)", CALLS, _each("args", _no_arguments)
+    ),
+    "stall": InjectedFault("no bytes for a while in mid-answer", ANY, transport="stall", speculative=False),
+    "slow_start": InjectedFault("no first byte for a while", ANY, transport="slow_start", speculative=False),
+    "disconnect": InjectedFault("the connection breaks in mid-answer", ANY, transport="disconnect", speculative=False),
+    "error_mid_stream": InjectedFault("an error object after the first bytes", ANY, transport="error_mid_stream"),
+    "http_500": InjectedFault("HTTP 500 as on a grammar rejection", ANY, transport="http_500"),
+}
 
 
 def draw(rates: dict[str, float], kind: str, *, speculative: bool, rng: Random) -> str | None:
-    """The fault that befalls an answer, or None. One draw decides, so that rates are shares of all answers."""
+    """Returns the name of the fault that affects an answer, or None.
+
+    A single draw decides, so that rates are shares of all answers.
+
+    Args:
+        rates: Rate by fault name.
+        kind: Kind of the answer: `calls`, `json` or `prose`.
+        speculative: False if the request opted out of speculation.
+        rng: Makes the draw.
+    """
     point = rng.random()
     for name, rate in rates.items():
         if point < rate:

@@ -1,4 +1,4 @@
-"""One answer of the simulated engine, from the request to its deltas step by step; no clock and no I/O."""
+"""One answer of the simulated engine, from the request to its deltas step by step, without clock or I/O."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Generation:
     """A deterministic answer to one request.
 
     Attributes:
-        fault: Name of the fault that befell it, or None.
+        fault: Name of the injected fault, or None.
         transport: The fault's effect on the connection, or None.
         finish_reason: OpenAI's finish reason.
-        speculation: Counts of the drafting; complete when the steps are.
+        speculation: Statistics of the drafts.
     """
 
     def __init__(self, body: Mapping[str, Any], settings: SimSettings, choice: int = 0) -> None:
@@ -63,13 +63,13 @@ class Generation:
         return "tool_calls" if self._parser.calls and not self._named else "stop"
 
     def deltas(self) -> Iterator[Delta]:
-        """Yield a delta for each step, empty where a step says nothing, and what the parser held back at the end."""
+        """Yield a delta for each step, which may be empty, and at the end what the parser held back."""
         for step in self._steps:
             yield self._parser.feed(step)
         yield self._parser.finish(cut=self._cut)
 
     def metrics(self) -> dict[str, Any]:
-        """The extra field of an answer that vLLM's `--per-request-spec-decode-metrics summary` adds."""
+        """Returns the extra field that vLLM adds with `--per-request-spec-decode-metrics summary`."""
         if not (self._settings.spec_metrics and self._settings.num_speculative_tokens):
             return {}
         summary = self.speculation.summary() | {"num_spec_tokens": self._settings.num_speculative_tokens}
@@ -77,7 +77,7 @@ class Generation:
 
 
 def opted_out(body: Mapping[str, Any]) -> bool:
-    """Whether the request switches speculation off."""
+    """Returns True if the request switches speculation off."""
     return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
 
 

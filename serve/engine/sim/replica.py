@@ -1,4 +1,4 @@
-"""The Ray Serve deployment around one simulated engine: the same outside as a vLLM replica, for load and faults."""
+"""The Ray Serve deployment around one simulated engine: a stand-in for a vLLM replica in tests of load and faults."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class SimReplica:
     """One simulated engine behind its own HTTP port.
 
     Args:
-        model: The name under which callers ask for it.
+        model: The model's name in requests.
         pool: The pool's name.
         config: The model's `ModelConfig` as a mapping, with this one pool.
     """
@@ -28,15 +28,15 @@ class SimReplica:
         await self._listener.start(Slots(build_sim_app(self._settings, self._listener.key), release_slot))
 
     async def record_replica_metadata(self) -> dict[str, Any]:
-        """Ray Serve's hook; captured once when the replica is ready and handed to whoever chooses this replica."""
+        """Ray Serve's hook: called once when the replica is ready; whoever chooses this replica gets the result."""
         drafts = self._settings.num_speculative_tokens
         facts = {"engine": "sim", "method": "sim" if drafts else None, "num_speculative_tokens": drafts or None}
         return {**self._listener.metadata, "facts": facts}
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Ray Serve's hook; what `serve.autoscaling` goes by."""
+        """Ray Serve's hook: the metrics that `serve.routing.autoscaling` scales by."""
         return {ONGOING: self._listener.ongoing}
 
     async def check_health(self) -> None:
-        """Ray Serve's hook; raising replaces the replica."""
+        """Ray Serve's hook: replaces the replica if this raises."""
         self._listener.check()

@@ -1,4 +1,4 @@
-"""An answer as the pieces of text that a model writes, in its own tool-call format."""
+"""Renders an answer as the segments of text that a model writes, in its own tool-call format."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Part = Literal[
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call that the model means to make."""
+class PlannedCall:
+    """A call that the model intends to make."""
 
     name: str
     arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the model means to say, before any format or fault."""
+class PlannedAnswer:
+    """The answer that the model intends to give, before any format or fault."""
 
     reasoning: str = ""
     content: str = ""
     json_text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PlannedCall, ...] = ()
 
     @property
     def kind(self) -> Literal["calls", "json", "prose"]:
@@ -37,13 +37,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Segment:
-    """A piece of the model's text.
+    """A part of the model's text.
 
     Attributes:
-        part: What it is.
+        part: Its role.
         text: The text itself.
-        call: Which call it belongs to.
-        passed: What an engine's parser hands on in place of `text`, where that differs: XML arguments become JSON.
+        call: Index of the call it belongs to; -1 if none.
+        passed: What an engine's parser passes on instead of `text`, if that differs: XML arguments become JSON.
     """
 
     part: Part
@@ -56,12 +56,12 @@ class Segment:
         return self.text if self.passed is None else self.passed
 
     def edited(self, text: str) -> Segment:
-        """The segment with the same text written and handed on."""
+        """Returns the segment with a new text, which is also what is passed on."""
         return replace(self, text=text, passed=None)
 
 
 @dataclass(frozen=True)
-class Format:
+class ToolCallFormat:
     """A tool-call format: the markup around a call's name and arguments."""
 
     section_begin: str
@@ -75,17 +75,17 @@ class Format:
 
 
 FORMATS = {
-    "kimi_k2": Format(
+    "kimi_k2": ToolCallFormat(
         "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "",
         "<|tool_calls_section_end|>", "<|tool_call_end|>",
         ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
          "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"),
     ),
-    "qwen3_coder": Format(
+    "qwen3_coder": ToolCallFormat(
         "", "<tool_call>\n<function=", ">\n", "</function>\n</tool_call>", "\n", "", "</tool_call>",
         ("<tool_call>", "</tool_call>", "<think>", "</think>"),
     ),
-    "hermes": Format(
+    "hermes": ToolCallFormat(
         "", '<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n", "", "</tool_call>",
         ("<tool_call>", "</tool_call>", "<think>", "</think>"),
     ),
@@ -93,34 +93,34 @@ FORMATS = {
 """Markup per grammar; `closing` ends a call; `special` markers are one token each."""
 
 
-def segments_of(answer: Answer, grammar: str, *, first_call: int) -> list[Segment]:
-    """The answer in a model's own format.
+def segments_of(answer: PlannedAnswer, grammar: str, *, first_call: int) -> list[Segment]:
+    """Returns the answer in a model's own format.
 
     Args:
-        answer: What to say.
+        answer: The answer to render.
         grammar: A key of `FORMATS`.
-        first_call: Number of calls earlier in the conversation; Kimi counts on from there.
+        first_call: Number of earlier calls in the conversation, from which Kimi numbers on.
     """
-    made: list[Segment] = []
+    segments: list[Segment] = []
     if answer.reasoning:
-        made += [Segment("reasoning", answer.reasoning), Segment("think_end", "</think>")]
+        segments += [Segment("reasoning", answer.reasoning), Segment("think_end", "</think>")]
     if answer.content:
-        made.append(Segment("content", answer.content))
+        segments.append(Segment("content", answer.content))
     if answer.json_text:
-        made.append(Segment("json", answer.json_text))
-    return made + _calls(answer.calls, grammar, first_call)
+        segments.append(Segment("json", answer.json_text))
+    return segments + _calls(answer.calls, grammar, first_call)
 
 
-def _calls(calls: Sequence[Call], grammar: str, first_call: int) -> list[Segment]:
+def _calls(calls: Sequence[PlannedCall], grammar: str, first_call: int) -> list[Segment]:
     if not calls:
         return []
     form = FORMATS[grammar]
-    made = [Segment("section_begin", form.section_begin)]
+    segments = [Segment("section_begin", form.section_begin)]
     for index, call in enumerate(calls):
         name = f"functions.{call.name}:{first_call + index}" if grammar == "kimi_k2" else call.name
         arguments = json.dumps(call.arguments, ensure_ascii=False)
         written = _xml(call.arguments) if grammar == "qwen3_coder" else arguments
-        made += [
+        segments += [
             Segment("between", form.between if index else ""),
             Segment("call_begin", form.call_begin, index),
             Segment("name", name, index, call.name),
@@ -128,11 +128,11 @@ def _calls(calls: Sequence[Call], grammar: str, first_call: int) -> list[Segment
             Segment("args", written, index, arguments),
             Segment("call_end", form.call_end, index),
         ]
-    return [*made, Segment("section_end", form.section_end)]
+    return [*segments, Segment("section_end", form.section_end)]
 
 
 def _xml(arguments: dict[str, Any]) -> str:
-    """Arguments as Qwen's template writes them: strings raw, containers as JSON, other scalars as Python's `str`."""
+    """Returns arguments as Qwen's template writes them: strings raw, containers as JSON, other scalars by `str`."""
     written = []
     for key, value in arguments.items():
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

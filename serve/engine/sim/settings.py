@@ -1,4 +1,4 @@
-"""What a simulated engine is: its model, speed, acceptance profile and fault rates."""
+"""Settings of a simulated engine: its model, speed, acceptance profile and fault rates."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ class SimSettings:
     """Settings of one simulated engine.
 
     Attributes:
-        model: Name under which it answers.
+        model: Name of the model.
         grammar: Tool-call format of the model's text.
-        thinking: Whether the model thinks when the request does not say.
-        parser: How the model's text becomes OpenAI objects. `passing`: as vLLM's parsers, which
-            hand on broken names and arguments as they are. `specgate`: our own. `leaking`: none, markers and all arrive
-            as content.
+        thinking: Default for requests that do not switch thinking on or off.
+        parser: How the model's text becomes OpenAI objects. `passing`: like vLLM's parsers, which pass on broken names
+            and arguments unchanged. `specgate`: our own. `leaking`: none, so that all text is content, even markers.
         seed: Changes every answer.
-        fault_seed: Changes which requests meet a fault.
-        num_speculative_tokens: Draft length K; 0 is an engine without speculation.
-        acceptance: Chance that draft position i is accepted when all before it were; the last one holds further on.
+        fault_seed: Changes which requests are affected by a fault.
+        num_speculative_tokens: Draft length K; 0 for an engine without speculation.
+        acceptance: Chance that draft position i is accepted if all before it were; the last value holds beyond.
         prefill_ms: Time before the first step.
         step_ms: Time of one step, which emits 1..K+1 tokens.
-        content_tokens: Length of prose, at least and at most.
+        content_tokens: Minimum and maximum length of prose.
         call_rate: Share of `tool_choice: auto` requests that are answered with calls.
-        max_calls: Most calls in one answer.
+        max_calls: Maximum number of calls in one answer.
         max_num_seqs: Requests that run at a time; others wait.
-        ready_after_s: Seconds after the start during which `/health` says 503.
-        stall_s: How long the faults `stall` and `slow_start` last.
-        faults: Rate per fault name; at most one fault an answer, so the rates add up to at most 1.
-        spec_metrics: Whether answers carry `metrics.speculative_decoding`, as vLLM's do with per-request metrics on.
+        ready_after_s: Seconds after the start during which `/health` returns 503.
+        stall_s: Duration of the faults `stall` and `slow_start`.
+        faults: Rate per fault name; an answer has at most one fault, so rates add up to at most 1.
+        spec_metrics: True to add `metrics.speculative_decoding` to answers, as vLLM does with per-request metrics.
     """
 
     model: str = "sim"
@@ -69,28 +68,32 @@ class SimSettings:
             f"unknown faults {sorted(set(self.faults) - set(FAULTS))}; known: {sorted(FAULTS)}": (
                 set(self.faults) <= set(FAULTS)
             ),
-            "fault rates lie in 0..1 and add up to at most 1": (
+            "fault rates must be in 0..1 and add up to at most 1": (
                 all(0 <= rate <= 1 for rate in self.faults.values()) and sum(self.faults.values()) <= 1 + 1e-9
             ),
             f"unknown grammar {self.grammar!r}": self.grammar in get_args(GrammarName),
             f"unknown parser {self.parser!r}": self.parser in get_args(ParserName),
-            "num_speculative_tokens is not negative": self.num_speculative_tokens >= 0,
-            "acceptance holds at least one chance in 0..1": (
+            "num_speculative_tokens must not be negative": self.num_speculative_tokens >= 0,
+            "acceptance needs at least one probability, all in 0..1": (
                 bool(self.acceptance) and all(0 <= chance <= 1 for chance in self.acceptance)
             ),
-            "content_tokens is (least, most) with 1 <= least <= most": 1 <= low <= high,
-            "call_rate lies in 0..1": 0 <= self.call_rate <= 1,
-            "max_calls and max_num_seqs are at least 1": min(self.max_calls, self.max_num_seqs) >= 1,
-            "times are not negative": min(self.prefill_ms, self.step_ms, self.ready_after_s, self.stall_s) >= 0,
+            "content_tokens must be (minimum, maximum) with 1 <= minimum <= maximum": 1 <= low <= high,
+            "call_rate must be in 0..1": 0 <= self.call_rate <= 1,
+            "max_calls and max_num_seqs must be at least 1": min(self.max_calls, self.max_num_seqs) >= 1,
+            "times must not be negative": min(self.prefill_ms, self.step_ms, self.ready_after_s, self.stall_s) >= 0,
         }
         return [problem for problem, holds in rules.items() if not holds]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SimSettings:
-        """Settings from a pool's `sim` mapping; lists become tuples."""
-        known = {each.name for each in fields(cls)}
-        if unknown := set(values) - known:
-            raise ConfigError(f"simulated engine: unknown settings {sorted(unknown)}; known: {sorted(known)}")
+        """Returns settings from a pool's `sim` mapping; lists become tuples.
+
+        Raises:
+            ConfigError: A setting is unknown or out of range.
+        """
+        names = {field.name for field in fields(cls)}
+        if unknown := set(values) - names:
+            raise ConfigError(f"simulated engine: unknown settings {sorted(unknown)}; known: {sorted(names)}")
         given: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }

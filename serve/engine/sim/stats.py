@@ -1,4 +1,4 @@
-"""What a simulated engine counts: requests in each state, faults, drafts; the truth that benchmarks check against."""
+"""Counters of a simulated engine: requests by state, faults, drafts; benchmarks check against them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from serve.engine.sim.steps import Speculation
 
 
 class SimStats:
-    """Counters of one engine, and the gate that lets only so many requests run at a time."""
+    """Counters of one engine, and the semaphore that limits its running requests."""
 
     def __init__(self, max_num_seqs: int) -> None:
         self.slots = asyncio.Semaphore(max_num_seqs)
@@ -20,11 +20,13 @@ class SimStats:
             dict.fromkeys(("waiting", "running", "started", "finished", "cancelled"), 0)
         )
         self.faults: Counter[str] = Counter()
-        self._drafted = self._accepted = self._tokens = 0
+        self._drafted = 0
+        self._accepted = 0
+        self._tokens = 0
 
     @contextmanager
     def during(self, state: str) -> Iterator[None]:
-        """Count one request in the given state."""
+        """Count one request in the given state while the context lasts."""
         self.states[state] += 1
         try:
             yield
@@ -40,7 +42,7 @@ class SimStats:
         return {**self.states, "faults": dict(self.faults), "generation_tokens": self._tokens}
 
     def exposition(self, model: str) -> str:
-        """The counters under vLLM's names, as Prometheus text."""
+        """Returns the counters under vLLM's names, as Prometheus text."""
         values = {
             ("num_requests_running", "gauge"): self.states["running"],
             ("num_requests_waiting", "gauge"): self.states["waiting"],

@@ -1,4 +1,4 @@
-"""Tokens and steps: text cut as a tokenizer would, emitted 1..K+1 tokens at a time with an acceptance profile."""
+"""Splits text into tokens, roughly as a tokenizer would, and tokens into steps of 1..K+1 by an acceptance profile."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _ORDINARY = r" ?[A-Za-z]{1,7}|\d{1,3}|\s+|[^\sA-Za-z0-9]{1,2}"
 
 
 @dataclass(frozen=True)
-class Token:
-    """A token's visible text and the segment that it belongs to; the text is empty inside a split character."""
+class ModelToken:
+    """A token's visible text, which is empty inside a split character, and the segment that it belongs to."""
 
     text: str
     segment: Segment
 
 
-def tokens_of(segments: Sequence[Segment], special: Sequence[str], *, handed_on: bool) -> list[Token]:
-    """Cut segments into tokens; markers are one token each."""
-    cut = re.compile("|".join([*(re.escape(marker) for marker in special), r"[\U00010000-\U0010FFFF]", _ORDINARY]))
-    made = []
+def tokens_of(segments: Sequence[Segment], special: Sequence[str], *, handed_on: bool) -> list[ModelToken]:
+    """Returns the tokens of segments; markers are one token each."""
+    pattern = re.compile("|".join([*(re.escape(marker) for marker in special), r"[\U00010000-\U0010FFFF]", _ORDINARY]))
+    tokens = []
     for segment in segments:
-        for piece in cut.findall(segment.handed_on if handed_on else segment.text):
+        for piece in pattern.findall(segment.handed_on if handed_on else segment.text):
             split = len(piece) == 1 and ord(piece) > 0xFFFF
-            made += [Token("", segment)] * (_ASTRAL_BYTES - 1 if split else 0)
-            made.append(Token(piece, segment))
-    return made
+            tokens += [ModelToken("", segment)] * (_ASTRAL_BYTES - 1 if split else 0)
+            tokens.append(ModelToken(piece, segment))
+    return tokens
 
 
 @dataclass
 class Speculation:
-    """Counts of one answer's drafting, in the words of vLLM's per-request metrics."""
+    """Statistics of one answer's drafts, named as in vLLM's per-request metrics."""
 
     drafts: int
     steps: int = 0
@@ -66,9 +66,16 @@ class Speculation:
 
 
 def steps_of(
-    tokens: Sequence[Token], speculation: Speculation, acceptance: Sequence[float], rng: Random
-) -> Iterator[Sequence[Token]]:
-    """Yield the tokens of each step: one that the model samples, after as many drafts as it accepts."""
+    tokens: Sequence[ModelToken], speculation: Speculation, acceptance: Sequence[float], rng: Random
+) -> Iterator[Sequence[ModelToken]]:
+    """Yield the tokens of each step: the drafts that the model accepts, and one that it samples.
+
+    Args:
+        tokens: All tokens of the answer.
+        speculation: Counts the steps and the accepted drafts.
+        acceptance: Chance of acceptance by draft position.
+        rng: Decides which drafts are accepted.
+    """
     place = 0
     while place < len(tokens):
         accepted = 0

@@ -1,9 +1,9 @@
-"""Mends sampling of drafted requests on vLLM's CPU build.
+"""Fixes sampling of drafted tokens on vLLM's CPU build.
 
-vLLM 0.32's CPU stand-in for the kernel that spreads a request's temperature, top-k and top-p over its drafted tokens
-(`_expand_kernel_impl`) converts its output tensor to int64 first, so it writes into a copy and the drafted tokens are
-sampled with whatever lay in memory. Greedy requests alone are right, since they need none of the three. GPU builds
-run the Triton kernel and are not affected.
+The kernel that copies a request's temperature, top-k and top-p to each of its drafted tokens has a CPU replacement in
+vLLM 0.32 (`_expand_kernel_impl`) that converts the output tensor to int64 first. It thus writes to a copy, and drafted
+tokens are sampled with uninitialized values. Only greedy requests are right, because they need none of the three. GPU
+builds run the Triton kernel and are not affected.
 """
 
 import torch
@@ -22,10 +22,10 @@ def expand_to_tokens(
     Args:
         output: Shape [tokens], written in place.
         values: Shape [requests].
-        cumulative_counts: Shape [requests]; how many tokens all requests up to and including this one have.
-        replace_from: A value to be replaced...
-        replace_to: ...and by what.
-        MAX_NUM_TOKENS: The kernel's block size; of no use here.
+        cumulative_counts: Shape [requests]; number of tokens of all requests up to and including this one.
+        replace_from: Value to be replaced.
+        replace_to: Value to replace it with.
+        MAX_NUM_TOKENS: The kernel's block size; unused.
     """
     counts = torch.diff(cumulative_counts, prepend=cumulative_counts.new_zeros(1))
     replaced = torch.where(values == replace_from, torch.full_like(values, replace_to), values)
@@ -33,7 +33,7 @@ def expand_to_tokens(
 
 
 def register() -> None:
-    """Put our version in the place of the broken one, before vLLM's worker looks it up; does nothing elsewhere."""
+    """Replace the broken kernel before vLLM's worker looks it up; does nothing on other platforms."""
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():

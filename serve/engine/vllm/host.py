@@ -1,7 +1,7 @@
-"""vLLM's own OpenAI server, built inside our process: the one module that knows where vLLM keeps its parts.
+"""Hosts vLLM's own OpenAI server inside our process: parses its arguments, starts the engine, builds the application.
 
-Module paths differ between 0.32 and 0.33 (`vllm.entrypoints.launchers.cli_args` became `...common.cli_args`); every
-such difference is settled here.
+Differences between vLLM 0.32 and 0.33 in how the server is started are handled here, such as the move of
+`vllm.entrypoints.launchers.cli_args` to `vllm.entrypoints.common.cli_args`.
 """
 
 import argparse
@@ -38,8 +38,8 @@ _ASYNC_SCHEDULER = "serve.engine.vllm.scheduler.OptOutAsyncScheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """A running engine and its OpenAI application."""
+class HostedEngine:
+    """A running engine with its OpenAI application and its facts, in the names of `policies.PoolFacts`."""
 
     client: AsyncLLM
     app: AsgiApp
@@ -53,12 +53,12 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     """Turn a pool's `engine_args` into vLLM's own parsed arguments.
 
     Args:
-        engine_args: As vLLM's command line names them, without the leading dashes.
-        names: Names under which the engine answers; the first stands in its responses.
-        key: Bearer token that it asks for.
+        engine_args: Options of vLLM's command line, without the leading dashes.
+        names: Model names that the engine accepts; its responses carry the first one.
+        key: Bearer token that it requires.
 
     Raises:
-        ConfigError: vLLM does not know an argument or rejects its value.
+        ConfigError: vLLM does not know an argument, or rejects its value.
     """
     cli_args = importlib.import_module(
         _first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args"
@@ -80,25 +80,28 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     return cast(argparse.Namespace, parsed)
 
 
-async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
+async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngine:
     """Load the model and build vLLM's OpenAI application around it.
 
     Args:
-        args: From `parse_args`.
-        opt_out: Install the scheduler that can switch speculation off for one request.
+        args: Result of `parse_args`.
+        opt_out: Install the scheduler that can switch speculation off per request.
+
+    Raises:
+        ConfigError: `opt_out` is set for an engine that does not speculate, or a parser is unknown.
     """
     vllm_plugin.register()
     load_parsers(args)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     if opt_out:
         if config.speculative_config is None:
-            raise ConfigError("opt_out: true on a pool without a speculative-config: there is nothing to opt out of")
+            raise ConfigError("opt_out: true needs a pool with a speculative-config; without one, remove opt_out")
         scheduler = config.scheduler_config
-        # Set after vLLM has settled sync or async for itself: a class given on the command line switches async off.
+        # Set after vLLM has chosen sync or async: a class given on the command line would disable async.
         scheduler.scheduler_cls = _ASYNC_SCHEDULER if scheduler.async_scheduling else _SYNC_SCHEDULER
     if current_platform.is_cpu() and config.parallel_config.world_size == 1 and _threads_are_ours():
-        # vLLM insists on a worker process of its own on the CPU, to bind its threads. Where nothing is bound, the
-        # engine core can do the work itself: a third of the start-up time and 0.7 GB less an engine.
+        # On the CPU, vLLM forces a separate worker process to bind its threads. If nothing is bound, the engine core
+        # can do the work itself, which saves a third of the start-up time and 0.7 GB per engine.
         config.parallel_config.distributed_executor_backend = "uni"
     client = AsyncLLM.from_vllm_config(
         vllm_config=config,
@@ -109,22 +112,22 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> Engine:
     tasks = await client.get_supported_tasks()
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
-    return Engine(client, app, _facts(config))
+    return HostedEngine(client, app, _facts(config))
 
 
 def load_parsers(args: argparse.Namespace) -> None:
-    """Load the operator's parser plug-ins, as vLLM's own server does before it needs a parser by name.
+    """Load the operator's parser plug-ins, as vLLM's server does before it looks parsers up by name.
 
     Raises:
-        ConfigError: A parser is named that neither vLLM nor a plug-in has.
+        ConfigError: Neither vLLM nor a plug-in has a parser of the configured name.
     """
     if args.tool_parser_plugin:
         ToolParserManager.import_tool_parser(args.tool_parser_plugin)
     if args.reasoning_parser_plugin:
         ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
-    for kind, name, known in _parser_names(args):
-        if name and name not in known:
-            raise ConfigError(f"the {kind} {name!r} is not known; known: {', '.join(sorted(known))}")
+    for option, name, registered in _parser_names(args):
+        if name and name not in registered:
+            raise ConfigError(f"unknown {option} {name!r}; known: {', '.join(sorted(registered))}")
 
 
 def _threads_are_ours() -> bool:
@@ -132,7 +135,7 @@ def _threads_are_ours() -> bool:
 
 
 def _facts(config: Any) -> dict[str, Any]:
-    """What the engine became, in the names of `policies.PoolFacts`; the policy trusts this over the configuration."""
+    """Returns the facts of the running engine; the policy trusts them over the configuration."""
     speculative = config.speculative_config
     return {
         "engine": "vllm",
@@ -155,7 +158,7 @@ def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[
 
 
 def _with_paths(engine_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Model folders of this checkout by their absolute path: a replica does not run where the config was written."""
+    """Make paths into this checkout absolute: a replica has another working directory than the config's author."""
 
     def absolute(value: Any) -> Any:
         shipped = _ROOT / value if isinstance(value, str) else None

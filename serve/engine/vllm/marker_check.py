@@ -1,12 +1,12 @@
-"""Checks a replica makes before it says that it is ready: its tokenizer must see what the parsers look for."""
+"""Checks before a replica reports ready that its tokenizer has the markers that the parsers look for."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from serve.errors import ConfigError
 
-# Tokens that a model of each format writes as one id. A tokenizer that splits them was converted or patched wrongly,
-# and then no parser and no grammar would ever see a call (facts: transformers 5 shifts Kimi's special ids by 1 to 3).
+# Markers that are a single token in models of each format. A tokenizer that splits them was converted wrongly, and no
+# parser or grammar would ever see a call. (transformers 5, for example, shifts Kimi's special ids by 1 to 3.)
 MARKERS: Mapping[str, tuple[str, ...]] = {
     "kimi_k2": (
         "<|tool_calls_section_begin|>",
@@ -22,12 +22,15 @@ MARKERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_markers(tokenizer: Any, grammar: str, expected: Mapping[str, int]) -> None:
-    """Raise `ConfigError` unless every marker of the grammar is one token, with the id that the pool's config states.
+    """Check that every marker of the grammar is one token, with the id that the pool's config states.
 
     Args:
-        tokenizer: What vLLM serves the model with.
+        tokenizer: The tokenizer that vLLM serves the model with.
         grammar: The model's tool-call format.
-        expected: Marker text to token id, from the pool's `markers`; may name more than the grammar's own.
+        expected: Token ids by marker, from the pool's `markers`; may include markers beyond the grammar's own.
+
+    Raises:
+        ConfigError: A marker is missing, is split, or has another id.
     """
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
     for marker in dict.fromkeys((*MARKERS[grammar], *expected)):
@@ -39,9 +42,9 @@ def check_markers(tokenizer: Any, grammar: str, expected: Mapping[str, int]) -> 
         encoded = tokenizer.encode(marker, add_special_tokens=False)
         if list(encoded) != [vocabulary[marker]] and grammar != "kimi_k2":
             raise ConfigError(f"the tokenizer splits the marker {marker!r} into {list(encoded)}; it must be one token")
-        wanted = expected.get(marker)
-        if wanted is not None and vocabulary[marker] != wanted:
+        expected_id = expected.get(marker)
+        if expected_id is not None and vocabulary[marker] != expected_id:
             raise ConfigError(
-                f"the tokenizer gives {marker!r} the id {vocabulary[marker]}, the pool's config says {wanted}. "
+                f"the tokenizer gives {marker!r} the id {vocabulary[marker]}, the pool's config says {expected_id}. "
                 "The model was trained on one of them; a conversion may have shifted the special ids."
             )

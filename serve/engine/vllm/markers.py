@@ -1,4 +1,4 @@
-"""What both kinds of plug-in need of vLLM's objects: marker ids of a tokenizer, tools of a request, a log."""
+"""Helpers of both kinds of parser plug-in: a tokenizer's marker ids, a request's tools, and the log."""
 
 from __future__ import annotations
 
@@ -10,46 +10,52 @@ from typing import Any
 from serve.parsing import GRAMMARS, Violation
 
 _log = logging.getLogger("ray.serve.specgate.parsing")
-_known: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+_special_ids: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()  # by tokenizer
 _MARKERS = sorted({spelling for grammar in GRAMMARS.values() for spelling in grammar.lexicon.kinds})
 _TURNS = ("<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>")
 
 
 def special_ids(tokenizer: Any) -> Mapping[str, int]:
-    """The ids of all markers that are one token of this tokenizer, looked up once for each tokenizer."""
-    found = _known.get(tokenizer)
-    if found is None:
+    """Returns the ids of all markers that are one token of this tokenizer; looked up once per tokenizer."""
+    ids = _special_ids.get(tokenizer)
+    if ids is None:
         vocabulary = tokenizer.get_vocab()
-        found = {text: vocabulary[text] for text in (*_MARKERS, *_TURNS) if text in vocabulary}
-        _known[tokenizer] = found
-    return found
+        ids = {text: vocabulary[text] for text in (*_MARKERS, *_TURNS) if text in vocabulary}
+        _special_ids[tokenizer] = ids
+    return ids
 
 
 def marker_ids(tokenizer: Any, grammar: str) -> dict[int, str]:
-    """Text by id, of the markers of one grammar."""
+    """Returns the texts of one grammar's markers, by token id."""
     kinds = GRAMMARS[grammar].lexicon.kinds
     return {token: text for text, token in special_ids(tokenizer).items() if text in kinds}
 
 
 def turn_ids(tokenizer: Any) -> frozenset[int]:
-    """Tokens between the turns of a conversation."""
+    """Returns the tokens that separate the turns of a conversation."""
     ids = special_ids(tokenizer)
     return frozenset(ids[text] for text in _TURNS if text in ids)
 
 
 def declared(tools: Sequence[Any]) -> list[dict[str, Any]]:
-    """The tools of a request, Chat Completions' or Responses', as our parsers take them."""
+    """Returns the tools of a Chat Completions or Responses request as our parsers expect them."""
     functions = [getattr(tool, "function", tool) for tool in tools]
     return [{"name": function.name, "parameters": function.parameters or {}} for function in functions]
 
 
+def keep_markers(request: Any) -> Any:
+    """Have vLLM keep special tokens in the text, so that markers reach the parsers; returns the request."""
+    request.skip_special_tokens = False
+    return request
+
+
 def shows_hidden(request: Any) -> bool:
-    """Whether a request wants hidden violations as content, where the gateway's guard finds them."""
+    """Returns True if a request asks for hidden violations as content, where the gateway's guard looks for them."""
     return bool((getattr(request, "vllm_xargs", None) or {}).get("specgate_violations"))
 
 
 def log_violations(grammar: str, violations: Iterable[Violation]) -> None:
-    """Say what was wrong with an output, without its text."""
+    """Log what was wrong with an output, without its text."""
     for violation in violations:
         _log.warning(
             "%s: %s at character %d, call %s, %d characters",

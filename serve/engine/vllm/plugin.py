@@ -1,7 +1,7 @@
-"""What specgate adds to vLLM, registered in every process that vLLM starts.
+"""Registers specgate's additions in every process that vLLM starts.
 
-Named as a `vllm.general_plugins` entry point, so that the API process, the engine core (whose grammar gate needs the
-reasoning parser and the tokenizer) and its workers all know our names. It adds names and, on the CPU, mends sampling.
+This is a `vllm.general_plugins` entry point, so the API process, the engine core (whose grammar gate needs the
+reasoning parser and the tokenizer) and its workers all know our names. It adds names and, on the CPU, fixes sampling.
 """
 
 

@@ -1,8 +1,7 @@
-"""Our reasoning parsers for vLLM: in the API process they split the text, in the engine core they time the grammar."""
+"""Our reasoning parsers for vLLM: the API process splits text with them, the engine core starts the grammar by them."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -11,78 +10,85 @@ from vllm.parser.engine.adapters import ParserEngineReasoningAdapter
 from vllm.parser.engine.parser_engine import ReasoningEnd
 from vllm.reasoning.abs_reasoning_parsers import ReasoningParser
 
-from serve.engine.vllm.markers import log_violations, marker_ids, special_ids, turn_ids
+from serve.engine.vllm.delta_message import delta_message
+from serve.engine.vllm.markers import keep_markers, log_violations, marker_ids, special_ids, turn_ids
+from serve.engine.vllm.prompt_state import PromptState
 from serve.parsing import ReasoningSplit
 from serve.parsing.reasoning_split import Parts
 
-_START, _END = "<think>", "</think>"
+_START = "<think>"
+_END = "</think>"
 
 
 class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[misc,unused-ignore]
-    """Splits reasoning off one stream; all behind it goes on letter for letter to the tool parser.
+    """Splits reasoning off one stream and passes everything after it to the tool parser unchanged.
 
-    The prompt decides whether the output starts in reasoning. vLLM shows it to `is_reasoning_end` before it generates.
-    For whole answers it shows it to the first choice only, which leaves word for the others of the same request.
+    The prompt decides whether the output starts inside reasoning; vLLM shows it to `is_reasoning_end` before it
+    generates (see `PromptState` for whole answers).
 
-    It is an engine adapter in name only: the engine core asks those, and no others, for a reasoning end that is
-    content itself, such as the first marker of a call.
+    This is an engine adapter in name only: the engine core asks only adapters for a reasoning end that is itself
+    content, such as the first marker of a call.
+
+    Attributes:
+        grammar: The model's tool-call format.
+        implicit_ends: Markers that end reasoning and are content themselves.
     """
 
     grammar: ClassVar[str]
     implicit_ends: ClassVar[tuple[str, ...]]
     engine_based_streaming = True
-    _of_request: ClassVar[dict[int, bool]] = {}
+    _prompt_state: ClassVar[PromptState] = PromptState()
 
     def __init__(self, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
         ReasoningParser.__init__(self, tokenizer, *args, **kwargs)
         options = kwargs.get("chat_template_kwargs") or {}
-        asked = [options[name] for name in ("thinking", "enable_thinking") if options.get(name) is not None]
-        self._asked: bool | None = any(asked) if asked else None
+        switches = [options[name] for name in ("thinking", "enable_thinking") if options.get(name) is not None]
+        self._thinking: bool | None = any(switches) if switches else None  # None: the request does not say
         ids = special_ids(tokenizer)
         self._start_id = ids.get(_START)
         self._end_id = ids.get(_END)
         self._implicit = frozenset(ids[text] for text in self.implicit_ends if text in ids)
         self._turns = turn_ids(tokenizer)
         self._marker_ids = marker_ids(tokenizer, self.grammar)
-        self._prompt_open: bool | None = None
+        self._prompt_open: bool | None = None  # None: the prompt was not shown, or has no marker of reasoning
         self._split: ReasoningSplit | None = None
 
     # Token ids: the prompt, and the engine core
 
     @property
     def reasoning_start_str(self) -> str:
-        """The tag before reasoning."""
+        """The tag that opens reasoning."""
         return _START
 
     @property
     def reasoning_end_str(self) -> str:
-        """The tag behind reasoning."""
+        """The tag that closes reasoning."""
         return _END
 
     @property
     def reasoning_end_token_ids(self) -> frozenset[int]:
-        """All tokens that end reasoning, the first markers of calls among them."""
+        """All tokens that end reasoning, including the first markers of calls."""
         return self._implicit | ({self._end_id} if self._end_id is not None else frozenset())
 
     @property
     def implicit_reasoning_end_token_ids(self) -> frozenset[int]:
-        """Those of them that are content; asked for by vLLM 0.33."""
+        """The tokens that end reasoning and are content themselves; used by vLLM 0.33."""
         return self._implicit
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
-        """Whether what follows these tokens is no reasoning."""
-        if self._asked is False:
+        """Returns True if the text after these tokens is not reasoning."""
+        if self._thinking is False:
             return True
         last = self._last(input_ids)
         self._prompt_open = last is not None and last == self._start_id
         return last is not None and not self._prompt_open
 
     def is_reasoning_end_streaming(self, input_ids: Sequence[int], delta_ids: Iterable[int]) -> bool:
-        """Whether the last step ended reasoning."""
-        return self._asked is False or not self.reasoning_end_token_ids.isdisjoint(delta_ids)
+        """Returns True if the last step ended reasoning."""
+        return self._thinking is False or not self.reasoning_end_token_ids.isdisjoint(delta_ids)
 
     def find_reasoning_end(self, token_ids: Sequence[int]) -> ReasoningEnd | None:
-        """The first token that ends reasoning, and whether it is content itself."""
+        """Returns the position of the first token that ends reasoning, and whether it is content itself."""
         ends = self.reasoning_end_token_ids
         if not ends:
             return None
@@ -92,22 +98,22 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
         return ReasoningEnd(len(token_ids), False)
 
     def extract_content_ids(self, input_ids: list[int]) -> list[int]:
-        """The tokens behind the end of reasoning."""
+        """Returns the tokens after the end of reasoning."""
         end = self.find_reasoning_end(input_ids)
         if end is None or end.offset == len(input_ids):
             return input_ids
         return input_ids[end.offset + (not end.implicit) :]
 
     def adjust_initial_state_from_prompt(self, prompt_token_ids: Sequence[int]) -> None:
-        """The prompt of the stream that begins."""
+        """Receives the prompt at the start of a stream."""
         self.is_reasoning_end(prompt_token_ids)
 
     def set_prompt_token_ids(self, prompt_token_ids: Sequence[int]) -> None:
-        """The prompt of any output, from vLLM 0.33 on."""
+        """Receives the prompt of any output, from vLLM 0.33 on."""
         self.is_reasoning_end(prompt_token_ids)
 
     def count_reasoning_tokens(self, token_ids: Sequence[int]) -> int:
-        """Tokens of reasoning in an output."""
+        """Returns the number of reasoning tokens in an output."""
         ids = list(token_ids)
         opened = self._start_id in ids[:2]
         if not (opened or self._starts_inside(None)):
@@ -116,7 +122,7 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
         return (len(ids) if end is None else end.offset) - opened
 
     def _last(self, input_ids: Sequence[int]) -> int | None:
-        """The last token of the turn at hand that opens or ends reasoning."""
+        """Returns the last token of the current turn that opens or ends reasoning."""
         ends = self.reasoning_end_token_ids
         for token in reversed(input_ids):
             if token in ends or token == self._start_id:
@@ -128,14 +134,14 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
     # Text: the API process
 
     def adjust_request(self, request: Any) -> Any:
-        """Markers must reach us as text."""
-        request.skip_special_tokens = False
-        return request
+        """Have vLLM keep the markers in the text."""
+        return keep_markers(request)
 
     def extract_reasoning(self, model_output: str, request: Any) -> tuple[str | None, str | None]:
         """Split a complete output."""
         split = ReasoningSplit(self.grammar, self._starts_inside(request, model_output), self._marker_ids)
-        first, last = split.feed(model_output), split.finish()
+        first = split.feed(model_output)
+        last = split.finish()
         log_violations(self.grammar, [*first.violations, *last.violations])
         return first.reasoning + last.reasoning or None, first.rest + last.rest or None
 
@@ -148,41 +154,39 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
         current_token_ids: Sequence[int],
         delta_token_ids: Sequence[int],
     ) -> DeltaMessage | None:
-        """Split the next piece of a stream; only the delta is read."""
+        """Split the next part of a stream; only the delta is used."""
         if self._split is None:
             self._split = ReasoningSplit(self.grammar, self._starts_inside(None), self._marker_ids)
         return self._delta(self._split.feed(delta_text, delta_token_ids))
 
     def has_engine_confirmed_reasoning_end(self) -> bool:
-        """Whether the text has left reasoning."""
+        """Returns True once the text has left reasoning."""
         return self._split is not None and self._split.ended
 
     def finish_streaming(self) -> DeltaMessage | None:
-        """What was held back, at the end of a stream."""
+        """Returns the text that was held back at the end of a stream."""
         return self._delta(self._split.finish()) if self._split else None
 
     def get_streaming_fallback_content(self, text: str, request: Any) -> str | None:
-        """Reasoning that never ended stays reasoning."""
+        """Returns None: reasoning that never ended stays reasoning."""
         return None
 
     def _delta(self, parts: Parts) -> DeltaMessage | None:
         log_violations(self.grammar, parts.violations)
-        fields = {name: text for name, text in (("reasoning", parts.reasoning), ("content", parts.rest)) if text}
-        return DeltaMessage(**fields) if fields else None
+        return delta_message(reasoning=parts.reasoning, content=parts.rest)
 
     def _starts_inside(self, request: Any, text: str = "") -> bool:
-        """Whether the output starts in reasoning: by the prompt, else by the request, else by the output."""
-        if self._asked is False:
+        """Returns True if the output starts inside reasoning: by the prompt, else the request, else the output."""
+        if self._thinking is False:
             return False
-        known = self._of_request
-        if self._prompt_open is None and request is not None:
-            self._prompt_open = known.get(id(request))
-        elif request is not None and id(request) not in known and self._prompt_open is not None:
-            known[id(request)] = self._prompt_open
-            weakref.finalize(request, known.pop, id(request), None)
+        if request is not None:
+            if self._prompt_open is None:
+                self._prompt_open = self._prompt_state.get(request)
+            else:
+                self._prompt_state.set(request, self._prompt_open)
         if self._prompt_open is not None:
             return self._prompt_open
-        return bool(self._asked) or text.find(_END) >= 0
+        return bool(self._thinking) or _END in text
 
 
 class KimiK2ReasoningParser(SpecgateReasoningParser):

@@ -1,12 +1,12 @@
 """Switches speculation off for one request inside a speculative engine (`vllm_xargs.enable_speculative: 0`).
 
-vLLM has no such switch. Both schedulers keep a request's proposed tokens in `Request.spec_token_ids` between two
-steps: the synchronous one writes what the drafter returned (`update_draft_token_ids`), the asynchronous one writes
-placeholders for what the worker will fill in (`_update_after_schedule`). A request whose list is empty is scheduled
-as plain decoding, so emptying it there is the whole opt-out. The drafter still computes for the batch; only what it
-proposed for this request is never verified.
+vLLM has no such switch. Both schedulers keep a request's draft tokens in `Request.spec_token_ids` between two steps:
+the synchronous one stores what the drafter returned (`update_draft_token_ids`), the asynchronous one stores
+placeholders that the worker fills in (`_update_after_schedule`). A request with an empty list is scheduled as plain
+decoding, so emptying the list is the whole opt-out. The drafter still computes for the batch, but its proposals for
+this request are never verified.
 
-Given to vLLM as `--scheduler-cls`; see docs/adr/0003-pools-and-opt-out.md for what it does not protect against.
+`serve.engine.vllm.host` installs it; docs/adr/0003-pools-and-opt-out.md says what it does not protect against.
 """
 
 from typing import Any

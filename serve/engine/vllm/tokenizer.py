@@ -1,6 +1,6 @@
-"""`KimiTokenizer` as vLLM's tokenizer mode `specgate_kimi`, so that transformers' conversion is never on the path.
+"""`KimiTokenizer` as vLLM's tokenizer mode `specgate_kimi`, which avoids transformers' conversion.
 
-That conversion shifts Kimi's special ids by one to three, and then no marker ever matches.
+That conversion shifts Kimi's special ids by one to three, so that no marker would ever match.
 """
 
 import copy
@@ -33,7 +33,7 @@ def register() -> None:
 
 
 class VllmKimiTokenizer:
-    """What vLLM asks of a tokenizer (its `TokenizerLike` protocol), answered by `KimiTokenizer`."""
+    """Implements vLLM's `TokenizerLike` protocol with `KimiTokenizer`."""
 
     is_fast = False
 
@@ -66,7 +66,7 @@ class VllmKimiTokenizer:
             )
         return cls(folder, str(path_or_repo_id), truncation_side)
 
-    # xgrammar looks for this attribute to learn that the vocabulary is tiktoken's, in byte-level spelling.
+    # xgrammar recognizes tiktoken vocabularies, in byte-level spelling, by this attribute.
     @property
     def tokenizer(self) -> tiktoken.Encoding:
         return self._kimi.encoding
@@ -105,17 +105,17 @@ class VllmKimiTokenizer:
         return self._kimi.vocab_size
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return copy.copy(self)  # nothing of it ever changes
+        return copy.copy(self)  # immutable
 
     def num_special_tokens_to_add(self) -> int:
         return 0
 
     def get_vocab(self) -> dict[str, int]:
-        """Name to id of every token. Callers only read it; a copy of 163,840 entries for each would cost."""
+        """Returns the id of every token by name, without a copy: it has 163,840 entries and callers only read it."""
         return self._vocabulary
 
     def get_added_vocab(self) -> dict[str, int]:
-        """None are named: vLLM's detokenizer would put spaces around each one that is."""
+        """Returns nothing: vLLM's detokenizer would put spaces around every token listed here."""
         return {}
 
     def __call__(
@@ -124,17 +124,17 @@ class VllmKimiTokenizer:
     ) -> BatchEncoding:  # fmt: skip
         texts = [text] if isinstance(text, str) else text
         ids = [self.encode(one, truncation=truncation, max_length=max_length) for one in texts]
-        found: Any = ids[0] if isinstance(text, str) else ids
-        mask = [1] * len(ids[0]) if isinstance(text, str) else [[1] * len(one) for one in ids]
-        return BatchEncoding({"input_ids": found, "attention_mask": mask})
+        input_ids: Any = ids[0] if isinstance(text, str) else ids
+        mask = [1] * len(ids[0]) if isinstance(text, str) else [[1] * len(row) for row in ids]
+        return BatchEncoding({"input_ids": input_ids, "attention_mask": mask})
 
     def encode(
         self, text: str, truncation: bool | None = None, max_length: int | None = None,
         add_special_tokens: bool = True, **kwargs: Any,
     ) -> list[int]:  # fmt: skip
-        """Return the ids of a raw prompt (`/v1/completions`), which is the caller's own rendering: markers count.
+        """Returns the ids of a raw prompt (`/v1/completions`); the caller rendered it, so markers are special tokens.
 
-        A chat never comes here as text; see `apply_chat_template`.
+        Chats are never encoded from text; see `apply_chat_template`.
         """
         ids = self._kimi.encode(text, allow_special=True)
         if not truncation or max_length is None or len(ids) <= max_length:
@@ -152,7 +152,7 @@ class VllmKimiTokenizer:
         chat_template: str | None = None, tokenize: bool = True, conversation: list[Any] | None = None,
         return_dict: bool = False, **kwargs: Any,
     ) -> list[int]:  # fmt: skip
-        """Render a chat to ids, never to text: as text, a `<|im_end|>` that a user typed would become the real one."""
+        """Render a chat to ids directly: via text, a `<|im_end|>` that a user typed would become the special token."""
         kwargs.setdefault("add_generation_prompt", False)
         rendered, _ = render_jinja_template(
             conversations=[escape(conversation if messages is None else messages)],

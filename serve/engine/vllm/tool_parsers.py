@@ -1,8 +1,8 @@
 """Our parsers as vLLM plug-ins: tool and reasoning parsers by name, for the API process and the engine core.
 
-Named by `--tool-call-parser` and `--reasoning-parser`. vLLM imports this file where it is given as
-`--tool-parser-plugin` and `--reasoning-parser-plugin`, and in every process through the `vllm.general_plugins` entry
-point. vLLM makes an instance for every choice of every request: an instance holds the state of one stream.
+Selected with `--tool-call-parser` and `--reasoning-parser`. vLLM imports this file if it is given as
+`--tool-parser-plugin` or `--reasoning-parser-plugin`, and in every process through the `vllm.general_plugins` entry
+point. vLLM creates an instance for every choice of every request: an instance holds the state of one stream.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.abstract_tool_parser import ToolParser
 
-from serve.engine.vllm.markers import declared, log_violations, marker_ids, shows_hidden
+from serve.engine.vllm.delta_message import delta_message
+from serve.engine.vllm.markers import declared, keep_markers, log_violations, marker_ids, shows_hidden
 from serve.engine.vllm.reasoning_parsers import REASONING_PARSERS
 from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Message, Reasoning, StreamParser, fold
 
 _CALL = "<|tool_call_begin|>"
-_OF_SCHEMAS = {"unknown_tool", "unknown_argument", "missing_argument", "duplicate_argument"}  # the markup is in order
+# Violations of a tool's schema, where the markup itself is well-formed.
+_SCHEMA_VIOLATIONS = {"unknown_tool", "unknown_argument", "missing_argument", "duplicate_argument"}
 
 
 class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
     """A tool parser over one of our grammars.
 
     Attributes:
-        skip_reasoning_parsing: Set by vLLM where no reasoning parser is configured.
+        grammar: The model's tool-call format.
+        ids_are_the_models: True if call ids are part of the model's own text.
+        skip_reasoning_parsing: Set by vLLM if no reasoning parser is configured.
     """
 
     grammar: ClassVar[str]
@@ -46,7 +50,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Never the generic JSON that vLLM would else ask of the model for `required` and named tools.
+        # Otherwise vLLM would ask the model for generic JSON with `required` and named tools.
         cls.supports_required_and_named = False
 
     def __init__(self, tokenizer: Any, tools: Sequence[Any] | None = None) -> None:
@@ -58,19 +62,17 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         self._shows_hidden = False
 
     def adjust_request(self, request: Any) -> Any:
-        """Markers must reach us as text."""
-        request = super().adjust_request(request)
-        request.skip_special_tokens = False
-        return request
+        """Have vLLM keep the markers in the text."""
+        return keep_markers(super().adjust_request(request))
 
     def extract_tool_calls(self, model_output: str, request: Any) -> ExtractedToolCallInformation:
         """Parse a complete output."""
         self._shows_hidden = shows_hidden(request)
         message = self._whole([(model_output, ())])
-        if any(violation.kind not in _OF_SCHEMAS for violation in message.violations):
-            # vLLM keeps the ids of a complete output to itself. Without them a marker inside a JSON string is text, and
-            # a string that was never closed swallows the markers after it. In a stream the ids tell; so that both read
-            # the same, an output that does not come out clean is read again with every marker taken for its token.
+        if any(violation.kind not in _SCHEMA_VIOLATIONS for violation in message.violations):
+            # vLLM does not pass the token ids of a complete output. Without them, a marker inside a JSON string is
+            # text, and an unclosed string swallows all markers after it; in a stream the ids tell them apart. To get
+            # the same result here, parse an unclean output again and take every marker for its token.
             message = self._whole(list(self._marked(model_output)))
         log_violations(self.grammar, message.violations)
         calls = [
@@ -91,7 +93,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         delta_token_ids: Sequence[int],
         request: Any,
     ) -> DeltaMessage | None:
-        """Parse the next piece of a stream; only the delta is read."""
+        """Parse the next part of a stream; only the delta is used."""
         if self._stream is None:
             self._stream = self._parser()
             self._shows_hidden = shows_hidden(request)
@@ -99,7 +101,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         return self._delta(self._stream.feed(delta_text, delta_token_ids))
 
     def finish_streaming(self) -> DeltaMessage | None:
-        """What was held back, at the end of a stream."""
+        """Returns what was held back at the end of a stream."""
         return self._delta(self._stream.finish()) if self._stream else None
 
     def _whole(self, pieces: Sequence[tuple[str, Sequence[int]]]) -> Message:
@@ -108,14 +110,14 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         return fold(self._shown([*events, *parser.finish()]))
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Event]:
-        """The events and, where the request asks for it, the text of each hidden violation as content."""
+        """Yield the events and, if the request asks for it, the text of each hidden violation as content."""
         for event in events:
             yield event
             if self._shows_hidden and isinstance(event, Fault) and event.violation.hidden:
                 yield Content(event.violation.raw)
 
     def _marked(self, text: str) -> Iterator[tuple[str, Sequence[int]]]:
-        """The text cut at its markers, each with the id of its token."""
+        """Yield the text cut at its markers, each marker with its token id."""
         ids = {marker: id for id, marker in self._marker_ids.items()}
         for piece in re.split("|".join(f"({re.escape(marker)})" for marker in ids), text):
             if piece:
@@ -125,7 +127,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         return StreamParser(
             self.grammar,
             self._declared,
-            # Without tools in the request, nothing is a call: markup is what the user asked to see.
+            # Without tools in the request nothing is a call: any markup is text that the user asked for.
             calls=bool(self._declared),
             marker_ids=self._marker_ids,
             behind_reasoning=not self.skip_reasoning_parsing,
@@ -135,15 +137,13 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         return id if self.ids_are_the_models else f"call_{uuid.uuid4().hex[:24]}"
 
     def _delta(self, events: Sequence[Event]) -> DeltaMessage | None:
-        """One delta for all events of a step, one entry for each call in it."""
+        """Returns one delta for all events of a step, with one entry per call."""
         log_violations(self.grammar, [event.violation for event in events if isinstance(event, Fault)])
         events = list(self._shown(events))
         content = "".join(event.text for event in events if isinstance(event, Content))
         reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
         calls = [] if self._no_calls else self._entries(events)
-        fields = {"content": content, "reasoning": reasoning, "tool_calls": calls}
-        given = {name: value for name, value in fields.items() if value}
-        return DeltaMessage(**given) if given else None
+        return delta_message(content=content, reasoning=reasoning, tool_calls=calls)
 
     def _entries(self, events: Sequence[Event]) -> list[DeltaToolCall]:
         entries: dict[int, DeltaToolCall] = {}
@@ -159,7 +159,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
 
 
 def _append(calls: dict[int, DeltaToolCall], call: int, text: str) -> None:
-    """Add arguments to a call's entry; one that continues a call carries nothing else."""
+    """Add arguments to a call's entry; an entry that continues a call holds nothing else."""
     entry = calls.get(call)
     if entry is None:
         calls[call] = DeltaToolCall(index=call, function=DeltaFunctionCall(arguments=text))
@@ -173,7 +173,7 @@ class KimiK2ToolParser(SpecgateToolParser):
     ids_are_the_models = True
 
     def get_structural_tag(self, request: Any, **options: Any) -> Any:
-        """As vLLM's, but a call without its section begins the grammar too: the NVFP4 variants leave it out."""
+        """Returns vLLM's tag, extended so that a call without a section also starts the grammar (NVFP4 variants)."""
         tag = super().get_structural_tag(request, **options)
         if tag is None or tag.format.type != "triggered_tags" or _CALL in tag.format.triggers:
             return tag

@@ -1,9 +1,9 @@
-"""How a gateway treats its neighbours: a table of cases that any OpenAI-compatible gateway can be put to."""
+"""Conformance tests that run against any OpenAI-compatible gateway: how it treats its clients and engines."""
 
-from serve.tools.conform.case import Case, Result, Verdict
+from serve.tools.conform.case import Case, CaseResult, CaseStatus
 from serve.tools.conform.cases import CASES
 from serve.tools.conform.lab import Lab, Pace
-from serve.tools.conform.report import Report
-from serve.tools.conform.run import run, select
+from serve.tools.conform.report import ConformanceReport
+from serve.tools.conform.runner import run, select
 
-__all__ = ["CASES", "Case", "Lab", "Pace", "Report", "Result", "Verdict", "run", "select"]
+__all__ = ["CASES", "Case", "CaseResult", "CaseStatus", "ConformanceReport", "Lab", "Pace", "run", "select"]

@@ -1,4 +1,4 @@
-"""A request as it reached the scripted engine, and what answers it."""
+"""A request as it reached the scripted engine, and the type of the scripts that answer it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,11 +12,11 @@ class Arrival:
     """One request as it reached the engine.
 
     Attributes:
-        path: With the query.
-        headers: By lower-case name, in their order.
-        body: As it came.
-        gone: Set when the gateway closed the connection before the answer was complete.
-        sent: Bytes of the answer that the operating system has taken.
+        path: Path with query.
+        headers: (lower-case name, value) pairs in their original order.
+        body: The body's bytes.
+        gone: Set when the gateway closes the connection before the response is complete.
+        sent: Bytes of the response that the operating system has accepted.
     """
 
     path: str
@@ -26,8 +26,8 @@ class Arrival:
     sent: int = 0
 
     def header(self, name: str) -> str | None:
-        """The values of a header, joined; None if it did not come."""
-        values = [value for known, value in self.headers if known == name]
+        """Returns the values of a header, joined; None if it is missing."""
+        values = [value for header_name, value in self.headers if header_name == name]
         return ", ".join(values) if values else None
 
 

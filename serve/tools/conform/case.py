@@ -1,4 +1,4 @@
-"""One row of the table, and what may come of it."""
+"""A conformance case and its result."""
 
 from __future__ import annotations
 
@@ -11,42 +11,47 @@ if TYPE_CHECKING:
     from serve.tools.conform.lab import Lab
 
 
-class Verdict(StrEnum):
+class CaseStatus(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     NOT_APPLICABLE = "n/a"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A verdict and what was seen, in a few words."""
+class CaseResult:
+    """The status of a case, with a few words on what was seen."""
 
-    verdict: Verdict
+    status: CaseStatus
     seen: str
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row.
+    """One rule and its check.
 
     Attributes:
-        name: Short and stable; scripts choose by it.
+        name: Short and stable, because scripts select cases by it.
         rule: What a gateway must do.
-        source: Who says so, or what went wrong where it was not done.
-        check: Tries it.
+        source: The standard that demands it, or a bug report from where it was missing.
+        check: Tests a gateway.
     """
 
     name: str
     rule: str
     source: str
-    check: Callable[[Lab], Awaitable[Result]]
+    check: Callable[[Lab], Awaitable[CaseResult]]
 
 
-def judged(good: bool, seen: str) -> Result:
-    """Pass or fail."""
-    return Result(Verdict.PASS if good else Verdict.FAIL, seen)
+def passed_if(good: bool, seen: str) -> CaseResult:
+    """Returns a pass if `good`, or else a failure."""
+    return CaseResult(CaseStatus.PASS, seen) if good else failed(seen)
 
 
-def not_applicable(why: str) -> Result:
-    """The gateway has nothing that the rule could be about."""
-    return Result(Verdict.NOT_APPLICABLE, why)
+def failed(seen: str) -> CaseResult:
+    """Returns a failure."""
+    return CaseResult(CaseStatus.FAIL, seen)
+
+
+def not_applicable(why: str) -> CaseResult:
+    """Returns the result for a gateway that lacks the feature a rule is about."""
+    return CaseResult(CaseStatus.NOT_APPLICABLE, why)

@@ -1,4 +1,4 @@
-"""The client's side: what came back of a request, down to how it ended."""
+"""The client's side: sends a request and records the response, including how it ended."""
 
 import json
 import time
@@ -11,14 +11,14 @@ import aiohttp
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client got.
+    """A response as the client received it.
 
     Attributes:
-        status: HTTP status; 0 if no answer came.
-        headers: By lower-case name, in their order.
-        body: All bytes that came.
-        complete: The body ended as HTTP says it ends; False if the connection broke or nothing came.
-        detail: Why there is no answer or no end.
+        status: HTTP status; 0 if there was no response.
+        headers: (lower-case name, value) pairs in their original order.
+        body: All bytes received.
+        complete: True if the body ended as HTTP demands; False if the connection broke or there was no response.
+        detail: The reason for a missing or incomplete response.
         seconds: From the request to the end.
     """
 
@@ -30,18 +30,18 @@ class Reply:
     seconds: float
 
     def header(self, name: str) -> str | None:
-        """The first value of a header."""
-        return next((value for known, value in self.headers if known == name), None)
+        """Returns the first value of a header."""
+        return next((value for header_name, value in self.headers if header_name == name), None)
 
     def json(self) -> Any:
-        """The body as JSON; None if it is none."""
+        """Returns the body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
             return None
 
     def data(self) -> list[str]:
-        """The data of every SSE event, in order."""
+        """Returns the data of every SSE event, in order."""
         events: list[str] = []
         for block in self.body.decode("utf-8", "replace").replace("\r\n", "\n").split("\n\n"):
             lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
@@ -50,43 +50,43 @@ class Reply:
         return events
 
     def chunks(self) -> list[dict[str, Any]]:
-        """Every event that is a JSON object."""
-        found = []
+        """Returns every event that is a JSON object."""
+        objects = []
         for text in self.data():
             try:
                 value = json.loads(text)
             except ValueError:
                 continue
             if isinstance(value, dict):
-                found.append(value)
-        return found
+                objects.append(value)
+        return objects
 
     @property
     def done(self) -> bool:
-        """A `[DONE]` came."""
+        """True if the stream had a `[DONE]`."""
         return "[DONE]" in self.data()
 
     @property
     def error(self) -> Any:
-        """The error of a JSON body or of an error frame; None if there is none."""
+        """The error in a JSON body or in an error frame; None if there is none."""
         whole = self.json()
         objects = [whole] if isinstance(whole, dict) else self.chunks()
-        return next((each["error"] for each in objects if each.get("error")), None)
+        return next((value["error"] for value in objects if value.get("error")), None)
 
     @property
     def failed(self) -> bool:
-        """A client that keeps to the protocol can tell that this is no whole answer."""
+        """True if a client that follows the protocol can tell that the response is not a complete answer."""
         return self.status >= 400 or not self.complete or self.error is not None
 
     @property
     def text(self) -> str:
-        """The content of a chat answer, whole or put together from its chunks."""
-        parts = [(each.get("delta") or each.get("message") or {}).get("content") for each in self.choices()]
+        """The content of a chat completion, whole or folded from its chunks."""
+        parts = [(choice.get("delta") or choice.get("message") or {}).get("content") for choice in self.choices()]
         return "".join(part for part in parts if part)
 
     @property
     def call(self) -> tuple[str, str]:
-        """Name and arguments of the tool call, whole or put together from its chunks."""
+        """Name and arguments of the tool call, whole or folded from its chunks."""
         name = arguments = ""
         for choice in self.choices():
             for call in (choice.get("message") or choice.get("delta") or {}).get("tool_calls") or ():
@@ -95,13 +95,13 @@ class Reply:
         return name, arguments
 
     def choices(self) -> list[dict[str, Any]]:
-        """Every choice of every chunk, or of the whole answer."""
+        """Returns every choice of every chunk, or of the whole completion."""
         whole = self.json()
         objects = [whole] if isinstance(whole, dict) else self.chunks()
-        return [choice for each in objects for choice in each.get("choices") or () if isinstance(choice, dict)]
+        return [choice for value in objects for choice in value.get("choices") or () if isinstance(choice, dict)]
 
-    def told(self) -> str:
-        """A few words for the report."""
+    def summary(self) -> str:
+        """Returns a few words for the report."""
         if not self.status:
             return f"no answer: {self.detail}"
         end = "" if self.complete else ", then the connection broke"
@@ -112,20 +112,31 @@ class Reply:
 async def send(
     session: aiohttp.ClientSession, method: str, url: str, body: Any, headers: Mapping[str, str], timeout_s: float
 ) -> Reply:
-    """Send one request and read all of what comes back; errors of the transport are part of the reply."""
+    """Send one request and read the whole response; transport errors become part of the reply.
+
+    Args:
+        session: HTTP client.
+        method: HTTP method.
+        url: Full URL.
+        body: Body of the request, in a form that aiohttp accepts.
+        headers: Headers of the request.
+        timeout_s: Limit for the whole exchange.
+    """
     started = time.monotonic()
-    status, detail, complete = 0, "", False
-    got: tuple[tuple[str, str], ...] = ()
+    status = 0
+    detail = ""
+    complete = False
+    received: tuple[tuple[str, str], ...] = ()
     parts: list[bytes] = []
     try:
         async with session.request(
             method, url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=timeout_s)
         ) as response:
             status = response.status
-            got = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in response.raw_headers)
+            received = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in response.raw_headers)
             async for part in response.content.iter_any():
                 parts.append(part)
             complete = True
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         detail = f"{type(error).__name__} {error}".strip()[:160]
-    return Reply(status, got, b"".join(parts), complete, detail, time.monotonic() - started)
+    return Reply(status, received, b"".join(parts), complete, detail, time.monotonic() - started)

@@ -13,36 +13,38 @@ from collections import defaultdict
 
 from aiohttp import ClientConnectionResetError, web
 
-from serve.tools.conform import answers
+from serve.tools.conform import scripts
 from serve.tools.conform.arrival import Arrival, Script
 
 _MARK = re.compile(rb"conform-[0-9a-f]{12}")
 _PATHS = ("/v1/chat/completions", "/v1/completions")
-_QUIET = logging.getLogger("specgate.conform.engine")  # aiohttp tells of every request that it could not read
+_QUIET = logging.getLogger("specgate.conform.engine")  # aiohttp logs every request that it cannot parse
 _QUIET.setLevel(logging.CRITICAL)
-_ROOM = 64 * 2**20  # bytes of a body; of a header a part of it
+_MAX_BODY_BYTES = 64 * 2**20
 
 
-class Engine:
+class ScriptedEngine:
     """An OpenAI-compatible server on one port.
 
     Args:
-        model: The one model that it lists.
-        host: Where it listens.
-        port: 0 takes a free one.
+        model: The only model that it lists.
+        host: Address to listen on.
+        port: Port to listen on; 0 for a free one.
 
     Attributes:
-        scripts: What to do for the request with a mark; without one, a short answer.
-        arrivals: Every completion request, in order, by mark ("" without one).
-        arrived: Set by the first request with a mark.
+        scripts: Script by mark; requests without one get a short answer.
+        arrivals: (mark, request) of every completion request in order; the mark is "" if there is none.
+        arrived: Event by mark, set by the first request with it.
     """
 
     def __init__(self, model: str, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._model, self._host, self.port = model, host, port
+        self._model = model
+        self._host = host
+        self.port = port
         self.scripts: dict[str, Script] = {}
         self.arrivals: list[tuple[str, Arrival]] = []
         self.arrived: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        app = web.Application(client_max_size=_ROOM)
+        app = web.Application(client_max_size=_MAX_BODY_BYTES)
         for path in _PATHS:
             app.router.add_post(path, self._complete)
         app.router.add_get("/v1/models", self._models)
@@ -57,27 +59,27 @@ class Engine:
         return f"http://{self._host}:{self.port}"
 
     def of(self, mark: str) -> list[Arrival]:
-        """The requests with a mark, in the order of their arrival."""
-        return [arrival for known, arrival in self.arrivals if known == mark]
+        """Returns the requests with a mark, in order of arrival."""
+        return [arrival for arrival_mark, arrival in self.arrivals if arrival_mark == mark]
 
     def forget(self) -> None:
-        """Drop what the case before left."""
+        """Drop the scripts and arrivals of the previous case."""
         self.scripts.clear()
         self.arrivals.clear()
         self.arrived.clear()
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         await self._runner.setup()
         await self.listen()
 
     async def listen(self) -> None:
-        """Accept connections, again after `hang_up`."""
+        """Accept connections, also after `hang_up`."""
         await web.TCPSite(self._runner, self._host, self.port, reuse_address=True).start()
         self.port = self._runner.addresses[0][1]
 
     async def hang_up(self) -> None:
-        """Stop listening and drop every connection, as a process does that dies."""
+        """Stop listening and drop every connection, like a process that dies."""
         for site in list(self._runner.sites):
             await site.stop()
         server = self._runner.server
@@ -87,19 +89,19 @@ class Engine:
                 connection.transport.abort()
 
     async def stop(self) -> None:
-        """End."""
+        """Stop for good."""
         await self._runner.cleanup()
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        found = _MARK.search(body)
-        mark = found[0].decode() if found else ""
+        match = _MARK.search(body)
+        mark = match[0].decode() if match else ""
         headers = [(name.decode().lower(), value.decode("latin-1")) for name, value in request.raw_headers]
         arrival = Arrival(request.path_qs, headers, body)
         self.arrivals.append((mark, arrival))
         self.arrived[mark].set()
         try:
-            return await self.scripts.get(mark, answers.plain)(request, arrival)
+            return await self.scripts.get(mark, scripts.plain)(request, arrival)
         except (asyncio.CancelledError, ClientConnectionResetError):
             arrival.gone.set()
             raise
@@ -109,15 +111,15 @@ class Engine:
         return web.json_response({"object": "list", "data": [listed]})
 
     async def _healthy(self, _: web.Request) -> web.Response:
-        """Gateways ask for health, load and metrics under many names."""
+        """Answer any GET: gateways ask for health, load and metrics under many names."""
         return web.json_response({"status": "ok"})
 
 
 async def crash(request: web.Request, _: Arrival) -> web.StreamResponse:
-    """Break the connection without a word: all that is left of an engine that crashed."""
+    """Reset the connection without a response, like an engine that crashes."""
     assert request.transport is not None
     connection = request.transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
     request.transport.abort()
-    await asyncio.Event().wait()  # until cancelled: there is nobody to return a response to
+    await asyncio.Event().wait()  # until cancelled, because nobody is left to respond to
     raise AssertionError

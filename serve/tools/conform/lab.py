@@ -1,4 +1,4 @@
-"""A gateway on the bench: a client before it, a scripted engine behind it."""
+"""The test bench for a gateway: a client in front of it and a scripted engine behind it."""
 
 import asyncio
 import io
@@ -15,7 +15,7 @@ import aiohttp
 from serve.errors import ConfigError
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.client import Reply, send
-from serve.tools.conform.engine import Engine
+from serve.tools.conform.engine import ScriptedEngine
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Pace:
     """How long cases wait, in seconds, and how often they repeat.
 
     Attributes:
-        prefill_s: Silence of an engine that works on a long prompt.
-        cancel_s: Longest time from a client's leaving to the engine's being free.
-        settle_s: Longest wait for a gateway that refuses everybody after a case before.
-        timeout_s: Longest wait for any answer.
-        poison: Bad requests of one client in a row.
-        streams: Streams at once.
+        prefill_s: Silence of an engine that processes a long prompt.
+        cancel_s: Longest time from a client's disconnect until the engine is free.
+        settle_s: Longest wait for a gateway that refuses requests after an earlier case.
+        timeout_s: Longest wait for any response.
+        poison: Consecutive bad requests of one client.
+        streams: Concurrent streams.
     """
 
     prefill_s: float = 6.0
@@ -44,20 +44,20 @@ class Trial:
     """One request of a case.
 
     Attributes:
-        mark: Tells the engine which script is meant.
-        engine: Where it arrives.
+        mark: Tells the engine which script to run.
+        engine: The engine behind the gateway.
     """
 
     mark: str
-    engine: Engine
+    engine: ScriptedEngine
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """The tries that reached the engine."""
+        """The attempts that reached the engine."""
         return self.engine.of(self.mark)
 
     async def arrival(self, timeout_s: float = 10.0) -> Arrival | None:
-        """The first of them, as soon as it is there."""
+        """Returns the first attempt as soon as it arrives, or None after the timeout."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.engine.arrived[self.mark].wait(), timeout_s)
         return next(iter(self.arrivals), None)
@@ -65,11 +65,11 @@ class Trial:
 
 @dataclass
 class Lab:
-    """What a case works with.
+    """The environment of a case.
 
     Attributes:
         url: The gateway, without `/v1`.
-        key: The bearer token that it wants, or None.
+        key: The bearer token that the gateway expects, or None.
         model: The model's name.
         engine: The engine behind the gateway.
         session: HTTP client.
@@ -79,54 +79,61 @@ class Lab:
     url: str
     key: str | None
     model: str
-    engine: Engine
+    engine: ScriptedEngine
     session: aiohttp.ClientSession
     pace: Pace = field(default_factory=Pace)
 
     def headers(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """A client's headers."""
+        """Returns a client's headers."""
         own = {"content-type": "application/json", "accept-encoding": "identity"}
         return own | ({"authorization": f"Bearer {self.key}"} if self.key else {}) | dict(more or {})
 
     def trial(self, script: Script | None = None) -> Trial:
-        """Prepare the engine for one request; its mark belongs into the first message."""
+        """Prepare the engine for one request, whose first message must contain the mark."""
         mark = f"conform-{secrets.token_hex(6)}"
         if script is not None:
             self.engine.scripts[mark] = script
         return Trial(mark, self.engine)
 
     def body(self, trial: Trial, **fields: Any) -> dict[str, Any]:
-        """A chat request of the trial."""
+        """Returns a chat request of the trial."""
         return {"model": self.model, "messages": [{"role": "user", "content": f"{trial.mark} hello"}], **fields}
 
     async def send(
         self, body: Any, headers: Mapping[str, str] | None = None, method: str = "POST",
         path: str = "/v1/chat/completions",
     ) -> Reply:  # fmt: skip
-        """Send a body: a mapping as JSON, anything else as it is (pieces of an iterator go in chunks)."""
+        """Send a request.
+
+        Args:
+            body: A mapping is sent as JSON, anything else unchanged; parts of an iterator are sent as chunks.
+            headers: Headers besides the usual ones.
+            method: HTTP method.
+            path: Path at the gateway.
+        """
         raw = json.dumps(body, ensure_ascii=False).encode() if isinstance(body, dict) else body
-        data = io.BytesIO(raw) if isinstance(raw, bytes) else raw  # aiohttp warns of large bytes
+        data = io.BytesIO(raw) if isinstance(raw, bytes) else raw  # aiohttp warns about large bytes
         return await send(self.session, method, self.url + path, data, self.headers(headers), self.pace.timeout_s)
 
     async def ask(self, script: Script | None = None, **fields: Any) -> tuple[Reply, Trial]:
-        """Send one chat request that the engine answers by `script`."""
+        """Send one chat request, which the engine answers by `script`."""
         trial = self.trial(script)
         return await self.send(self.body(trial, **fields)), trial
 
     def open(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a chat request and hand over the answer as it comes; leaving the context is leaving the gateway."""
+        """Send a chat request and return the response for reading; leaving the context disconnects the client."""
         timeout = aiohttp.ClientTimeout(total=self.pace.timeout_s)
         return self.session.post(f"{self.url}/v1/chat/completions", json=body, headers=self.headers(), timeout=timeout)
 
     async def settle(self) -> str | None:
-        """Wait until a clean request is answered again; None, or the last refusal when patience is over."""
+        """Wait until a clean request is answered; returns None, or the last refusal after `Pace.settle_s`."""
         deadline = time.monotonic() + self.pace.settle_s
         while True:
             reply, _ = await self.ask()
             if reply.status == 200 and not reply.failed:
                 return None
             if time.monotonic() > deadline:
-                return reply.told()
+                return reply.summary()
             await asyncio.sleep(0.25)
 
 
@@ -134,8 +141,20 @@ class Lab:
 async def laboratory(
     url: str, key: str | None, model: str, host: str = "127.0.0.1", port: int = 0, pace: Pace | None = None
 ) -> AsyncIterator[Lab]:
-    """Start the engine on `host:port`; the gateway at `url` has, or gets, that for its one engine."""
-    engine = Engine(model, host, port)
+    """Start a scripted engine for the gateway at `url`, which must have it as its only engine.
+
+    Args:
+        url: The gateway's base URL, without `/v1`; may be set later.
+        key: Bearer token that the gateway expects, or None.
+        model: The model's name.
+        host: Address of the engine.
+        port: Port of the engine; 0 for a free one.
+        pace: Timing of the cases.
+
+    Raises:
+        ConfigError: The engine cannot listen on `host:port`.
+    """
+    engine = ScriptedEngine(model, host, port)
     try:
         await engine.start()
     except OSError as error:

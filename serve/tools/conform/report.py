@@ -1,24 +1,24 @@
-"""What came of a run, for people and for programs."""
+"""The report of a run, for people and for programs."""
 
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from serve.tools.conform.case import Case, Result, Verdict
+from serve.tools.conform.case import Case, CaseResult, CaseStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One case and what came of it after `seconds`."""
+class CaseRun:
+    """A case with its result, and the seconds it took."""
 
     case: Case
-    result: Result
+    result: CaseResult
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "case": self.case.name,
-            "verdict": str(self.result.verdict),
+            "verdict": str(self.result.status),
             "seen": self.result.seen,
             "rule": self.case.rule,
             "source": self.case.source,
@@ -27,22 +27,22 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A whole run."""
+class ConformanceReport:
+    """The results of a whole run."""
 
     url: str
     model: str
-    rows: tuple[Row, ...]
+    rows: tuple[CaseRun, ...]
 
     @property
     def green(self) -> bool:
-        """No case failed."""
-        return all(row.result.verdict is not Verdict.FAIL for row in self.rows)
+        """True if no case failed."""
+        return all(row.result.status is not CaseStatus.FAIL for row in self.rows)
 
     def counts(self) -> dict[str, int]:
-        """How often each verdict fell."""
-        fallen = Counter(row.result.verdict for row in self.rows)
-        return {str(verdict): fallen[verdict] for verdict in Verdict}
+        """Returns the number of cases by status."""
+        counter = Counter(row.result.status for row in self.rows)
+        return {str(status): counter[status] for status in CaseStatus}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -54,10 +54,10 @@ class Report:
         }
 
     def to_markdown(self) -> str:
-        """A table, one line a case."""
+        """Returns a table with one line per case."""
         lines = ["| case | rule | verdict | seen |", "|---|---|---|---|"]
         for row in self.rows:
-            cells = (row.case.name, row.case.rule, str(row.result.verdict), row.result.seen)
+            cells = (row.case.name, row.case.rule, str(row.result.status), row.result.seen)
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
-        told = ", ".join(f"{count} {verdict}" for verdict, count in self.counts().items())
-        return "\n".join([*lines, "", f"{len(self.rows)} cases: {told}.", ""])
+        counts = ", ".join(f"{count} {status}" for status, count in self.counts().items())
+        return "\n".join([*lines, "", f"{len(self.rows)} cases: {counts}.", ""])

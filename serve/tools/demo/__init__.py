@@ -1,7 +1,18 @@
-"""`specgate demo`: example requests against a running gateway, each with what must come back."""
+"""Example requests against a running gateway, each with a check of its answer."""
 
-from serve.tools.demo.asking import ask
-from serve.tools.demo.cases import SEARCH, WEATHER, WRONG_MODEL, Case, Result, cases
-from serve.tools.demo.report import TRY_NEXT, Report, run
+from serve.tools.demo.client import ask
+from serve.tools.demo.examples import SEARCH, WEATHER, WRONG_MODEL, Example, ExampleResult, examples
+from serve.tools.demo.report import TRY_NEXT, DemoReport, run
 
-__all__ = ["SEARCH", "TRY_NEXT", "WEATHER", "WRONG_MODEL", "Case", "Report", "Result", "ask", "cases", "run"]
+__all__ = [
+    "SEARCH",
+    "TRY_NEXT",
+    "WEATHER",
+    "WRONG_MODEL",
+    "DemoReport",
+    "Example",
+    "ExampleResult",
+    "ask",
+    "examples",
+    "run",
+]

@@ -1,4 +1,4 @@
-"""What the example requests came to, and what to try next."""
+"""Runs the example requests and reports their results, with suggestions for what to try next."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ import openai
 from rich.markup import escape
 from rich.table import Table
 
-from serve.tools.demo.asking import ask
-from serve.tools.demo.cases import WRONG_MODEL, Case, Result, cases
+from serve.tools.demo.client import ask
+from serve.tools.demo.examples import WRONG_MODEL, Example, ExampleResult, examples
 
 
 @dataclass
-class Report:
-    """What every case of a run came to: (model, case, result, problem or None)."""
+class DemoReport:
+    """The results of a run: (model, example, result, problem or None)."""
 
-    rows: list[tuple[str, Case, Result, str | None]] = field(default_factory=list)
+    rows: list[tuple[str, Example, ExampleResult, str | None]] = field(default_factory=list)
 
     @property
     def right(self) -> int:
@@ -24,35 +24,48 @@ class Report:
 
     def table(self) -> Table:
         table = Table("model", "request", "class", "pool", "speculation", "drafted", "accepted", "ms", "outcome")
-        for model, case, result, problem in self.rows:
+        for model, example, result, problem in self.rows:
             table.add_row(
-                model, case.name, case.kind, result.pool, result.speculative, str(result.drafted), str(result.accepted),
-                f"{result.elapsed_ms:.0f}", "[green]right" if problem is None else f"[red]{escape(problem)}",
-            )  # fmt: skip
+                model,
+                example.name,
+                example.kind,
+                result.pool,
+                result.speculative,
+                str(result.drafted),
+                str(result.accepted),
+                f"{result.elapsed_ms:.0f}",
+                "[green]right" if problem is None else f"[red]{escape(problem)}",
+            )
         return table
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """The rows as plain values."""
+        """Returns the rows as plain values."""
         return [
             {
-                "model": model, "request": case.name, "class": case.kind, "pool": result.pool,
+                "model": model, "request": example.name, "class": example.kind, "pool": result.pool,
                 "speculative": result.speculative, "drafted": result.drafted, "accepted": result.accepted,
                 "ms": round(result.elapsed_ms, 1), "problem": problem,
             }
-            for model, case, result, problem in self.rows
+            for model, example, result, problem in self.rows
         ]  # fmt: skip
 
 
-async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> Report:
-    """Send every case to every model of the gateway at `url`."""
-    report = Report()
+async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> DemoReport:
+    """Send every example to every model.
+
+    Args:
+        url: The gateway's base URL, without `/v1`.
+        models: Names of the models to ask.
+        say: Called with lines of progress.
+    """
+    report = DemoReport()
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        todo = [(model, case) for model in models for case in cases(model)]
-        for model, case in [*todo, ("no-such-model", WRONG_MODEL)]:
-            result = await ask(client, model, case)
-            problem = case.right(result)
-            report.rows.append((model, case, result, problem))
-            say(f"{model}: {case.name}: {problem or 'right'}")
+        todo = [(model, example) for model in models for example in examples(model)]
+        for model, example in [*todo, ("no-such-model", WRONG_MODEL)]:
+            result = await ask(client, model, example)
+            problem = example.check(result)
+            report.rows.append((model, example, result, problem))
+            say(f"{model}: {example.name}: {problem or 'right'}")
     return report
 
 

@@ -1,1 +1,1 @@
-"""Findings about a configuration: what is allowed where, and what it gains."""
+"""Examines a configuration: which pools are allowed for which requests, and what speculation gains there."""

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, found by deciding for every kind of request."""
+"""Finds problems of a configuration by making the decision for every kind of request."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
 
 _TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
-# The kinds of request that users send; each is also tried with thinking.
+# Kinds of request that users send; each is tried with and without thinking.
 _KINDS: tuple[dict[str, Any], ...] = (
     {},
     _TOOLS,
@@ -26,21 +26,23 @@ _STOCK_PARSERS = {
     "qwen3_xml": "specgate_qwen3_coder",
     "hermes": "specgate_hermes",
 }
-# Facts that many advisories ask for, and that a pool which speculates should therefore state.
-_WANTED = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
+# Facts that many advisories depend on; a pool that speculates should state them.
+_IMPORTANT_FACTS = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
 
 
 def examine(decider: Decider) -> dict[str, Any]:
-    """The whole report, in plain values."""
+    """Returns the whole report as plain values."""
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     findings = [*_policy_findings(policy), *_pool_findings(policy), *_request_findings(policy, models)]
     order = ("error", "warning", "info")
     return {
-        "healthy": not any(each["level"] == "error" for each in findings),
+        "healthy": not any(finding["level"] == "error" for finding in findings),
         "policy": policy.digest,
         "models": models,
-        "findings": sorted(findings, key=lambda each: (order.index(each["level"]), each["model"], each["pool"])),
+        "findings": sorted(
+            findings, key=lambda finding: (order.index(finding["level"]), finding["model"], finding["pool"])
+        ),
     }
 
 
@@ -73,7 +75,7 @@ def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) 
 
 
 def _alone(policy: Policy, features: RequestFeatures, facts: PoolFacts) -> dict[str, Any]:
-    """What the policy says of the pool's main way to serve, as if it were the only pool."""
+    """Returns the policy's decision on the pool's main mode, as if it were the only pool."""
     main = dataclasses.replace(facts, opt_out=False, canary_share=None)
     decision = decide(
         compile_policy((main,), policy.advisories, _settings_for(policy, facts), policy.today), features, None
@@ -88,10 +90,10 @@ def _alone(policy: Policy, features: RequestFeatures, facts: PoolFacts) -> dict[
 
 
 def _settings_for(policy: Policy, facts: PoolFacts) -> Any:
-    def about(each: Override) -> bool:
-        return each.action != "pin" and each.speaks_of(facts.model, facts.pool)
+    def applies(override: Override) -> bool:
+        return override.action != "pin" and override.speaks_of(facts.model, facts.pool)
 
-    return dataclasses.replace(policy.settings, overrides=tuple(filter(about, policy.settings.overrides)))
+    return dataclasses.replace(policy.settings, overrides=tuple(filter(applies, policy.settings.overrides)))
 
 
 def _finding(
@@ -111,30 +113,30 @@ def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
     for problem in policy.unreadable:
         yield _finding("error", f"an advisory can't be read, so nothing speculates: {problem}")
     if policy.settings.mode == "advise":
-        yield _finding("warning", "mode is `advise`: a caller's `enable_speculative: true` outweighs every advisory")
+        yield _finding("warning", "mode is `advise`: a caller's `enable_speculative: true` overrides every advisory")
     if policy.settings.optimistic and not policy.settings.guard:
-        yield _finding("warning", "`optimistic` has no effect without the guard: suspicions forbid")
-    for each in policy.settings.overrides:
-        if not each.holds(policy.today):
-            yield _finding("warning", f"the override {each.action!r} ({each.reason}) expired on {each.expires}")
-        elif each.action == "waive":
-            yield _finding(
-                "warning", f"{each.advisory} is waived until {each.expires}: {each.reason}", each.model or ""
-            )
+        yield _finding("warning", "`optimistic` has no effect without the guard: suspected hazards forbid speculation")
+    for override in policy.settings.overrides:
+        if not override.holds(policy.today):
+            text = f"the override {override.action!r} ({override.reason}) expired on {override.expires}"
+            yield _finding("warning", text)
+        elif override.action == "waive":
+            text = f"{override.advisory} is waived until {override.expires}: {override.reason}"
+            yield _finding("warning", text, override.model or "")
 
 
 def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
     for facts in policy.facts:
-        unknown = [name for name in _WANTED if getattr(facts, name) is None]
+        unknown = [name for name in _IMPORTANT_FACTS if getattr(facts, name) is None]
         if facts.speculative and unknown:
-            text = f"not known, so every advisory that asks counts as matched: {', '.join(unknown)}; say it in `facts`"
+            text = f"unknown, so advisories that depend on it count as matched: {', '.join(unknown)}; set it in `facts`"
             yield _finding("warning", text, facts.model, facts.pool)
         if facts.canary_share:
-            text = f"a canary: first for {facts.canary_share:.3g} of the conversations, last for the others"
+            text = f"a canary: first choice for {facts.canary_share:.3g} of conversations, last choice for the others"
             yield _finding("info", text, facts.model, facts.pool)
         ours = _STOCK_PARSERS.get(facts.tool_parser or "")
         if ours and facts.kind == "vllm":
-            text = f"vLLM's own parser {facts.tool_parser!r} has open faults, speculating or not; use {ours!r}"
+            text = f"vLLM's parser {facts.tool_parser!r} has open bugs, with or without speculation; use {ours!r}"
             yield _finding("info", text, facts.model, facts.pool)
         if facts.tool_parser == "none" and facts.kind == "vllm":
             yield _finding(
@@ -146,30 +148,30 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
 
 
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    known = {each.id: each for each in policy.advisories}
+    advisories = {advisory.id: advisory for advisory in policy.advisories}
     for name in models:
         level_of: dict[tuple[str, str], tuple[str, list[str]]] = {}
         for features in _requests(name):
             decision = decide(policy, features, None)
-            for advisory, level, what in _judged(decision, known):
+            for advisory, level, effect in _effects(decision, advisories):
                 _, texts = level_of.setdefault((advisory, level), (level, []))
-                texts.append(f"{what} ({' '.join(decision.classes)})")
+                texts.append(f"{effect} ({' '.join(decision.classes)})")
         for (advisory, level), (_, texts) in level_of.items():
             more = f" and {len(texts) - 1} more kinds of request" if len(texts) > 1 else ""
-            yield _finding(level, f"{advisory}: {texts[0]}{more}", name, "", known.get(advisory))
+            yield _finding(level, f"{advisory}: {texts[0]}{more}", name, "", advisories.get(advisory))
 
 
-def _judged(decision: Decision, known: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:
-    """(advisory, level, what happens) for each advisory that had a say."""
+def _effects(decision: Decision, advisories: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:
+    """Yield (advisory, level, effect) for each advisory that influenced the decision."""
     for reason in decision.reasons:
-        advisory = known.get(reason.advisory)
+        advisory = advisories.get(reason.advisory)
         confirmed = advisory is not None and advisory.status == "confirmed" and advisory.severity != "low"
         if reason.effect == "forbid" and decision.refused:
-            yield reason.advisory, "error", "refused, no other pool is allowed"
+            yield reason.advisory, "error", "refused, because no other pool is allowed"
         elif reason.effect == "forbid" and advisory is not None:
-            way = "the in-engine opt-out" if decision.opt_out else f"pool {decision.pool}"
-            yield reason.advisory, "info", f"served by {way} instead"
+            alternative = "the in-engine opt-out" if decision.opt_out else f"pool {decision.pool}"
+            yield reason.advisory, "info", f"served by {alternative} instead"
         elif reason.effect == "warn" and confirmed:
-            yield reason.advisory, "error", f"a confirmed hazard on pool {decision.pool}, and no pool without it"
+            yield reason.advisory, "error", f"a confirmed hazard on pool {decision.pool}, and no pool is free of it"
         elif reason.effect in ("warn", "optimistic"):
             yield reason.advisory, "warning", f"suspected on pool {decision.pool} ({reason.effect})"

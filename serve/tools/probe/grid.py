@@ -1,12 +1,12 @@
-"""The grid of a probe: prompts, tool shapes, thinking and streaming, and the request of each cell."""
+"""The grid of a probe: prompts by tool shapes by thinking by streaming, and the request of each cell."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# In the spirit of the reports that started this project: the weather tool of the ngram report, Chinese text before the
-# closing quote as in the EAGLE3 report, braces and quotes inside a string.
+# Modelled on the bug reports that started this project: the weather tool of the ngram report, Chinese text before the
+# closing quote as in the EAGLE3 report, and braces and quotes inside a string.
 PROMPTS = {
     "weather": "Get the weather for Tokyo in celsius.",
     "chinese": "用 bash 工具运行 check-deps.sh，description 写“检查 CDP 依赖环境”。",
@@ -45,8 +45,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """One kind of request; it is tried n times."""
+class ProbeCell:
+    """One kind of request, which is tried a number of times."""
 
     prompt: str
     text: str
@@ -56,14 +56,21 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For tables and records."""
+        """The cell's name in tables and trial logs."""
         thinking = {None: "default", True: "on", False: "off"}[self.thinking]
         return f"{self.prompt} {self.shape} thinking={thinking} stream={'on' if self.stream else 'off'}"
 
     def request(
         self, model: str, max_tokens: int | None, temperature: float, speculative: bool | None
     ) -> dict[str, Any]:
-        """The body to send."""
+        """Returns the request body.
+
+        Args:
+            model: The model's name at the endpoint.
+            max_tokens: Length limit of the answer; None sends none.
+            temperature: Sampling temperature.
+            speculative: Value of `enable_speculative`; None does not send the field.
+        """
         body: dict[str, Any] = {
             "model": model,
             "messages": [{"role": "user", "content": self.text}],
@@ -82,7 +89,14 @@ class Cell:
 
 def grid(
     prompts: Mapping[str, str], shapes: Iterable[str], thinking: Iterable[bool | None], streams: Iterable[bool]
-) -> Iterator[Cell]:
-    """Every combination."""
+) -> Iterator[ProbeCell]:
+    """Yield a cell for every combination.
+
+    Args:
+        prompts: Texts by name.
+        shapes: Names from `SHAPES`.
+        thinking: Thinking on or off; None leaves it to the model.
+        streams: Streamed or whole answers.
+    """
     for (prompt, text), shape, thinks, stream in itertools.product(prompts.items(), shapes, thinking, streams):
-        yield Cell(prompt, text, shape, thinks, stream)
+        yield ProbeCell(prompt, text, shape, thinks, stream)

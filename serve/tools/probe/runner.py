@@ -1,6 +1,7 @@
-"""Sending a probe's requests and judging the answers with the guard's own eyes."""
+"""Sends a probe's requests and checks the answers with the guard's own code."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
@@ -10,101 +11,96 @@ import httpx
 from openai import AsyncOpenAI, OpenAIError
 
 from serve.config.guard import GuardConfig
+from serve.errors import ConfigError
 from serve.guard.core import check_answer
-from serve.tools.probe.grid import Cell
-from serve.tools.probe.record import Record
+from serve.parsing.deltas import fold_deltas
+from serve.tools.probe.grid import ProbeCell
+from serve.tools.probe.plan import ProbePlan
+from serve.tools.probe.trial_log import TrialLog
 
-_JUDGE = GuardConfig(mode="observe", schema="warn")
-_OURS = ("chat_template_kwargs", "enable_speculative")  # fields that the client library does not know
+_GUARD_SETTINGS = GuardConfig(mode="observe", schema="warn")
+_EXTENSIONS = ("chat_template_kwargs", "enable_speculative")  # fields that the OpenAI SDK does not know
 
 
-async def run(
-    client: AsyncOpenAI,
-    work: list[tuple[Cell, int]],
-    make: Callable[[Cell], dict[str, Any]],
-    record: Record,
-    concurrency: int,
-    advance: Callable[[], None],
-) -> None:
-    """Run the trials, a few at a time.
+async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> None:
+    """Run the trials that the log does not have yet.
 
     Args:
-        client: For the endpoint.
-        work: Cells with the number of the trial.
-        make: The request of a cell.
-        record: Where the trials go.
-        concurrency: Requests in flight.
+        plan: The experiment.
+        log: Holds earlier trials and receives the new ones.
         advance: Called after each trial.
-    """
-    pending = iter(work)
 
-    async def worker() -> None:
-        for cell, number in pending:
-            record.add({"cell": cell.name, "trial": number, **await _trial(client, make(cell), _seed(cell, number))})
+    Raises:
+        ConfigError: The environment variable for the API key is not set.
+    """
+    pending = plan.pending(log.done)
+    trials = iter(pending)
+
+    async def worker(client: AsyncOpenAI) -> None:
+        for cell, number in trials:
+            result = await _trial(client, plan.request(cell), _seed(cell, number))
+            log.add({"cell": cell.name, "trial": number, **result})
             advance()
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(concurrency, len(work))):
-            group.create_task(worker())
+    async with (
+        AsyncOpenAI(
+            base_url=plan.base_url, api_key=_api_key(plan.api_key_env), timeout=plan.timeout_s, max_retries=0
+        ) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        for _ in range(min(plan.concurrency, len(pending))):
+            group.create_task(worker(client))
 
 
-def _seed(cell: Cell, number: int) -> int:
-    """Its own for every trial: cells that share seeds share answers, and the interval of their sum is too narrow."""
+def _api_key(variable: str | None) -> str:
+    if variable is None:
+        return "none"
+    if variable not in os.environ:
+        raise ConfigError(f"the environment variable {variable} is not set")
+    return os.environ[variable]
+
+
+def _seed(cell: ProbeCell, number: int) -> int:
+    """Returns a different seed for every trial; cells with equal seeds would give equal, and so dependent, answers."""
     return crc32(f"{cell.name} {number}".encode())
 
 
 async def _trial(client: AsyncOpenAI, request: dict[str, Any], seed: int) -> dict[str, Any]:
     started = time.monotonic()
-    sent = {name: value for name, value in request.items() if name not in _OURS}
-    extra = {name: value for name, value in request.items() if name in _OURS}
+    fields = {name: value for name, value in request.items() if name not in _EXTENSIONS}
+    extra = {name: value for name, value in request.items() if name in _EXTENSIONS}
     try:
-        raw = await client.chat.completions.with_raw_response.create(**sent, seed=seed, extra_body=extra)
+        raw = await client.chat.completions.with_raw_response.create(**fields, seed=seed, extra_body=extra)
         parsed: Any = raw.parse()
-        answer = await fold(parsed) if request["stream"] else parsed.model_dump()
-    except (OpenAIError, httpx.HTTPError) as error:  # the client wraps what breaks before the answer, not within
+        answer = await _folded(parsed) if request["stream"] else parsed.model_dump()
+    except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
         return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
     return {
-        **judge(request, answer),
+        **check(request, answer),
         "pool": raw.headers.get("x-specgate-pool"),
         "speculative": raw.headers.get("x-specgate-speculative"),
         "seconds": round(time.monotonic() - started, 3),
     }
 
 
-def judge(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """What the guard says of an answer; one that was cut by its length limit proves nothing."""
+def check(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the guard's verdict on an answer; one that hit its length limit is `cut` and proves nothing."""
     choice = answer["choices"][0] if answer.get("choices") else {}
     calls = len((choice.get("message") or {}).get("tool_calls") or ())
-    verdict = check_answer(_JUDGE, request, answer)
+    verdict = check_answer(_GUARD_SETTINGS, request, answer)
     if not verdict.counts or choice.get("finish_reason") == "length":
         return {"outcome": "cut", "calls": calls}
     details = [defect.detail for defect in verdict.defects]
     return {"outcome": str(verdict.outcome), "calls": calls, **({"detail": "; ".join(details)} if details else {})}
 
 
-async def fold(stream: AsyncIterable[Any]) -> dict[str, Any]:
-    """A stream's chunks as the whole answer that a client would put together from them."""
-    texts: dict[str, str] = {}
-    calls: dict[int, dict[str, Any]] = {}
+async def _folded(stream: AsyncIterable[Any]) -> dict[str, Any]:
+    """Returns the whole answer that a client would put together from a stream."""
+    deltas = []
     reason = None
     async for chunk in stream:
         for choice in chunk.model_dump().get("choices") or ():
             reason = choice.get("finish_reason") or reason
-            delta = choice.get("delta") or {}
-            for name in ("content", "reasoning", "reasoning_content"):
-                if delta.get(name):
-                    texts[name] = texts.get(name, "") + delta[name]
-            for entry in delta.get("tool_calls") or ():
-                _add(calls, entry)
-    message: dict[str, Any] = {"role": "assistant", "content": None, **texts}
-    if calls:
-        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+            deltas.append(choice.get("delta") or {})
+    message = {"role": "assistant", "content": None, **fold_deltas(deltas)}
     return {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}
-
-
-def _add(calls: dict[int, dict[str, Any]], entry: dict[str, Any]) -> None:
-    call = calls.setdefault(entry["index"], {"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-    call["id"] = entry.get("id") or call["id"]
-    function = entry.get("function") or {}
-    call["function"]["name"] += function.get("name") or ""
-    call["function"]["arguments"] += function.get("arguments") or ""

@@ -1,4 +1,4 @@
-"""Counting decisions over recorded traffic."""
+"""Counts decisions over recorded traffic."""
 
 import json
 import time
@@ -14,19 +14,24 @@ from serve.errors import GatewayError, InvalidRequestError
 from serve.tools.doctor.decider import Decider
 
 
-class _Record(msgspec.Struct):
-    """One line: a request's body itself, or body and headers."""
+class _RecordedRequest(msgspec.Struct):
+    """A line with body and headers; a line may also be just a body."""
 
     body: msgspec.Raw = msgspec.Raw(b"")
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-_RECORD = msgspec.json.Decoder(_Record)
+_DECODER = msgspec.json.Decoder(_RecordedRequest)
 
 
 @dataclass
-class _Tally:
-    """Counts of one policy's decisions."""
+class _DecisionCounts:
+    """Counts of one policy's decisions.
+
+    Attributes:
+        diverted: Requests that an advisory kept from speculating, by advisory.
+        alone: Those of them that no other advisory would have diverted.
+    """
 
     requests: int = 0
     speculative: int = 0
@@ -71,13 +76,18 @@ class _Tally:
 
 
 def compare(a: Decider, b: Decider | None, lines: Iterable[bytes]) -> dict[str, Any]:
-    """Decide for every line by one policy or by two.
+    """Decide every recorded request with one policy or with two.
+
+    Args:
+        a: The policy.
+        b: A second policy to compare with, or None.
+        lines: Recorded requests, one JSON value per line.
 
     Returns:
-        A report in plain values; `changes` lists the differing decisions by kind, most frequent first.
+        A report as plain values; `changes` lists the different decisions by kind, most frequent first.
     """
     started = time.perf_counter()
-    tallies = _Tally(), _Tally()
+    counts = _DecisionCounts(), _DecisionCounts()
     changes: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     invalid: Counter[str] = Counter()
@@ -88,12 +98,12 @@ def compare(a: Decider, b: Decider | None, lines: Iterable[bytes]) -> dict[str, 
         requests += 1
         try:
             body, headers = _request(line)
-            decisions = [each(body, headers)[1] for each in (a, b) if each is not None]
+            decisions = [decider(body, headers)[1] for decider in (a, b) if decider is not None]
         except GatewayError as error:
             invalid[error.message] += 1
             continue
-        for tally, decision in zip(tallies, decisions, strict=False):
-            tally.add(decision)
+        for side, decision in zip(counts, decisions, strict=False):
+            side.add(decision)
         if b is not None and where(decisions[0]) != where(decisions[1]):
             change = where(decisions[0]), where(decisions[1])
             changes[change] += 1
@@ -103,18 +113,18 @@ def compare(a: Decider, b: Decider | None, lines: Iterable[bytes]) -> dict[str, 
         "invalid": sum(invalid.values()),
         "invalid_because": dict(invalid.most_common(10)),
         "seconds": time.perf_counter() - started,
-        "a": {"policy": a.policy.digest, **tallies[0].to_dict()},
-        "b": {"policy": b.policy.digest, **tallies[1].to_dict()} if b is not None else None,
+        "a": {"policy": a.policy.digest, **counts[0].to_dict()},
+        "b": {"policy": b.policy.digest, **counts[1].to_dict()} if b is not None else None,
         "different": sum(changes.values()),
         "changes": [
-            {"a": each[0], "b": each[1], "requests": count, "first_line": first[each]}
-            for each, count in changes.most_common()
+            {"a": change[0], "b": change[1], "requests": count, "first_line": first[change]}
+            for change, count in changes.most_common()
         ],
     }
 
 
 def where(decision: Decision) -> str:
-    """The pool and the way, as one word for tables."""
+    """Returns the pool and its mode, for tables."""
     if decision.refused:
         return f"{decision.model}: refused"
     how = "speculative" if decision.speculative else "opted out" if decision.opt_out else "standard"
@@ -123,12 +133,12 @@ def where(decision: Decision) -> str:
 
 def _request(line: bytes) -> tuple[bytes, Mapping[str, str]]:
     try:
-        record = _RECORD.decode(line)
+        record = _DECODER.decode(line)
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"The line is not a recorded request: {error}.") from error
     body = bytes(record.body)
     if not body:
         return line, {}
-    if body[:1] == b'"':  # some recorders keep the body as text
+    if body[:1] == b'"':  # some recorders store the body as a string
         body = str(json.loads(body)).encode()
     return body, {name.lower(): value for name, value in record.headers.items()}

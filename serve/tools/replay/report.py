@@ -1,10 +1,12 @@
-"""A replay's report as one HTML file: bars drawn as SVG, no script, nothing loaded from elsewhere."""
+"""Renders a replay's report as one HTML file: SVG bars, no scripts, no external resources."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-_WIDTH, _ROW, _LABEL = 560, 26, 260
+_WIDTH = 560
+_ROW = 26
+_LABEL = 260
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>specgate replay</title>
 <style>body{{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1c2330}}
 h2{{margin-top:2rem;font-size:1.1rem}} table{{border-collapse:collapse}}
@@ -16,7 +18,7 @@ td.n{{text-align:right;font-variant-numeric:tabular-nums}} svg text{{font:13px s
 
 
 def to_html(report: Mapping[str, Any]) -> str:
-    """The page."""
+    """Returns the page."""
     a, b = report["a"], report["b"]
     shares = {"A": a["speculative_share"]} | ({"B": b["speculative_share"]} if b else {})
     summary = (
@@ -26,7 +28,7 @@ def to_html(report: Mapping[str, Any]) -> str:
     )
     sections = [
         _section("Requests by pool", _bars(_pairs(a["pools"], b and b["pools"]))),
-        _section("Speculated, by kind of request", _bars(_pairs(_kinds(a), b and _kinds(b)))),
+        _section("Speculated, by request class", _bars(_pairs(_kinds(a), b and _kinds(b)))),
         _section("Diverted by advisory", _bars(_pairs(_costs(a), b and _costs(b)))),
     ]
     if b:
@@ -77,8 +79,8 @@ def _bar(place: int, row: tuple[str, int, int | None], most: int) -> str:
 
 def _changes(changes: Iterable[Mapping[str, Any]]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(each['a'])}</td><td>{escape(each['b'])}</td><td class=n>{each['requests']:,}</td>"
-        f"<td class=n>{each['first_line']:,}</td></tr>"
-        for each in changes
+        f"<tr><td>{escape(change['a'])}</td><td>{escape(change['b'])}</td><td class=n>{change['requests']:,}</td>"
+        f"<td class=n>{change['first_line']:,}</td></tr>"
+        for change in changes
     )
     return f"<table><tr><th>A<th>B<th>requests<th>first line</tr>{rows}</table>"

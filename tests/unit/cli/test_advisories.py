@@ -5,7 +5,7 @@ from policies import load_advisories
 from serve.cli.advisories import to_markdown
 from serve.live_policy import SHIPPED_ADVISORIES
 
-PAGE = Path(__file__).parents[3] / "docs" / "advisories.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "advisories.md"
 
 
 def test_list_names_all(specgate):

@@ -12,7 +12,7 @@ def test_a_covered_hazard_is_reported_and_passes(specgate, kimi):
     row = next(each for each in report["models"]["kimi"]["requests"] if each["classes"] == ["tools_auto", "stream"])
     assert row["pools"]["speculative"]["forbidden_by"] == ["kimi-k2.6-original-eagle3-drafter"]
     assert row["pools"]["standard"]["allowed"]
-    assert "tokens a step" in report["models"]["kimi"]["gain"]["speculative"]
+    assert "tokens per step" in report["models"]["kimi"]["gain"]["speculative"]
 
 
 def test_a_hazard_that_nothing_covers_fails(specgate, kimi, tmp_path):
@@ -22,7 +22,7 @@ def test_a_hazard_that_nothing_covers_fails(specgate, kimi, tmp_path):
     code, out = specgate("doctor", "-c", alone)
     assert code == 1
     assert "refused" in out
-    assert "hazards that nothing covers" in out
+    assert "some hazards are not covered" in out
 
 
 def test_a_confirmed_hazard_of_the_standard_pool_fails(specgate, kimi, tmp_path):
@@ -76,5 +76,5 @@ def test_a_canary_is_pointed_out_and_its_share_decides_nothing_else(specgate, ki
     path.write_text(f"{kimi().read_text().rstrip()}\n      {canary}\n")
     code, out = specgate("doctor", "--config", path, "--json")
     assert code == 0
-    assert "a canary: first for 0.05 of the conversations" in out
+    assert "a canary: first choice for 0.05 of conversations" in out
     assert {row["pool"] for row in json.loads(out)["models"]["kimi"]["requests"]} <= {"speculative", "standard"}

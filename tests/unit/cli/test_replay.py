@@ -42,7 +42,7 @@ def test_against_another_policy_names_what_changes(specgate, kimi, traffic, tmp_
     assert "http" not in page
     code, out = specgate(*run)
     assert code == 0
-    assert "decided differently: 1" in out
+    assert "different decisions: 1" in out
 
 
 def test_ten_thousand_requests_are_all_decided(specgate, kimi, tmp_path, body):

@@ -1,4 +1,4 @@
-"""What a judgement looks like to those who collect telemetry."""
+"""Attempt results as telemetry."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ CUT = Verdict(Outcome.TRUNCATED, (Defect(Outcome.TRUNCATED, Severity.HARD, "the 
 CELL = {"model": "m", "pool": "fast", "speculative": True, "request_class": "tools_auto"}
 
 
-def judgement(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> AttemptResult:
+def result(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> AttemptResult:
     return AttemptResult("m", "fast", "tools_auto", True, verdict, attempt, final, "req-1", "chatcmpl-1")
 
 
@@ -29,13 +29,13 @@ def metrics_of(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, A
     }
 
 
-def test_a_judgement_is_an_evaluation_event_on_the_requests_span() -> None:
+def test_a_result_is_an_evaluation_event_on_the_requests_span() -> None:
     spans = InMemorySpanExporter()
     telemetry = Telemetry({}, spans)
     sink = ResultTelemetry(telemetry.meter, list)
     with telemetry.request("POST /v1/chat/completions", {}):
-        sink(judgement(CUT))
-        sink(judgement(CLEAN, attempt=1, final=Outcome.RERUN))
+        sink(result(CUT))
+        sink(result(CLEAN, attempt=1, final=Outcome.RERUN))
     telemetry.shutdown()
     (span,) = spans.get_finished_spans()
     broken, clean = span.events
@@ -49,7 +49,7 @@ def test_a_judgement_is_an_evaluation_event_on_the_requests_span() -> None:
 
 
 def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> None:
-    told = evaluation(judgement(CLEAN))
+    told = evaluation(result(CLEAN))
     assert told["gen_ai.evaluation.name"] == "specgate.answer_integrity"
     assert told["gen_ai.response.id"] == "chatcmpl-1"
     assert "gen_ai.evaluation.explanation" not in told
@@ -58,9 +58,9 @@ def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> 
 def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:
     reader = InMemoryMetricReader()
     sink = ResultTelemetry(MeterProvider([reader]).get_meter("t"), list)
-    sink(judgement(CUT))
-    sink(judgement(CLEAN, 1, Outcome.RERUN))
-    sink(judgement(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
+    sink(result(CUT))
+    sink(result(CLEAN, 1, Outcome.RERUN))
+    sink(result(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
     told = metrics_of(reader)
     labels = {**CELL, "speculative": "on"}
     assert told["specgate.verdicts"] == [

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_driving import calls_of, chunks_of, read, tools_request
+from support.guard_harness import calls_of, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
 from serve.config.guard import GuardConfig

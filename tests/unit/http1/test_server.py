@@ -1,4 +1,4 @@
-"""The listener's protocol without sockets: whatever the cuts between packets, the same requests and answers."""
+"""The listener's protocol without sockets: however packets are cut, requests and responses are the same."""
 
 import asyncio
 import itertools
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.http1.asgi import FRONT
-from serve.http1.server import Apps, Front, protocol
+from serve.http1.asgi import DIRECT
+from serve.http1.server import Apps, ServerProtocol, protocol_factory
 from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
 HOST = b"host: gateway\r\n"
@@ -26,7 +26,9 @@ class Socket:
     """A transport that keeps what is written."""
 
     def __init__(self) -> None:
-        self.sent, self.closed, self.reading = b"", False, True
+        self.sent = b""
+        self.closed = False
+        self.reading = True
 
     def get_extra_info(self, name: str) -> Any:
         return {"socket": self, "peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 80)}.get(name)
@@ -61,15 +63,15 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     while more:
         message = await receive()
         body, more = body + message["body"], message["more_body"]
-    assert FRONT in scope["extensions"]
+    assert DIRECT in scope["extensions"]
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": scope["path"].encode() + b" ", "more_body": True})
     await send({"type": "http.response.body", "body": body})
 
 
-def answers(sent: bytes) -> list[tuple[int, bytes]]:
+def responses_in(sent: bytes) -> list[tuple[int, bytes]]:
     """(status, body) of every response in what was sent; fails on anything else."""
-    found: list[tuple[int, bytes]] = []
+    responses: list[tuple[int, bytes]] = []
     body = b""
 
     class Reader:
@@ -80,28 +82,28 @@ def answers(sent: bytes) -> list[tuple[int, bytes]]:
         def on_message_complete(self) -> None:
             nonlocal body
             if (status := parser.get_status_code()) >= 200:
-                found.append((status, body))
+                responses.append((status, body))
             body = b""
 
     parser = httptools.HttpResponseParser(Reader())
     parser.feed_data(sent)
     assert not body, "an incomplete response"
-    return found
+    return responses
 
 
 async def converse(pieces: list[bytes], app: Any = echo) -> Socket:
-    """What a client that sends these pieces gets; the loop turns between them."""
+    """The transport of a client that sent these pieces, with a turn of the event loop after each."""
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": app}, app), set(), tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
+    protocol = ServerProtocol(Apps({"/hot": app}, app), set(), tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
     waiting = list(pieces)
     while waiting and not socket.closed:
         if socket.reading:
-            front.data_received(waiting.pop(0))
+            protocol.data_received(waiting.pop(0))
         await asyncio.sleep(0)
     for _ in range(50):
         await asyncio.sleep(0)
-    front.connection_lost(None)
+    protocol.connection_lost(None)
     await asyncio.gather(*tasks, return_exceptions=True)
     return socket
 
@@ -114,7 +116,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 @given(st.lists(st.sampled_from([HELLO, CHUNKED, H2C]), min_size=1, max_size=4), st.lists(st.integers(0, 4000)))
 def test_requests_are_the_same_however_they_are_cut(requests: list[bytes], places: list[int]) -> None:
     socket = asyncio.run(converse(cut(b"".join(requests), places)))
-    assert answers(socket.sent) == [(200, b"/hot hello")] * len(requests)
+    assert responses_in(socket.sent) == [(200, b"/hot hello")] * len(requests)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_
 ) -> None:
     smuggled = b"POST /hot HTTP/1.1\r\n" + HOST + framing + b"\r\nhelloPOST /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
     socket = asyncio.run(converse(cut(smuggled, places)))
-    ((status, body),) = answers(socket.sent)
+    ((status, body),) = responses_in(socket.sent)
     assert status == 400
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
 
@@ -156,9 +158,9 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_
         b"POST /hot HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-def test_what_is_no_request_for_us_is_told_so(request_line: bytes) -> None:
+def test_a_request_that_is_not_for_us_gets_an_error(request_line: bytes) -> None:
     socket = asyncio.run(converse([request_line]))
-    assert [status for status, _ in answers(socket.sent)] == [400]
+    assert [status for status, _ in responses_in(socket.sent)] == [400]
     assert b"connection: close" in socket.sent
 
 
@@ -166,21 +168,27 @@ def test_what_is_no_request_for_us_is_told_so(request_line: bytes) -> None:
 def test_a_head_that_does_not_end_is_refused(piece: int) -> None:
     head = b"POST /hot HTTP/1.1\r\n" + HOST + b"x: " + b"a" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n"
     socket = asyncio.run(converse([head[at : at + piece] for at in range(0, len(head), piece)]))
-    assert [status for status, _ in answers(socket.sent)] == [431]
+    assert [status for status, _ in responses_in(socket.sent)] == [431]
 
 
 def test_a_body_longer_than_a_head_may_be_is_no_head() -> None:
     long = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 600000\r\n\r\n" + b"a" * 600_000
     socket = asyncio.run(converse([(long * 2)[at : at + 70_000] for at in range(0, 2 * len(long), 70_000)]))
-    assert answers(socket.sent) == [(200, b"/hot " + b"a" * 600_000)] * 2
+    assert responses_in(socket.sent) == [(200, b"/hot " + b"a" * 600_000)] * 2
 
 
-def test_a_request_before_a_broken_one_gets_its_answer() -> None:
+def test_the_head_of_a_later_request_does_not_count_the_body_before_it() -> None:
+    long = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 70000\r\n\r\n" + b"a" * 70_000
+    pieces = [long[:30], long[30:] + HELLO[:20], HELLO[20:]]
+    assert [status for status, _ in responses_in(asyncio.run(converse(pieces)).sent)] == [200, 200]
+
+
+def test_a_request_before_a_broken_one_gets_its_response() -> None:
     socket = asyncio.run(converse([HELLO + b"nonsense\r\n\r\n"]))
-    assert [status for status, _ in answers(socket.sent)] == [200, 400]
+    assert [status for status, _ in responses_in(socket.sent)] == [200, 400]
 
 
-def test_a_client_that_waits_for_a_word_before_the_body_gets_it_only_if_the_body_is_wanted() -> None:
+def test_a_client_that_expects_100_continue_gets_it_only_if_the_body_is_wanted() -> None:
     head = b"POST /hot HTTP/1.1\r\n" + HOST + b"expect: 100-continue\r\ncontent-length: 5\r\n\r\n"
     wanted = asyncio.run(converse([head, b"hello"]))
     assert wanted.sent.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
@@ -199,7 +207,7 @@ def test_http_1_0_and_connection_close_end_the_connection() -> None:
     assert old.sent.endswith(b"\r\n\r\n/hot hello")
     assert old.closed
     last = asyncio.run(converse([HELLO.replace(HOST, HOST + b"connection: close\r\n")]))
-    assert (answers(last.sent), last.closed) == ([(200, b"/hot hello")], True)
+    assert (responses_in(last.sent), last.closed) == ([(200, b"/hot hello")], True)
 
 
 def test_a_head_request_gets_no_body() -> None:
@@ -213,7 +221,7 @@ def test_a_whole_url_as_target_is_its_path() -> None:
     assert b"/hot " in asyncio.run(converse([HELLO.replace(b"/hot", target)])).sent
 
 
-async def test_a_hot_call_is_cancelled_when_its_client_leaves_and_another_is_told() -> None:
+async def test_a_direct_call_is_cancelled_when_its_client_leaves_and_another_gets_a_message() -> None:
     seen: list[str] = []
 
     async def waiting(_: Any, receive: Any, __: Any) -> None:
@@ -229,7 +237,7 @@ async def test_a_hot_call_is_cancelled_when_its_client_leaves_and_another_is_tol
     assert seen == ["cancelled", "http.disconnect"]
 
 
-async def test_an_answer_that_breaks_off_never_looks_whole() -> None:
+async def test_a_response_that_breaks_off_never_looks_whole() -> None:
     async def broken(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
@@ -240,11 +248,11 @@ async def test_an_answer_that_breaks_off_never_looks_whole() -> None:
     assert b"0\r\n\r\n" not in socket.sent
 
 
-async def test_an_app_that_fails_before_its_answer_is_a_500() -> None:
+async def test_an_app_that_fails_before_its_response_is_a_500() -> None:
     async def failing(*_: Any) -> None:
         raise RuntimeError("as a test")
 
-    assert answers((await converse([HELLO], failing)).sent)[0][0] == 500
+    assert responses_in((await converse([HELLO], failing)).sent)[0][0] == 500
 
 
 async def test_headers_may_be_lists_as_ray_serves_health_checks_have_them() -> None:
@@ -253,7 +261,7 @@ async def test_headers_may_be_lists_as_ray_serves_health_checks_have_them() -> N
         await send({"type": "http.response.body", "body": b"ok"})
 
     sent = (await converse([HELLO], healthy)).sent
-    assert answers(sent) == [(200, b"ok")]
+    assert responses_in(sent) == [(200, b"ok")]
     assert b"x-kept: 1" in sent
 
 
@@ -276,49 +284,49 @@ async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_
             sent += 1
 
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": flood}, flood), set(), tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
-    front.pause_writing()
-    front.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
+    protocol = ServerProtocol(Apps({"/hot": flood}, flood), set(), tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
+    protocol.pause_writing()
+    protocol.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
     for _ in range(5):
         await asyncio.sleep(0)
     assert sent == 0
-    front.data_received(b"a" * READ_AHEAD_BYTES)
+    protocol.data_received(b"a" * READ_AHEAD_BYTES)
     assert not socket.reading
-    front.resume_writing()
+    protocol.resume_writing()
     for _ in range(5):
         await asyncio.sleep(0)
     assert sent == 100
-    front.connection_lost(None)
+    protocol.connection_lost(None)
 
 
-async def test_a_draining_listener_ends_the_connection_after_the_answer() -> None:
+async def test_a_listener_that_shuts_down_ends_the_connection_after_the_response() -> None:
     socket, connections, tasks = Socket(), set[Any](), set[asyncio.Task[None]]()
-    front = Front(Apps({"/hot": echo}, echo), connections, tasks)
-    front.connection_made(socket)  # type: ignore[arg-type]
-    front.data_received(HELLO[:-2])
+    protocol = ServerProtocol(Apps({"/hot": echo}, echo), connections, tasks)
+    protocol.connection_made(socket)  # type: ignore[arg-type]
+    protocol.data_received(HELLO[:-2])
     await asyncio.sleep(0)
-    front.shutdown()
+    protocol.shutdown()
     assert not socket.closed
-    front.data_received(HELLO[-2:])
+    protocol.data_received(HELLO[-2:])
     await asyncio.gather(*tasks)
     await asyncio.sleep(0)
-    assert (answers(socket.sent), socket.closed, connections) == ([(200, b"/hot hello")], True, {front})
-    front.connection_lost(None)
+    assert (responses_in(socket.sent), socket.closed, connections) == ([(200, b"/hot hello")], True, {protocol})
+    protocol.connection_lost(None)
     assert not connections
 
 
-async def test_uvicorn_in_another_loop_keeps_the_hot_routes_to_its_own_app() -> None:
+async def test_uvicorn_in_another_loop_keeps_the_direct_paths_to_its_own_app() -> None:
     class Config:
         loaded_app = staticmethod(echo)
 
     class State:
         connections, tasks = set[Any](), set[Any]()
 
-    made = protocol({"/hot": echo})
+    create = protocol_factory({"/hot": echo})
 
-    async def elsewhere() -> Front:
-        return made(Config, State, {})
+    async def elsewhere() -> ServerProtocol:
+        return create(Config, State, {})
 
-    assert made(Config, State, {})._apps.hot
-    assert not (await asyncio.to_thread(asyncio.run, elsewhere()))._apps.hot
+    assert create(Config, State, {})._apps.direct
+    assert not (await asyncio.to_thread(asyncio.run, elsewhere()))._apps.direct

@@ -1,7 +1,7 @@
-"""Headers that pass and those that do not."""
+"""Headers that pass and headers that do not."""
 
 from serve.errors import encode_json
-from serve.proxy.headers import answered_headers, forwarded_headers, request_headers
+from serve.proxy.exchange import forwarded_headers, request_headers, response_headers
 
 
 def test_headers_that_the_client_names_as_its_connections_own_stay_here() -> None:
@@ -20,7 +20,7 @@ def test_only_known_private_headers_are_withheld_from_the_engine() -> None:
 
 def test_the_engines_headers_pass_except_hop_by_hop_and_ours() -> None:
     sent = {"Content-Type": "a", "Retry-After": "3", "X-Specgate-Pool": "forged", "Connection": "close"}
-    got = answered_headers(sent)
+    got = response_headers(sent)
     assert got == [(b"content-type", b"a"), (b"retry-after", b"3")]
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from serve.errors import InvalidRequestError
 from serve.guard.core.expectation import Expectation
 from serve.guard.request import LazyRequest
-from serve.request.completion import read
+from serve.request.completion import parse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 BODY: dict[str, Any] = {
@@ -58,21 +58,21 @@ def said(expectation: Expectation) -> dict[str, Any]:
 )
 def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]) -> None:
     sent = body(**more)
-    assert said(Expectation(LazyRequest(read(sent), sent))) == said(Expectation(json.loads(sent)))
+    assert said(Expectation(LazyRequest(parse(sent), sent))) == said(Expectation(json.loads(sent)))
 
 
 def test_all_of_a_request_can_be_read() -> None:
     sent = body(seed=1)
-    expected = LazyRequest(read(sent), sent)
+    expected = LazyRequest(parse(sent), sent)
     assert (expected["seed"], len(expected), set(expected)) == (1, 6, {*BODY, "seed"})
     with pytest.raises(KeyError):
         expected["nothing"]
 
 
 def test_fields_of_ours_and_of_the_engine_are_noticed() -> None:
-    assert read(body()).enable_speculative is UNSET
-    assert read(body(enable_speculative=False)).enable_speculative is False
-    assert read(body(vllm_xargs={"enable_speculative": 1})).enable_speculative is UNSET
-    assert read(body()).vllm_xargs is UNSET
+    assert parse(body()).enable_speculative is UNSET
+    assert parse(body(enable_speculative=False)).enable_speculative is False
+    assert parse(body(vllm_xargs={"enable_speculative": 1})).enable_speculative is UNSET
+    assert parse(body()).vllm_xargs is UNSET
     with pytest.raises(InvalidRequestError, match="vllm_xargs"):
-        read(body(vllm_xargs=[1]))
+        parse(body(vllm_xargs=[1]))

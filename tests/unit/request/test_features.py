@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import InvalidRequestError
-from serve.request.features import extract
+from serve.request.completion import parse
+from serve.request.features import features_of
 from serve.request.rewrite import strip_own_fields
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -13,12 +14,12 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def features(headers=None, thinking=False, **fields):
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
-    return extract(body, headers or {}, lambda model: thinking)
+    return features_of(parse(body), headers or {}, thinking)
 
 
 def problem(body, headers=None):
     with pytest.raises(InvalidRequestError) as caught:
-        extract(body if isinstance(body, bytes) else json.dumps(body).encode(), headers or {})
+        features_of(parse(body if isinstance(body, bytes) else json.dumps(body).encode()), headers or {})
     return caught.value
 
 
@@ -157,9 +158,9 @@ def test_a_conversation_keeps_its_key_while_it_grows():
 
 
 def test_text_completions_have_features_too():
-    found = extract(b'{"model":"m","prompt":"once upon"}', {})
-    assert found.classes == ("plain",)
-    assert found.conversation_key
+    completion = features_of(parse(b'{"model":"m","prompt":"once upon"}'), {})
+    assert completion.classes == ("plain",)
+    assert completion.conversation_key
 
 
 class TestStripOwnFields:

@@ -1,4 +1,4 @@
-"""How many replicas a pool asks for."""
+"""The number of replicas that a pool asks for."""
 
 from types import SimpleNamespace
 from typing import Any

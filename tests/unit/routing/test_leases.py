@@ -1,8 +1,8 @@
-"""Slots go from request to request: never more than there are, none lost, nobody waits beside a free one."""
+"""Slots that go from request to request: never too many, none lost, and nobody waits while one is free."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,9 @@ class Pool:
 
     def __init__(self, slots: int = 1) -> None:
         self.free = asyncio.Semaphore(slots)
-        self.held = self.most = self.reserved = 0
+        self.held = 0
+        self.most = 0
+        self.reserved = 0
         self.urls = ["http://a"]
         self.given_back = asyncio.Event()
 
@@ -32,7 +34,9 @@ class Pool:
         self.held += 1
         self.reserved += 1
         self.most = max(self.most, self.held)
-        return Lease(Endpoint(self.urls[self.reserved % len(self.urls)], None, str(self.reserved)), self._release)
+        resources = AsyncExitStack()
+        resources.push_async_callback(self._release)
+        return Lease(Endpoint(self.urls[self.reserved % len(self.urls)], None, str(self.reserved)), resources)
 
     async def _release(self) -> None:
         await asyncio.sleep(0)
@@ -74,7 +78,7 @@ async def test_a_waiting_request_gets_the_slot_at_once_and_its_own_reservation_i
 
 
 async def test_an_idle_slot_is_given_back() -> None:
-    pool, leases = Pool(), Leases(idle_s=0.01)
+    pool, leases = Pool(), Leases(idle_timeout_s=0.01)
     async with leases.hold(pool.reserve):
         assert pool.held == 1
     await asyncio.wait_for(pool.given_back.wait(), 10)
@@ -108,7 +112,7 @@ async def test_no_slot_of_a_replica_that_did_not_answer_is_used_again() -> None:
 
 
 async def test_sticky_pools_share_nothing() -> None:
-    pool, leases = Pool(slots=2), Leases(idle_s=0)
+    pool, leases = Pool(slots=2), Leases(idle_timeout_s=0)
     for number in ("1", "2"):
         async with leases.hold(pool.reserve) as endpoint:
             assert endpoint.slot == number
@@ -148,7 +152,7 @@ def test_slots_are_neither_lost_nor_made_whatever_requests_do(requests: list[tup
                     leases.forget(endpoint)
                     raise ConnectionError
 
-        tasks = [asyncio.create_task(request(*each)) for each in requests]
+        tasks = [asyncio.create_task(request(*arrival)) for arrival in requests]
         for _ in range(4):
             await asyncio.sleep(0)
         for task, (_, _, end) in zip(tasks, requests, strict=True):

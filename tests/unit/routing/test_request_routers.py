@@ -60,8 +60,8 @@ async def leave(replica: ReservedReplica, actor: Actor) -> None:
 
 
 async def given_back(replica: ReservedReplica) -> None:
-    await asyncio.gather(*replica._giving_back)
-    assert not replica._giving_back
+    await asyncio.gather(*replica._releases)
+    assert not replica._releases
 
 
 async def test_who_waits_gets_the_token(replica: ReservedReplica, actor: Actor) -> None:

@@ -1,4 +1,4 @@
-"""Which requests have the same place on a sticky pool's ring."""
+"""Requests that share a place on a sticky pool's ring."""
 
 import json
 from typing import Any
@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import RequestFeatures
-from serve.request.features import extract
+from serve.request.completion import parse
+from serve.request.features import features_of
 from serve.routing.session_affinity import session_key
 
 
 def key(headers: dict[str, str] | None = None, attempt: int = 0, **body: Any) -> str:
     headers = headers or {}
-    return session_key(headers, extract(json.dumps({"model": "m", **body}).encode(), headers), attempt)
+    request = parse(json.dumps({"model": "m", **body}).encode())
+    return session_key(headers, features_of(request, headers), attempt)
 
 
 FIRST = [{"role": "system", "content": "You are an agent."}, {"role": "user", "content": "Mend the build."}]

@@ -1,4 +1,4 @@
-"""What the OTEL_* environment switches on, and what it costs nothing to leave off."""
+"""The OTEL_* environment: what it switches on, and that nothing is spent when it is empty."""
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

@@ -1,4 +1,4 @@
-"""The table, in the order in which it is run: what a case may break comes last."""
+"""All cases, in the order in which they run: those that may break the gateway come last."""
 
 from serve.tools.conform.case import Case
 from serve.tools.conform.cases import cancel, clients, faults, headers, neighbours, requests, responses, streams

@@ -1,4 +1,4 @@
-"""A client that leaves frees the engine: a GPU must not work for nobody."""
+"""A client that disconnects frees the engine: no GPU time for abandoned requests."""
 
 import asyncio
 import time
@@ -6,10 +6,10 @@ import time
 import aiohttp
 from aiohttp import web
 
-from serve.tools.conform.answers import begin, text_frames
 from serve.tools.conform.arrival import Arrival
-from serve.tools.conform.case import Case, Result, judged
+from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab, Trial
+from serve.tools.conform.scripts import begin, text_frames
 
 
 async def _never(_: web.Request, __: Arrival) -> web.StreamResponse:
@@ -25,20 +25,20 @@ async def _without_end(request: web.Request, _: Arrival) -> web.StreamResponse:
         await asyncio.sleep(0.1)
 
 
-async def _freed(lab: Lab, trial: Trial, left: float) -> Result:
+async def _freed(lab: Lab, trial: Trial, left: float) -> CaseResult:
     """Every try of the request must be given up, within the pace's patience."""
     if not trial.arrivals:
-        return judged(False, "nothing reached the engine")
+        return passed_if(False, "nothing reached the engine")
     waiting = [asyncio.create_task(arrival.gone.wait()) for arrival in trial.arrivals]
     _, pending = await asyncio.wait(waiting, timeout=lab.pace.cancel_s)
     for task in pending:
         task.cancel()
     if pending:
-        return judged(False, f"still at work {lab.pace.cancel_s:g} s later")
-    return judged(True, f"free after {time.monotonic() - left:.2f} s")
+        return passed_if(False, f"still at work {lab.pace.cancel_s:g} s later")
+    return passed_if(True, f"free after {time.monotonic() - left:.2f} s")
 
 
-async def _leave_in_prefill(lab: Lab, *, stream: bool) -> Result:
+async def _leave_in_prefill(lab: Lab, *, stream: bool) -> CaseResult:
     trial = lab.trial(_never)
     asking = asyncio.create_task(lab.send(lab.body(trial, stream=stream)))
     await trial.arrival()
@@ -48,15 +48,15 @@ async def _leave_in_prefill(lab: Lab, *, stream: bool) -> Result:
     return await _freed(lab, trial, left)
 
 
-async def prefill_whole(lab: Lab) -> Result:
+async def prefill_whole(lab: Lab) -> CaseResult:
     return await _leave_in_prefill(lab, stream=False)
 
 
-async def prefill_stream(lab: Lab) -> Result:
+async def prefill_stream(lab: Lab) -> CaseResult:
     return await _leave_in_prefill(lab, stream=True)
 
 
-async def mid_stream(lab: Lab) -> Result:
+async def mid_stream(lab: Lab) -> CaseResult:
     trial = lab.trial(_without_end)
     try:
         async with asyncio.timeout(lab.pace.prefill_s), lab.open(lab.body(trial, stream=True)) as response:
@@ -65,7 +65,7 @@ async def mid_stream(lab: Lab) -> Result:
     except TimeoutError:
         pass  # nothing of the stream came yet; the client leaves all the same
     except aiohttp.ClientError as error:
-        return judged(False, f"no stream: {type(error).__name__}")
+        return passed_if(False, f"no stream: {type(error).__name__}")
     return await _freed(lab, trial, time.monotonic())
 
 

@@ -1,10 +1,10 @@
-"""Clients that make mistakes, or want to do harm: told so clearly, and engines are not asked."""
+"""Clients that make mistakes or attack: they get clear errors, and their requests reach no engine."""
 
 import asyncio
 import json
 from urllib.parse import urlsplit
 
-from serve.tools.conform.case import Case, Result, judged
+from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.client import Reply
 from serve.tools.conform.lab import Lab
 
@@ -19,70 +19,70 @@ async def _refused(lab: Lab, body: object, statuses: tuple[int, ...]) -> tuple[R
     return reply, reply.status in statuses and _unasked(lab, before)
 
 
-async def malformed(lab: Lab) -> Result:
+async def malformed(lab: Lab) -> CaseResult:
     reply, good = await _refused(lab, b'{"model": "x", "messages": [', (400, 422))
-    return judged(good, reply.told())
+    return passed_if(good, reply.summary())
 
 
-async def empty(lab: Lab) -> Result:
+async def empty(lab: Lab) -> CaseResult:
     reply, good = await _refused(lab, b"", (400, 422))
-    return judged(good, reply.told())
+    return passed_if(good, reply.summary())
 
 
-async def not_an_object(lab: Lab) -> Result:
+async def not_an_object(lab: Lab) -> CaseResult:
     reply, good = await _refused(lab, b'["model"]', (400, 422))
-    return judged(good, reply.told())
+    return passed_if(good, reply.summary())
 
 
-async def deep(lab: Lab) -> Result:
+async def deep(lab: Lab) -> CaseResult:
     body = json.dumps(lab.body(lab.trial()))[:-1] + ', "x": ' + "[" * 100_000 + "]" * 100_000 + "}"
     reply = await lab.send(body.encode())
     refusal = await lab.settle() if reply.status == 0 else None
     good = reply.status == 200 or 400 <= reply.status < 500
-    return judged(good and refusal is None, reply.told())
+    return passed_if(good and refusal is None, reply.summary())
 
 
-async def error_shape(lab: Lab) -> Result:
+async def error_shape(lab: Lab) -> CaseResult:
     reply = await lab.send(b"{")
     error = reply.error
     good = isinstance(error, dict) and isinstance(error.get("message"), str) and "type" in error
     kind = (reply.header("content-type") or "no content-type").split(";")[0]
-    return judged(good and kind == "application/json", f"{kind}: {reply.body[:100].decode('utf-8', 'replace')}")
+    return passed_if(good and kind == "application/json", f"{kind}: {reply.body[:100].decode('utf-8', 'replace')}")
 
 
-async def unknown_model(lab: Lab) -> Result:
+async def unknown_model(lab: Lab) -> CaseResult:
     trial = lab.trial()
     reply, good = await _refused(lab, {**lab.body(trial), "model": "conform-no-such-model"}, (404, 400))
     passed = "passed on to the engine; " if trial.arrivals else ""
-    return judged(good, f"{passed}{reply.told()}")
+    return passed_if(good, f"{passed}{reply.summary()}")
 
 
-async def wrong_method(lab: Lab) -> Result:
+async def wrong_method(lab: Lab) -> CaseResult:
     reply = await lab.send(None, method="GET")
-    return judged(reply.status in (404, 405), reply.told())
+    return passed_if(reply.status in (404, 405), reply.summary())
 
 
-async def unknown_path(lab: Lab) -> Result:
+async def unknown_path(lab: Lab) -> CaseResult:
     before = len(lab.engine.arrivals)
     reply = await lab.send(lab.body(lab.trial()), path="/v1/chat/no-such-thing")
-    return judged(reply.status in (404, 405) and _unasked(lab, before), reply.told())
+    return passed_if(reply.status in (404, 405) and _unasked(lab, before), reply.summary())
 
 
-async def headers_12k(lab: Lab) -> Result:
+async def headers_12k(lab: Lab) -> CaseResult:
     trial = lab.trial()
     reply = await lab.send(lab.body(trial), {f"x-baggage-{number}": "b" * 1000 for number in range(12)})
-    return judged(reply.status == 200 and len(trial.arrivals) == 1, reply.told())
+    return passed_if(reply.status == 200 and len(trial.arrivals) == 1, reply.summary())
 
 
-async def headers_1m(lab: Lab) -> Result:
+async def headers_1m(lab: Lab) -> CaseResult:
     reply = await lab.send(lab.body(lab.trial()), {"x-baggage": "b" * 2**20})
     refusal = await lab.settle()
     broken = reply.status == 0 and "Timeout" not in reply.detail  # refused while the client still writes
     good = 400 <= reply.status < 500 or broken
-    return judged(good and refusal is None, reply.told())
+    return passed_if(good and refusal is None, reply.summary())
 
 
-async def smuggled(lab: Lab) -> Result:
+async def smuggled(lab: Lab) -> CaseResult:
     """A second request behind the last chunk, and within Content-Length: RFC 9112 has the connection closed there."""
     outer, inner = lab.trial(), lab.trial()
     hidden = json.dumps(lab.body(inner)).encode()
@@ -101,7 +101,7 @@ async def smuggled(lab: Lab) -> Result:
     answer = await _raw(host.hostname or "", host.port or 80, head + chunks + inside)
     status = answer.split(b"\r\n", 1)[0].decode("latin-1") or "closed without an answer"
     reached = "reached" if inner.arrivals else "did not reach"
-    return judged(not inner.arrivals, f"{status}; the hidden request {reached} the engine")
+    return passed_if(not inner.arrivals, f"{status}; the hidden request {reached} the engine")
 
 
 async def _raw(host: str, port: int, sent: bytes) -> bytes:
@@ -114,16 +114,16 @@ async def _raw(host: str, port: int, sent: bytes) -> bytes:
             while part := await reader.read(2**16):
                 answer += part
     except (TimeoutError, OSError):
-        pass  # a reset is a way to refuse, and silence is judged by what reached the engine
+        pass  # a reset is a way to refuse, and silence is fine as long as nothing hidden reached the engine
     finally:
         writer.close()
     return answer
 
 
-async def expect(lab: Lab) -> Result:
+async def expect(lab: Lab) -> CaseResult:
     trial = lab.trial()
     reply = await lab.send(lab.body(trial), {"expect": "100-continue"})
-    return judged(reply.status == 200 and len(trial.arrivals) == 1, f"{reply.told()} after {reply.seconds:.2f} s")
+    return passed_if(reply.status == 200 and len(trial.arrivals) == 1, f"{reply.summary()} after {reply.seconds:.2f} s")
 
 
 CASES = (

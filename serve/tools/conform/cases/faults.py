@@ -1,4 +1,4 @@
-"""Engines that fail, before the answer and in it: the client must be told, and told the truth."""
+"""Engines that fail before or during the answer: the client must learn about it."""
 
 import asyncio
 import json
@@ -6,55 +6,54 @@ import time
 
 from aiohttp import web
 
-from serve.tools.conform.answers import (
-    DONE,
+from serve.sse import DONE, encode_frame
+from serve.tools.conform.arrival import Arrival, Script
+from serve.tools.conform.case import Case, CaseResult, passed_if
+from serve.tools.conform.client import Reply
+from serve.tools.conform.engine import crash
+from serve.tools.conform.lab import Lab
+from serve.tools.conform.scripts import (
     STREAM_HEADERS,
     TOOLS,
     answering,
     begin,
-    call_answer,
+    call_completion,
     call_frames,
     error,
-    frame,
     streaming,
     text_frames,
     whole,
 )
-from serve.tools.conform.arrival import Arrival, Script
-from serve.tools.conform.case import Case, Result, judged
-from serve.tools.conform.client import Reply
-from serve.tools.conform.engine import crash
-from serve.tools.conform.lab import Lab
 
 _TRIES = 3
 _BUDGET = "Site Reliability Engineering (Google), chapter 21: at most three attempts a request"
 _CUT = '{"city": "Köl'
 
 
-async def _tries(lab: Lab, script: Script, statuses: range | tuple[int, ...]) -> Result:
+async def _tries(lab: Lab, script: Script, statuses: range | tuple[int, ...]) -> CaseResult:
     reply, trial = await lab.ask(script)
     tries = len(trial.arrivals)
     good = reply.status in statuses and tries <= _TRIES
-    return judged(good, f"{reply.told()} after {tries} tries, {reply.seconds:.1f} s")
+    return passed_if(good, f"{reply.summary()} after {tries} tries, {reply.seconds:.1f} s")
 
 
-async def engine_500(lab: Lab) -> Result:
+async def engine_500(lab: Lab) -> CaseResult:
     return await _tries(lab, answering(error("CUDA error", 500), 500), range(500, 600))
 
 
-async def engine_503(lab: Lab) -> Result:
+async def engine_503(lab: Lab) -> CaseResult:
     return await _tries(lab, answering(error("loading", 503), 503), (429, *range(500, 600)))
 
 
-async def engine_429(lab: Lab) -> Result:
+async def engine_429(lab: Lab) -> CaseResult:
     return await _tries(lab, answering(error("busy", 429), 429), (429, 503))
 
 
-async def engine_reset(lab: Lab) -> Result:
+async def engine_reset(lab: Lab) -> CaseResult:
     return await _tries(lab, crash, (500, 502, 503, 504))
 
 
-async def engine_garbage(lab: Lab) -> Result:
+async def engine_garbage(lab: Lab) -> CaseResult:
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.write(b"\x15\x03\x01 this is no HTTP\r\n\r\n")
@@ -69,29 +68,29 @@ async def crash_after(request: web.Request, arrival: Arrival, seconds: float) ->
     return await crash(request, arrival)
 
 
-async def engine_400(lab: Lab) -> Result:
+async def engine_400(lab: Lab) -> CaseResult:
     said = {"error": {"message": "max_tokens is too large", "type": "BadRequestError", "param": None, "code": 400}}
     reply, trial = await lab.ask(answering(said, 400))
     tries = len(trial.arrivals)
     told = isinstance(reply.error, dict) and "max_tokens is too large" in str(reply.error.get("message"))
-    return judged(reply.status == 400 and told and tries == 1, f"{reply.told()} after {tries} tries")
+    return passed_if(reply.status == 400 and told and tries == 1, f"{reply.summary()} after {tries} tries")
 
 
-async def _retry_after(lab: Lab, status: int) -> Result:
+async def _retry_after(lab: Lab, status: int) -> CaseResult:
     reply, _ = await lab.ask(answering(error("busy", status), status, {"retry-after": "7"}))
     got = reply.header("retry-after")
-    return judged(got == "7", f"HTTP {reply.status}, retry-after {got}")
+    return passed_if(got == "7", f"HTTP {reply.status}, retry-after {got}")
 
 
-async def retry_after_429(lab: Lab) -> Result:
+async def retry_after_429(lab: Lab) -> CaseResult:
     return await _retry_after(lab, 429)
 
 
-async def retry_after_503(lab: Lab) -> Result:
+async def retry_after_503(lab: Lab) -> CaseResult:
     return await _retry_after(lab, 503)
 
 
-async def one_failure(lab: Lab) -> Result:
+async def one_failure(lab: Lab) -> CaseResult:
     """The engine fails once, then works."""
     failed: list[Arrival] = []
 
@@ -102,15 +101,15 @@ async def one_failure(lab: Lab) -> Result:
         return web.json_response(whole({"content": "hello"}))
 
     reply, trial = await lab.ask(script)
-    return judged(reply.text == "hello", f"{reply.told()} after {len(trial.arrivals)} tries")
+    return passed_if(reply.text == "hello", f"{reply.summary()} after {len(trial.arrivals)} tries")
 
 
-def _told_as_failed(reply: Reply) -> Result:
+def _told_as_failed(reply: Reply) -> CaseResult:
     end = f", {'with' if reply.done else 'no'} [DONE]" if reply.status == 200 else ""
-    return judged(reply.failed, f"{reply.told()}{end}" if reply.failed else f"a clean end of HTTP 200{end}")
+    return passed_if(reply.failed, f"{reply.summary()}{end}" if reply.failed else f"a clean end of HTTP 200{end}")
 
 
-async def whole_cut(lab: Lab) -> Result:
+async def whole_cut(lab: Lab) -> CaseResult:
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         body = json.dumps(whole({"content": "hello"})).encode()
         response = await begin(request, {"content-type": "application/json", "content-length": str(len(body))})
@@ -127,16 +126,16 @@ async def _broken_stream(request: web.Request, arrival: Arrival) -> web.StreamRe
     return await crash_after(request, arrival, 0.1)
 
 
-async def stream_dies(lab: Lab) -> Result:
+async def stream_dies(lab: Lab) -> CaseResult:
     return _told_as_failed((await lab.ask(_broken_stream, stream=True))[0])
 
 
-async def stream_error_frame(lab: Lab) -> Result:
+async def stream_error_frame(lab: Lab) -> CaseResult:
     reply, _ = await lab.ask(_broken_stream, stream=True)
-    return judged(reply.status == 200 and reply.complete and reply.error is not None, reply.told())
+    return passed_if(reply.status == 200 and reply.complete and reply.error is not None, reply.summary())
 
 
-async def stream_dies_in_head(lab: Lab) -> Result:
+async def stream_dies_in_head(lab: Lab) -> CaseResult:
     """The head of a stream, then nothing: no word has reached the client, so a proper status still can."""
 
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
@@ -146,33 +145,33 @@ async def stream_dies_in_head(lab: Lab) -> Result:
     return _told_as_failed((await lab.ask(script, stream=True))[0])
 
 
-async def stream_stops(lab: Lab) -> Result:
+async def stream_stops(lab: Lab) -> CaseResult:
     return _told_as_failed((await lab.ask(streaming(text_frames(["half "], finish=None)), stream=True))[0])
 
 
-async def engine_error_frame(lab: Lab) -> Result:
-    pieces = [*text_frames(["half "], finish=None), frame(error("EngineCore died", 500)), DONE]
+async def engine_error_frame(lab: Lab) -> CaseResult:
+    pieces = [*text_frames(["half "], finish=None), encode_frame(error("EngineCore died", 500)), DONE]
     reply, _ = await lab.ask(streaming(pieces), stream=True)
-    return judged(reply.error is not None, reply.told() if reply.error else "the error frame is lost")
+    return passed_if(reply.error is not None, reply.summary() if reply.error else "the error frame is lost")
 
 
-def _not_taken_for_good(reply: Reply) -> Result:
+def _not_taken_for_good(reply: Reply) -> CaseResult:
     if reply.failed:
-        return judged(True, reply.told())
+        return passed_if(True, reply.summary())
     finishes = ", ".join(str(each["finish_reason"]) for each in reply.choices() if each.get("finish_reason"))
-    return judged(False, f"HTTP 200, finish_reason {finishes}, arguments {reply.call[1]!r}, no sign of an error")
+    return passed_if(False, f"HTTP 200, finish_reason {finishes}, arguments {reply.call[1]!r}, no sign of an error")
 
 
-async def cut_call_whole(lab: Lab) -> Result:
-    return _not_taken_for_good((await lab.ask(answering(call_answer(_CUT)), tools=TOOLS))[0])
+async def cut_call_whole(lab: Lab) -> CaseResult:
+    return _not_taken_for_good((await lab.ask(answering(call_completion(_CUT)), tools=TOOLS))[0])
 
 
-async def cut_call_stream(lab: Lab) -> Result:
+async def cut_call_stream(lab: Lab) -> CaseResult:
     script = streaming([*call_frames(_CUT), DONE])
     return _not_taken_for_good((await lab.ask(script, stream=True, tools=TOOLS))[0])
 
 
-async def restart(lab: Lab) -> Result:
+async def restart(lab: Lab) -> CaseResult:
     """The engine's process dies and comes back on its port."""
     await lab.engine.hang_up()
     down, _ = await lab.ask()
@@ -182,10 +181,10 @@ async def restart(lab: Lab) -> Result:
     refusal = await lab.settle()
     waited = time.monotonic() - back
     good = down.status in (500, 502, 503, 504) and refusal is None and waited <= 30
-    seen = f"down: {down.told()}; " + (
+    seen = f"down: {down.summary()}; " + (
         f"still refuses: {refusal}" if refusal else f"served {waited:.1f} s after its return"
     )
-    return judged(good, seen)
+    return passed_if(good, seen)
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""One client's bad luck, or bad will, is not everybody's."""
+"""One client's failures or abuse must not affect other clients."""
 
 import asyncio
 import json
@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from serve.tools.conform.answers import answering, begin, chunk, error, frame, text_frames
+from serve.sse import encode_frame
 from serve.tools.conform.arrival import Arrival, Script
-from serve.tools.conform.case import Case, Result, judged
+from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.cases.faults import crash_after
 from serve.tools.conform.engine import crash
 from serve.tools.conform.lab import Lab
+from serve.tools.conform.scripts import answering, begin, chunk, error, text_frames
 
 _CLEAN = 5
 _PIECE = 256 * 1024
@@ -21,29 +22,29 @@ _PIECES = 512  # 128 MB
 _HELD = 32 * 2**20  # more than the buffers of the sockets in between can hold
 
 
-async def _poison(lab: Lab, script: Script, *, stream: bool = False) -> Result:
+async def _poison(lab: Lab, script: Script, *, stream: bool = False) -> CaseResult:
     """Bad requests of one client in a row, then at once good ones of others."""
     for _ in range(lab.pace.poison):
         await lab.ask(script, stream=stream)
     replies = [(await lab.ask())[0] for _ in range(_CLEAN)]
     served = sum(reply.status == 200 for reply in replies)
-    first = next((f"; {reply.told()}" for reply in replies if reply.status != 200), "")
-    return judged(served == _CLEAN, f"{served} of {_CLEAN} clean requests served after {lab.pace.poison}{first}")
+    first = next((f"; {reply.summary()}" for reply in replies if reply.status != 200), "")
+    return passed_if(served == _CLEAN, f"{served} of {_CLEAN} clean requests served after {lab.pace.poison}{first}")
 
 
-async def poison_400(lab: Lab) -> Result:
+async def poison_400(lab: Lab) -> CaseResult:
     return await _poison(lab, answering(error("bad request", 400), 400))
 
 
-async def poison_500(lab: Lab) -> Result:
+async def poison_500(lab: Lab) -> CaseResult:
     return await _poison(lab, answering(error("unlucky prompt", 500), 500))
 
 
-async def poison_reset(lab: Lab) -> Result:
+async def poison_reset(lab: Lab) -> CaseResult:
     return await _poison(lab, crash)
 
 
-async def poison_stream(lab: Lab) -> Result:
+async def poison_stream(lab: Lab) -> CaseResult:
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         response = await begin(request)
         for piece in text_frames(["half "], finish=None):
@@ -53,7 +54,7 @@ async def poison_stream(lab: Lab) -> Result:
     return await _poison(lab, script, stream=True)
 
 
-async def leavers(lab: Lab) -> Result:
+async def leavers(lab: Lab) -> CaseResult:
     """Clients that give up are no engine failures."""
 
     async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
@@ -68,15 +69,15 @@ async def leavers(lab: Lab) -> Result:
         await asyncio.wait({asking})
     replies = [(await lab.ask())[0] for _ in range(_CLEAN)]
     served = sum(reply.status == 200 for reply in replies)
-    return judged(served == _CLEAN, f"{served} of {_CLEAN} clean requests served after {lab.pace.poison}")
+    return passed_if(served == _CLEAN, f"{served} of {_CLEAN} clean requests served after {lab.pace.poison}")
 
 
-async def slow_client(lab: Lab) -> Result:
+async def slow_client(lab: Lab) -> CaseResult:
     """A client that asks for a long stream and reads nothing: the engine must be slowed, and nobody else."""
 
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         response = await begin(request)
-        piece = frame(chunk({"content": "x" * _PIECE}))
+        piece = encode_frame(chunk({"content": "x" * _PIECE}))
         for _ in range(_PIECES):
             await response.write(piece)
             arrival.sent += len(piece)
@@ -87,7 +88,7 @@ async def slow_client(lab: Lab) -> Result:
     try:
         arrival = await trial.arrival()
         if arrival is None:
-            return judged(False, "nothing reached the engine")
+            return passed_if(False, "nothing reached the engine")
         sent = await _stalled(arrival)
         started = time.monotonic()
         reply, _ = await lab.ask()
@@ -95,10 +96,8 @@ async def slow_client(lab: Lab) -> Result:
     finally:
         connection.close()
     good = sent < _HELD and reply.status == 200 and others < 5
-    seen = (
-        f"{sent / 2**20:.0f} of {_PIECES * _PIECE // 2**20} MB taken; another request: {reply.told()} in {others:.2f} s"
-    )
-    return judged(good, seen)
+    taken = f"{sent / 2**20:.0f} of {_PIECES * _PIECE // 2**20} MB taken"
+    return passed_if(good, f"{taken}; another request: {reply.summary()} in {others:.2f} s")
 
 
 async def _stalled(arrival: Arrival) -> int:

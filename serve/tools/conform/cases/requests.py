@@ -1,9 +1,9 @@
-"""What of a client's request reaches the engine."""
+"""The client's request reaches the engine unchanged."""
 
 import json
 from typing import Any
 
-from serve.tools.conform.case import Case, Result, judged, not_applicable
+from serve.tools.conform.case import Case, CaseResult, not_applicable, passed_if
 from serve.tools.conform.client import Reply
 from serve.tools.conform.lab import Lab, Trial
 
@@ -17,19 +17,19 @@ def _arrived(reply: Reply, trial: Trial) -> Any:
     return json.loads(trial.arrivals[0].body) if trial.arrivals else None
 
 
-def _lost(reply: Reply) -> Result:
-    return judged(False, f"nothing reached the engine; {reply.told()}")
+def _lost(reply: Reply) -> CaseResult:
+    return passed_if(False, f"nothing reached the engine; {reply.summary()}")
 
 
-def _kept(reply: Reply, trial: Trial, sent: dict[str, Any]) -> Result:
+def _kept(reply: Reply, trial: Trial, sent: dict[str, Any]) -> CaseResult:
     got = _arrived(reply, trial)
     if got is None:
         return _lost(reply)
     wrong = [name for name, value in sent.items() if name not in got or got[name] != value]
-    return judged(not wrong, f"lost or changed: {', '.join(wrong)}" if wrong else "all arrived")
+    return passed_if(not wrong, f"lost or changed: {', '.join(wrong)}" if wrong else "all arrived")
 
 
-async def unknown_fields(lab: Lab) -> Result:
+async def unknown_fields(lab: Lab) -> CaseResult:
     sent: dict[str, Any] = {
         "structured_outputs": {"regex": "a+"},
         "vllm_xargs": {"level": 2},
@@ -40,16 +40,16 @@ async def unknown_fields(lab: Lab) -> Result:
     return _kept(*await lab.ask(**sent), sent)
 
 
-async def strict(lab: Lab) -> Result:
+async def strict(lab: Lab) -> CaseResult:
     reply, trial = await lab.ask(tools=[_TOOL])
     got = _arrived(reply, trial)
     if got is None:
         return _lost(reply)
     function = got["tools"][0]["function"]
-    return judged(function.get("strict") is True, f"the engine got strict={function.get('strict')!r}")
+    return passed_if(function.get("strict") is True, f"the engine got strict={function.get('strict')!r}")
 
 
-async def nested_fields(lab: Lab) -> Result:
+async def nested_fields(lab: Lab) -> CaseResult:
     trial = lab.trial()
     tool = {**_TOOL, "cache_control": {"type": "ephemeral"}, "function": {**_FUNCTION, "x_vendor": 1}}
     spoken = {"role": "assistant", "content": "so", "reasoning_content": "because", "x_vendor": [1]}
@@ -59,21 +59,21 @@ async def nested_fields(lab: Lab) -> Result:
     return _kept(reply, trial, {"tools": [tool], "messages": body["messages"]})
 
 
-async def nothing_added(lab: Lab) -> Result:
+async def nothing_added(lab: Lab) -> CaseResult:
     reply, trial = await lab.ask(temperature=0.5)
     got = _arrived(reply, trial)
     if got is None:
         return _lost(reply)
     added = sorted(set(got) - {"model", "messages", "temperature"})
-    return judged(not added, f"added: {', '.join(added)}" if added else "nothing")
+    return passed_if(not added, f"added: {', '.join(added)}" if added else "nothing")
 
 
-async def numbers(lab: Lab) -> Result:
+async def numbers(lab: Lab) -> CaseResult:
     sent: dict[str, Any] = {"seed": 9007199254740993, "temperature": 1e-7, "top_p": 1.0, "x_big": 2**70}
     return _kept(*await lab.ask(**sent), sent)
 
 
-async def text(lab: Lab) -> Result:
+async def text(lab: Lab) -> CaseResult:
     trial = lab.trial()
     content = f'{trial.mark} 你好 🧑‍🚀 é e\u0301 \u2028 \x7f \t "quoted" \\n </tool_call> <|im_end|>'
     messages = [{"role": "user", "content": content}]
@@ -81,16 +81,16 @@ async def text(lab: Lab) -> Result:
     return _kept(reply, trial, {"messages": messages})
 
 
-async def key_order(lab: Lab) -> Result:
+async def key_order(lab: Lab) -> CaseResult:
     reply, trial = await lab.ask(tools=[_TOOL])
     got = _arrived(reply, trial)
     if got is None:
         return _lost(reply)
     order = list(got["tools"][0]["function"]["parameters"]["properties"])
-    return judged(order == ["zeta", "alpha", "mid"], f"the engine got {', '.join(order)}")
+    return passed_if(order == ["zeta", "alpha", "mid"], f"the engine got {', '.join(order)}")
 
 
-async def bytes_kept(lab: Lab) -> Result:
+async def bytes_kept(lab: Lab) -> CaseResult:
     trial = lab.trial()
     model = json.dumps(lab.model)
     body = (
@@ -101,20 +101,20 @@ async def bytes_kept(lab: Lab) -> Result:
     if not trial.arrivals:
         return _lost(reply)
     same = trial.arrivals[0].body == body
-    return judged(same, "the same bytes" if same else "written anew")
+    return passed_if(same, "the same bytes" if same else "written anew")
 
 
-async def large(lab: Lab) -> Result:
+async def large(lab: Lab) -> CaseResult:
     trial = lab.trial()
     content = f"{trial.mark} " + "x" * (8 * 2**20)
     reply = await lab.send({**lab.body(trial), "messages": [{"role": "user", "content": content}]})
     if not trial.arrivals or reply.status != 200:
-        return judged(False, reply.told())
+        return passed_if(False, reply.summary())
     whole = content.encode() in trial.arrivals[0].body
-    return judged(whole, f"{len(trial.arrivals[0].body)} bytes in {reply.seconds:.2f} s")
+    return passed_if(whole, f"{len(trial.arrivals[0].body)} bytes in {reply.seconds:.2f} s")
 
 
-async def chunked(lab: Lab) -> Result:
+async def chunked(lab: Lab) -> CaseResult:
     trial = lab.trial()
     body = json.dumps(lab.body(trial)).encode()
 
@@ -123,24 +123,26 @@ async def chunked(lab: Lab) -> Result:
             yield body[start : start + 20]
 
     reply = await lab.send(pieces())
-    return judged(reply.status == 200 and bool(trial.arrivals), reply.told())
+    return passed_if(reply.status == 200 and bool(trial.arrivals), reply.summary())
 
 
-async def completions(lab: Lab) -> Result:
+async def completions(lab: Lab) -> CaseResult:
     trial = lab.trial()
     body = {"model": lab.model, "prompt": f"{trial.mark} once", "max_tokens": 4}
     reply = await lab.send(body, path="/v1/completions")
     if reply.status in (404, 405, 501):
         return not_applicable(f"not offered: HTTP {reply.status}")
     path = trial.arrivals[0].path if trial.arrivals else "nothing"
-    return judged(reply.status == 200 and path == "/v1/completions", f"{reply.told()}; the engine was asked at {path}")
+    return passed_if(
+        reply.status == 200 and path == "/v1/completions", f"{reply.summary()}; the engine was asked at {path}"
+    )
 
 
-async def models(lab: Lab) -> Result:
+async def models(lab: Lab) -> CaseResult:
     reply = await lab.send(None, method="GET", path="/v1/models")
     listed = reply.json()
     names = [each.get("id") for each in listed.get("data", ())] if isinstance(listed, dict) else []
-    return judged(reply.status == 200 and lab.model in names, f"HTTP {reply.status}, models {names}")
+    return passed_if(reply.status == 200 and lab.model in names, f"HTTP {reply.status}, models {names}")
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""What of an engine's answer reaches the client."""
+"""The engine's response reaches the client unchanged."""
 
 import asyncio
 import json
@@ -7,32 +7,31 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.tools.conform.answers import (
-    DONE,
+from serve.sse import DONE, encode_frame
+from serve.tools.conform.arrival import Arrival
+from serve.tools.conform.case import Case, CaseResult, passed_if
+from serve.tools.conform.lab import Lab
+from serve.tools.conform.scripts import (
     TOOLS,
     answering,
     begin,
-    call_answer,
+    call_completion,
     call_frames,
     chunk,
-    frame,
     streaming,
     text_frames,
     whole,
 )
-from serve.tools.conform.arrival import Arrival
-from serve.tools.conform.case import Case, Result, judged
-from serve.tools.conform.lab import Lab
 
 _ARGUMENTS = '{"city": "Köln", "n": 2}'
 
 
-def _missing(got: Any, wanted: dict[str, Any]) -> Result:
+def _missing(got: Any, wanted: dict[str, Any]) -> CaseResult:
     lost = [name for name, value in wanted.items() if not isinstance(got, dict) or got.get(name) != value]
-    return judged(not lost, f"lost or changed: {', '.join(lost)}" if lost else "all arrived")
+    return passed_if(not lost, f"lost or changed: {', '.join(lost)}" if lost else "all arrived")
 
 
-async def unknown_whole(lab: Lab) -> Result:
+async def unknown_whole(lab: Lab) -> CaseResult:
     more: dict[str, Any] = {
         "prompt_logprobs": None,
         "kv_transfer_params": {"a": 1},
@@ -47,10 +46,15 @@ async def unknown_whole(lab: Lab) -> Result:
     return _missing(got, {**more, "stop_reason": 163586, "token_ids": [1, 2, 3]})
 
 
-async def unknown_stream(lab: Lab) -> Result:
+async def unknown_stream(lab: Lab) -> CaseResult:
     special = chunk({"content": "a", "x_vendor": 5}, token_ids=[9], metrics={"drafted": 7})
     special["choices"][0]["token_ids"] = [4, 5]
-    pieces = [frame(chunk({"role": "assistant", "content": ""})), frame(special), frame(chunk({}, "stop")), DONE]
+    pieces = [
+        encode_frame(chunk({"role": "assistant", "content": ""})),
+        encode_frame(special),
+        encode_frame(chunk({}, "stop")),
+        DONE,
+    ]
     reply, _ = await lab.ask(streaming(pieces), stream=True)
     found = next((each for each in reply.chunks() if each.get("metrics")), {})
     choice = (found.get("choices") or [{}])[0]
@@ -62,56 +66,58 @@ async def unknown_stream(lab: Lab) -> Result:
     return _missing(got, {"token_ids": [9], "metrics": {"drafted": 7}, "choice.token_ids": [4, 5], "x_vendor": 5})
 
 
-async def reasoning(lab: Lab) -> Result:
+async def reasoning(lab: Lab) -> CaseResult:
     said = {"reasoning": "because", "reasoning_content": "because"}
     reply, _ = await lab.ask(answering(whole({"content": "so", **said})))
     message = (reply.choices() or [{}])[0].get("message") or {}
-    pieces = [frame(chunk({"role": "assistant", **said})), frame(chunk({"content": "so"}, "stop")), DONE]
+    pieces = [encode_frame(chunk({"role": "assistant", **said})), encode_frame(chunk({"content": "so"}, "stop")), DONE]
     streamed, _ = await lab.ask(streaming(pieces), stream=True)
     deltas: dict[str, Any] = {}
     for choice in streamed.choices():
         deltas |= {name: value for name, value in (choice.get("delta") or {}).items() if value}
     lost = [f"whole {name}" for name in said if message.get(name) != "because"]
     lost += [f"streamed {name}" for name in said if deltas.get(name) != "because"]
-    return judged(not lost, f"lost: {', '.join(lost)}" if lost else "whole and streamed")
+    return passed_if(not lost, f"lost: {', '.join(lost)}" if lost else "whole and streamed")
 
 
-async def usage(lab: Lab) -> Result:
+async def usage(lab: Lab) -> CaseResult:
     told = {
         "prompt_tokens": 5,
         "completion_tokens": 3,
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
-    pieces = [*text_frames(["hello"]), frame({**chunk({}), "choices": [], "usage": told}), DONE]
+    pieces = [*text_frames(["hello"]), encode_frame({**chunk({}), "choices": [], "usage": told}), DONE]
     reply, _ = await lab.ask(streaming(pieces), stream=True, stream_options={"include_usage": True})
     got = next((each["usage"] for each in reversed(reply.chunks()) if each.get("usage")), None)
-    return judged(got == told, "as the engine told it" if got == told else f"the client got {got}")
+    return passed_if(got == told, "as the engine told it" if got == told else f"the client got {got}")
 
 
-async def every_frame(lab: Lab) -> Result:
+async def every_frame(lab: Lab) -> CaseResult:
     texts = [f"<{number}>" for number in range(500)]
     reply, _ = await lab.ask(streaming([*text_frames(texts), DONE]), stream=True)
     right = reply.text == "".join(texts) and reply.done and not reply.failed
     contents = sum(1 for choice in reply.choices() if (choice.get("delta") or {}).get("content"))
-    return judged(right, f"{contents} of {len(texts)} pieces, {'' if reply.done else 'no '}[DONE]; {reply.told()}")
+    return passed_if(
+        right, f"{contents} of {len(texts)} pieces, {'' if reply.done else 'no '}[DONE]; {reply.summary()}"
+    )
 
 
-async def finish_reasons(lab: Lab) -> Result:
+async def finish_reasons(lab: Lab) -> CaseResult:
     wrong = []
     for reason in ("length", "content_filter", "repetition", "stop"):
         reply, _ = await lab.ask(answering(whole({"content": "x"}, reason)))
         got = [choice.get("finish_reason") for choice in reply.choices()]
         if got != [reason]:
             wrong.append(f"{reason} became {got}")
-    return judged(not wrong, "; ".join(wrong) or "all kept")
+    return passed_if(not wrong, "; ".join(wrong) or "all kept")
 
 
-async def choices(lab: Lab) -> Result:
+async def choices(lab: Lab) -> CaseResult:
     def piece(index: int, text: str | None, finish: str | None = None) -> bytes:
         made = chunk({"content": text} if text else {}, finish)
         made["choices"][0]["index"] = index
-        return frame(made)
+        return encode_frame(made)
 
     pieces = [
         piece(0, "a"),
@@ -125,18 +131,18 @@ async def choices(lab: Lab) -> Result:
     got = {0: "", 1: ""}
     for choice in reply.choices():
         got[choice.get("index", 0)] += (choice.get("delta") or {}).get("content") or ""
-    return judged(got == {0: "aA", 1: "bB"}, f"{got}; {reply.told()}")
+    return passed_if(got == {0: "aA", 1: "bB"}, f"{got}; {reply.summary()}")
 
 
-async def calls(lab: Lab) -> Result:
+async def calls(lab: Lab) -> CaseResult:
     streamed, _ = await lab.ask(streaming([*call_frames(_ARGUMENTS), DONE]), stream=True, tools=TOOLS)
-    answered, _ = await lab.ask(answering(call_answer(_ARGUMENTS)), tools=TOOLS)
+    answered, _ = await lab.ask(answering(call_completion(_ARGUMENTS)), tools=TOOLS)
     replies = {"streamed": streamed, "whole": answered}
-    wrong = [f"{kind}: {reply.told()}" for kind, reply in replies.items() if reply.call != ("look_up", _ARGUMENTS)]
-    return judged(not wrong, f"not as sent: {'; '.join(wrong)}" if wrong else "whole and streamed")
+    wrong = [f"{kind}: {reply.summary()}" for kind, reply in replies.items() if reply.call != ("look_up", _ARGUMENTS)]
+    return passed_if(not wrong, f"not as sent: {'; '.join(wrong)}" if wrong else "whole and streamed")
 
 
-async def flush(lab: Lab) -> Result:
+async def flush(lab: Lab) -> CaseResult:
     """The engine goes on only when the client has its first words; a gateway that gathers would wait for ever."""
     heard, waited = asyncio.Event(), asyncio.Event()
 
@@ -159,16 +165,16 @@ async def flush(lab: Lab) -> Result:
             if b"first" in text:
                 heard.set()
     good = waited.is_set() and b"last" in text
-    return judged(good, "at once" if good else "the first words came only with the rest")
+    return passed_if(good, "at once" if good else "the first words came only with the rest")
 
 
-async def large(lab: Lab) -> Result:
+async def large(lab: Lab) -> CaseResult:
     text = "字" * (3 * 2**20)
     reply, _ = await lab.ask(answering(whole({"content": text})))
-    return judged(reply.text == text, f"{len(reply.body)} bytes in {reply.seconds:.2f} s; {reply.told()}")
+    return passed_if(reply.text == text, f"{len(reply.body)} bytes in {reply.seconds:.2f} s; {reply.summary()}")
 
 
-async def slow(lab: Lab) -> Result:
+async def slow(lab: Lab) -> CaseResult:
     def after(seconds: float) -> Any:
         async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
             await asyncio.sleep(seconds)
@@ -179,23 +185,23 @@ async def slow(lab: Lab) -> Result:
     reply, trial = await lab.ask(after(lab.pace.prefill_s))
     tries = len(trial.arrivals)
     good = reply.text == "at last" and tries == 1
-    return judged(good, f"{reply.told()} after {reply.seconds:.1f} s, {tries} tries")
+    return passed_if(good, f"{reply.summary()} after {reply.seconds:.1f} s, {tries} tries")
 
 
-async def content_type(lab: Lab) -> Result:
+async def content_type(lab: Lab) -> CaseResult:
     streamed, _ = await lab.ask(stream=True)
     answered, _ = await lab.ask()
     got = [(reply.header("content-type") or "none").split(";")[0] for reply in (streamed, answered)]
-    return judged(got == ["text/event-stream", "application/json"], ", ".join(got))
+    return passed_if(got == ["text/event-stream", "application/json"], ", ".join(got))
 
 
-async def logprobs(lab: Lab) -> Result:
+async def logprobs(lab: Lab) -> CaseResult:
     told = {"content": [{"token": "a", "logprob": -0.1234567890123, "bytes": [97], "top_logprobs": []}]}
     answer = whole({"content": "a"})
     answer["choices"][0]["logprobs"] = told
     reply, _ = await lab.ask(answering(answer), logprobs=True)
     got = (reply.choices() or [{}])[0].get("logprobs")
-    return judged(got == told, "as sent" if got == told else f"the client got {json.dumps(got)[:120]}")
+    return passed_if(got == told, "as sent" if got == told else f"the client got {json.dumps(got)[:120]}")
 
 
 CASES = (

@@ -1,12 +1,13 @@
-"""The bytes of a stream on a network that cuts them anywhere, and engines with other habits than vLLM's."""
+"""Streams whose bytes arrive in arbitrary parts, and streams formatted differently from vLLM's."""
 
 import asyncio
 import json
 from collections.abc import Sequence
 
-from serve.tools.conform.answers import DONE, TOOLS, call_frames, streaming, text_frames
-from serve.tools.conform.case import Case, Result, judged
+from serve.sse import DONE
+from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab
+from serve.tools.conform.scripts import TOOLS, call_frames, streaming, text_frames
 
 _TEXTS = ("你好，", "世界", " 🧑‍🚀", " naïve", " нет")
 _TOLD = "".join(_TEXTS)
@@ -15,38 +16,38 @@ _TOLD = "".join(_TEXTS)
 _ARGUMENTS = json.dumps({"city": "北京", "note": 'a \\ "b" \n <b>'}, ensure_ascii=False)
 
 
-async def _arrives(lab: Lab, pieces: Sequence[bytes], pause_s: float = 0.0) -> Result:
+async def _arrives(lab: Lab, pieces: Sequence[bytes], pause_s: float = 0.0) -> CaseResult:
     reply, _ = await lab.ask(streaming(pieces, pause_s), stream=True)
     good = reply.text == _TOLD and reply.done and not reply.failed
     seen = "the text is whole" if reply.text == _TOLD else f"the client read {reply.text!r}"
-    return judged(good, f"{seen}, {'' if reply.done else 'no '}[DONE]; {reply.told()}")
+    return passed_if(good, f"{seen}, {'' if reply.done else 'no '}[DONE]; {reply.summary()}")
 
 
-async def split(lab: Lab) -> Result:
+async def split(lab: Lab) -> CaseResult:
     whole = b"".join([*text_frames(_TEXTS), DONE])
     return await _arrives(lab, [whole[at : at + 5] for at in range(0, len(whole), 5)], 0.001)
 
 
-async def joined(lab: Lab) -> Result:
+async def joined(lab: Lab) -> CaseResult:
     return await _arrives(lab, [b"".join([*text_frames(_TEXTS), DONE])])
 
 
-async def comments(lab: Lab) -> Result:
+async def comments(lab: Lab) -> CaseResult:
     pieces = [b": ping\n\n"]
     for frame in text_frames(_TEXTS):
         pieces += [frame, b": keep-alive\n\n"]
     return await _arrives(lab, [*pieces, DONE])
 
 
-async def line_ends(lab: Lab) -> Result:
+async def line_ends(lab: Lab) -> CaseResult:
     return await _arrives(lab, [piece.replace(b"\n", b"\r\n") for piece in (*text_frames(_TEXTS), DONE)])
 
 
-async def no_space(lab: Lab) -> Result:
+async def no_space(lab: Lab) -> CaseResult:
     return await _arrives(lab, [piece.replace(b"data: ", b"data:", 1) for piece in (*text_frames(_TEXTS), DONE)])
 
 
-async def call(lab: Lab) -> Result:
+async def call(lab: Lab) -> CaseResult:
     """What a gateway does that looks into tool calls, and has to put the frames together first."""
     frames = [*call_frames(_ARGUMENTS), DONE]
     whole = b"".join(frames)
@@ -61,18 +62,18 @@ async def call(lab: Lab) -> Result:
     for way, pieces in ways.items():
         reply, _ = await lab.ask(streaming(pieces, 0.001), stream=True, tools=TOOLS)
         if reply.call != ("look_up", _ARGUMENTS) or reply.failed:
-            wrong.append(f"{way}: {reply.told()}")
-    return judged(not wrong, "; ".join(wrong) or "whole in every way")
+            wrong.append(f"{way}: {reply.summary()}")
+    return passed_if(not wrong, "; ".join(wrong) or "whole in every way")
 
 
-async def isolation(lab: Lab) -> Result:
+async def isolation(lab: Lab) -> CaseResult:
     async def one(number: int) -> bool:
         texts = [f"<{number}.{place}>" for place in range(40)]
         reply, _ = await lab.ask(streaming([*text_frames(texts), DONE], 0.005), stream=True)
         return reply.text == "".join(texts) and reply.done
 
     right = await asyncio.gather(*map(one, range(lab.pace.streams)))
-    return judged(all(right), f"{sum(right)} of {len(right)} streams got their own text, whole")
+    return passed_if(all(right), f"{sum(right)} of {len(right)} streams got their own text, whole")
 
 
 CASES = (

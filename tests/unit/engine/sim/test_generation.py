@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.engine.sim import FAULTS, SimSettings, wire
-from serve.engine.sim.fill import UnfillableError, fill
+from serve.engine.sim import FAULTS, SimSettings
 from serve.engine.sim.generation import Generation
+from serve.engine.sim.schema_instance import NoInstanceError, instance_of
 from serve.engine.sim.segments import FORMATS
 from serve.errors import ConfigError
+from serve.parsing.deltas import fold_deltas
 
 PARAMETERS = {
     "type": "object",
@@ -39,7 +40,7 @@ def request(seed: int = 0, **extra: Any) -> dict[str, Any]:
 
 def message_of(body: dict[str, Any], **options: Any) -> tuple[dict[str, Any], Generation]:
     generation = Generation(body, SimSettings(**options))
-    return wire.fold(list(generation.deltas())), generation
+    return fold_deltas(generation.deltas()), generation
 
 
 def problems(message: dict[str, Any]) -> list[str]:
@@ -184,23 +185,23 @@ def test_filled_values_satisfy_their_schema(seed: int, depth: int) -> None:
     schema: dict[str, Any] = {"anyOf": [{"type": "integer", "multipleOf": 3, "exclusiveMinimum": 6}, {"type": "null"}]}
     for _ in range(depth):
         schema = {"type": "array", "items": schema, "minItems": 2}
-    assert jsonschema.Draft202012Validator(schema).is_valid(fill(schema, Random(seed)))
+    assert jsonschema.Draft202012Validator(schema).is_valid(instance_of(schema, Random(seed)))
 
 
 def test_a_schema_beyond_the_generator_is_refused_not_guessed() -> None:
-    with pytest.raises(UnfillableError):
-        fill({"type": "string", "pattern": "^[A-F]{12}$"}, Random(0))
-    with pytest.raises(UnfillableError):
-        fill({"type": ["string", 123]}, Random(0))
-    with pytest.raises(UnfillableError):
-        fill({"type": "string", "minLength": 2**53}, Random(0))
-    with pytest.raises(UnfillableError):
-        fill({"type": "object", "minProperties": 2**53}, Random(0))
+    with pytest.raises(NoInstanceError):
+        instance_of({"type": "string", "pattern": "^[A-F]{12}$"}, Random(0))
+    with pytest.raises(NoInstanceError):
+        instance_of({"type": ["string", 123]}, Random(0))
+    with pytest.raises(NoInstanceError):
+        instance_of({"type": "string", "minLength": 2**53}, Random(0))
+    with pytest.raises(NoInstanceError):
+        instance_of({"type": "object", "minProperties": 2**53}, Random(0))
     wide = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abc"}, "required": ["a", "b", "c"]}
-    with pytest.raises(UnfillableError):
-        fill(wide, Random(0))
-    with pytest.raises(UnfillableError):
-        fill({"$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}},
+    with pytest.raises(NoInstanceError):
+        instance_of(wide, Random(0))
+    with pytest.raises(NoInstanceError):
+        instance_of({"$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "required": ["a"]}},
               "$ref": "#/$defs/a"}, Random(0))  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.guard_driving import calls_of, chunk, read, through
+from support.guard_harness import calls_of, chunk, read, through
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own deprecations, raised while vLLM is imported
@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 from serve.config.guard import GuardConfig
 from serve.errors import ConfigError
 from serve.guard.core import Guard, Outcome
-from tests.unit.engine.vllm.driving import NOT_THINKING, OUTPUTS, TOKENIZER, TOOL, Tokenizer, request
+from tests.unit.engine.vllm.parser_harness import NOT_THINKING, OUTPUTS, TOKENIZER, TOOL, Tokenizer, request
 
 PLUGIN = str(Path(__file__).parents[3] / "support" / "faulty_parser.py")
 NAME = "faulty_qwen3_coder"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serve.parsing import GRAMMARS
-from tests.unit.engine.vllm.driving import (
+from tests.unit.engine.vllm.parser_harness import (
     NOT_THINKING,
     OUTPUTS,
     THINKING,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serve.parsing import GRAMMARS
-from tests.unit.engine.vllm.driving import (
+from tests.unit.engine.vllm.parser_harness import (
     KIMI_CALL,
     OUTPUTS,
     SPECIAL,

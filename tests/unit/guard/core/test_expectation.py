@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_driving import TOOLS
+from support.guard_harness import TOOLS
 
 from serve.guard.core.expectation import Expectation
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.guard_driving import (
+from support.guard_harness import (
     CLEAN,
     TOOLS,
     broken,

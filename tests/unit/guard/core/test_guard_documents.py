@@ -1,7 +1,7 @@
 """The guard over strict JSON answers: streamed as a valid prefix, continued by a rerun, never contradicted."""
 
 import pytest
-from support.guard_driving import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
+from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings

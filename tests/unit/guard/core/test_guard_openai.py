@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
-from support.guard_driving import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
+from support.guard_harness import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
 
 from serve.engine.sim import FAULTS, SimSettings
 

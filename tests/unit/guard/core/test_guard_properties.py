@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_driving import (
+from support.guard_harness import (
     TOOL_PARAMETERS,
     TOOLS,
     calls_of,

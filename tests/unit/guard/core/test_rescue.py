@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.guard_driving import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
+from support.guard_harness import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings

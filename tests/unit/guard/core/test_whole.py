@@ -1,7 +1,7 @@
 """Whole answers: judged as streams are, replaced entirely by a rerun, untouched when they are clean."""
 
 import pytest
-from support.guard_driving import answer_of, json_request, tools_request
+from support.guard_harness import answer_of, json_request, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings

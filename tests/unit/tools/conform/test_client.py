@@ -48,6 +48,6 @@ def test_headers_are_found_by_name() -> None:
 
 
 def test_a_reply_tells_itself_in_few_words() -> None:
-    assert reply(b'{"error":{"message":"busy"}}', 429).told() == "HTTP 429, error 'busy'"
-    assert reply(b"x", complete=False).told() == "HTTP 200, then the connection broke"
-    assert Reply(0, (), b"", False, "refused", 0.0).told() == "no answer: refused"
+    assert reply(b'{"error":{"message":"busy"}}', 429).summary() == "HTTP 429, error 'busy'"
+    assert reply(b"x", complete=False).summary() == "HTTP 200, then the connection broke"
+    assert Reply(0, (), b"", False, "refused", 0.0).summary() == "no answer: refused"

@@ -3,34 +3,34 @@
 import pytest
 
 from serve.errors import ConfigError
-from serve.tools.conform import CASES, Case, Report, Result, Verdict, select
+from serve.tools.conform import CASES, Case, CaseResult, CaseStatus, ConformanceReport, select
 from serve.tools.conform.lab import Lab
-from serve.tools.conform.report import Row
+from serve.tools.conform.report import CaseRun
 
 
-async def nothing(_: Lab) -> Result:
-    return Result(Verdict.PASS, "")
+async def nothing(_: Lab) -> CaseResult:
+    return CaseResult(CaseStatus.PASS, "")
 
 
-def row(name: str, verdict: Verdict, seen: str = "seen") -> Row:
-    return Row(Case(name, f"rule of {name}", "source", nothing), Result(verdict, seen), 1.234)
+def row(name: str, status: CaseStatus, seen: str = "seen") -> CaseRun:
+    return CaseRun(Case(name, f"rule of {name}", "source", nothing), CaseResult(status, seen), 1.234)
 
 
 def test_only_a_failure_spoils_a_report() -> None:
-    assert Report("u", "m", (row("a", Verdict.PASS), row("b", Verdict.NOT_APPLICABLE))).green
-    assert not Report("u", "m", (row("a", Verdict.PASS), row("b", Verdict.FAIL))).green
+    assert ConformanceReport("u", "m", (row("a", CaseStatus.PASS), row("b", CaseStatus.NOT_APPLICABLE))).green
+    assert not ConformanceReport("u", "m", (row("a", CaseStatus.PASS), row("b", CaseStatus.FAIL))).green
 
 
 def test_data_holds_every_case_with_rule_and_source() -> None:
-    told = Report("u", "m", (row("a", Verdict.FAIL),)).to_dict()
-    assert told["counts"] == {"pass": 0, "fail": 1, "n/a": 0}
-    assert told["cases"] == [
+    data = ConformanceReport("u", "m", (row("a", CaseStatus.FAIL),)).to_dict()
+    assert data["counts"] == {"pass": 0, "fail": 1, "n/a": 0}
+    assert data["cases"] == [
         {"case": "a", "verdict": "fail", "seen": "seen", "rule": "rule of a", "source": "source", "seconds": 1.23}
     ]
 
 
 def test_what_was_seen_cannot_break_the_markdown_table() -> None:
-    lines = Report("u", "m", (row("a", Verdict.PASS, "x | y\nz"),)).to_markdown().splitlines()
+    lines = ConformanceReport("u", "m", (row("a", CaseStatus.PASS, "x | y\nz"),)).to_markdown().splitlines()
     assert lines[2] == "| a | rule of a | pass | x \\| y z |"
     assert lines[-1] == "1 cases: 1 pass, 0 fail, 0 n/a."
 

@@ -1,0 +1,87 @@
+"""The streams of the parser benchmark: one call with a long argument, as tokens of a model with a small vocabulary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TOOLS = [
+    {"type": "function", "function": {"name": "write", "parameters": {
+        "type": "object", "properties": {"path": {"type": "string"}, "body": {"type": "string"}}}}},
+]  # fmt: skip
+WORDS = (" the", " quick", " brown", "\n", " fox", ",", " def", " x", " =", " 1", "检查", ' "ok"', ".", " <", " b")
+JSON_WORDS = tuple(json.dumps(word, ensure_ascii=False)[1:-1] for word in WORDS)
+FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # before the long argument, it, after it
+    "kimi_k2": (
+        ("Hm", ".", "</think>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions", ".write", ":0",
+         "<|tool_call_argument_begin|>", '{"path": "a", "body": "'),
+        JSON_WORDS,
+        ('"}', "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    ),
+    "qwen3_coder": (
+        ("Hm", ".", "</think>", "<tool_call>", "\n", "<function=write>", "\n", "<parameter=path>", "\n", "a", "\n",
+         "</parameter>", "\n", "<parameter=body>", "\n"),
+        WORDS,
+        ("\n", "</parameter>", "\n", "</function>", "\n", "</tool_call>"),
+    ),
+}  # fmt: skip
+PROMPT = "<think>"
+Step = tuple[str, list[int]]  # text and token ids of one delta
+
+
+class Vocabulary:
+    """The part of a tokenizer that parsers use: every token of the streams, with its text."""
+
+    chat_template = None
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._texts = list(dict.fromkeys(words))
+        self._ids = {text: number for number, text in enumerate(self._texts)}
+
+    def get_vocab(self) -> dict[str, int]:
+        """Returns ids by text."""
+        return self._ids
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        """Returns the text of some ids."""
+        return "".join(self._texts[token] for token in ids)
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """Returns the ids of a text that is one token."""
+        return [self._ids[text]]
+
+
+VOCABULARY = Vocabulary([PROMPT, *(word for frame in FRAMES.values() for part in frame for word in part)])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One output of a model.
+
+    Attributes:
+        grammar: The tool-call format.
+        tokens: Number of tokens.
+        words: Their texts, in order.
+        body: The expected value of the long argument.
+    """
+
+    grammar: str
+    tokens: int
+    words: tuple[str, ...]
+    body: str
+
+    def steps(self, size: int) -> list[Step]:
+        """Returns the stream as deltas of `size` tokens."""
+        ids = VOCABULARY.get_vocab()
+        pieces = (self.words[place : place + size] for place in range(0, self.tokens, size))
+        return [("".join(piece), [ids[word] for word in piece]) for piece in pieces]
+
+
+def stream(grammar: str, tokens: int) -> Stream:
+    """Returns a stream of `tokens` tokens, nearly all of them in one argument."""
+    head, words, tail = FRAMES[grammar]
+    places = [place % len(WORDS) for place in range(tokens - len(head) - len(tail))]
+    body = [words[place] for place in places]
+    return Stream(grammar, tokens, (*head, *body, *tail), "".join(WORDS[place] for place in places))

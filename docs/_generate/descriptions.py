@@ -1,0 +1,132 @@
+"""Texts for what has no docstring of its own. A description in the code always wins over one that stands here."""
+
+DESCRIPTIONS: dict[str, str] = {
+    # Introductions, with a dot at the end of the path.
+    ".": "The `args` of the application in a Serve config, or a file that holds nothing else.",
+    "models.MODEL.": (
+        "One model under the name that callers use, and its pools. The order of the pools is the order of preference."
+    ),
+    "models.MODEL.guard.": (
+        "How the model's responses are checked and repaired; see [the guard](../explanation/guard.md)."
+    ),
+    "models.MODEL.pools.POOL.": "Replicas of one model with the same configuration.",
+    "models.MODEL.pools.POOL.autoscaling.": (
+        "Replicas follow the number of running and waiting requests. Leave it out for a fixed number of `replicas`."
+    ),
+    "limits.": "What one request may take.",
+    "policy.": "How decisions are made; see [the policy](../explanation/policy.md).",
+    "policy.overrides[].": (
+        "An operator's order, which outweighs advisories. `action` decides which other keys it needs."
+    ),
+    "quarantine.": "Quarantine of all models; see [quarantine](../explanation/quarantine.md).",
+    # Keys.
+    "models": "The models by the names that callers use.",
+    "limits": "What one request may take.",
+    "policy": "How decisions are made.",
+    "quarantine": "When a pool is taken out of service for a class of requests.",
+    "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
+    "models.MODEL.quantization": (
+        "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell."
+    ),
+    "models.MODEL.hybrid": (
+        "The model has layers with a recurrent state beside attention; several advisories depend on it."
+    ),
+    "models.MODEL.pools": "The model's pools by name, in order of preference.",
+    "models.MODEL.pools.POOL.replicas": "Number of replicas; ignored where `autoscaling` is set.",
+    "models.MODEL.pools.POOL.autoscaling": "Let the number of replicas follow the load.",
+    "models.MODEL.pools.POOL.graceful_shutdown_timeout_s": (
+        "Longest time a replica that is replaced may take to finish its streams."
+    ),
+    "models.MODEL.pools.POOL.health_check_period_s": "Seconds between Ray Serve's health checks of a replica.",
+    "models.MODEL.pools.POOL.health_check_timeout_s": "A health check that takes longer counts as failed.",
+    "models.MODEL.pools.POOL.ray_actor_options": (
+        "What one replica asks of its node, in Ray's words: `num_gpus`, `num_cpus` (1 if it is not given), `resources`."
+    ),
+    "models.MODEL.pools.POOL.placement_group_bundles": (
+        "Resources of each process of a replica that spans processes or nodes, in Ray's words."
+    ),
+    "models.MODEL.pools.POOL.placement_group_strategy": "Where Ray places those bundles.",
+    "models.MODEL.pools.POOL.autoscaling.min_replicas": "Fewest replicas; 0 lets the pool scale to nothing.",
+    "models.MODEL.pools.POOL.autoscaling.initial_replicas": "Replicas at the start; `min_replicas` if it is not given.",
+    "models.MODEL.pools.POOL.autoscaling.max_replicas": "Most replicas.",
+    "models.MODEL.pools.POOL.autoscaling.target_ongoing_requests": (
+        "Running and waiting requests that one replica should have."
+    ),
+    "models.MODEL.pools.POOL.autoscaling.upscale_delay_s": (
+        "How long the load must be higher before replicas are added."
+    ),
+    "models.MODEL.pools.POOL.autoscaling.downscale_delay_s": (
+        "How long the load must be lower before replicas are removed."
+    ),
+    "models.MODEL.pools.POOL.autoscaling.look_back_period_s": "Time over which the load is averaged.",
+    "models.MODEL.pools.POOL.autoscaling.metrics_interval_s": "How often replicas report their load.",
+    "limits.max_body_bytes": "Largest request body; a larger one gets 413.",
+    "limits.request_timeout_s": "Time for a whole response that is not streamed, reruns included; then 504.",
+    "limits.stream_idle_timeout_s": "Longest silence of an engine, before its first byte and between two.",
+    "limits.queue_timeout_s": "Longest wait for a replica of one pool before the next allowed pool is tried.",
+    "limits.connect_timeout_s": "Longest time to open a connection to an engine.",
+    "limits.max_attempts": "Most engines that one request is sent to until one begins to respond.",
+    "limits.retry_after_s": "The `Retry-After` of 429 and 503.",
+    "policy.overrides": "Orders of the operator.",
+    "policy.overrides[].model": "The model it is about; every model if it is not given.",
+    "policy.overrides[].pool": "The pool it is about. `forbid` without a pool forbids speculation on every pool.",
+    "policy.overrides[].advisory": "The advisory to waive.",
+    "policy.overrides[].classes": "Request classes it is about; every class if it is empty.",
+    # Facts of PoolFacts that have no text there.
+    "facts.model_version": "Version within the family, such as `2.6`.",
+    "facts.num_speculative_tokens": "Draft length.",
+    "facts.engine_version": "Version of the engine, such as `0.32.0`.",
+    "facts.reasoning_parser": "vLLM's name of the reasoning parser.",
+    "facts.prefix_caching": "The engine reuses the cache of a common prefix.",
+    "facts.async_scheduling": "vLLM schedules the next step before the last one is complete.",
+}
+
+ERRORS: dict[str, str] = {
+    "invalid_request": (
+        "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request."
+    ),
+    "invalid_json": "The body is not JSON.",
+    "missing_field": "A required field is missing; `param` names it.",
+    "model_not_found": "No model has that name; the message lists those that exist.",
+    "not_found": "No such route (404), or not with this method (405).",
+    "body_too_large": "The body exceeds `limits.max_body_bytes`.",
+    "policy_conflict": (
+        "The policy forbids every pool for this request; the message lists the reasons. `POST /v1/route/explain` tells "
+        "what would change it."
+    ),
+    "overloaded": (
+        "`max_queued_requests` of every allowed pool, or the gateway's `max_ongoing_requests`, is reached. Retry after "
+        "`Retry-After`."
+    ),
+    "head_too_large": "The request line and headers exceed 64 KiB.",
+    "internal_error": "A bug in the gateway. The log has the traceback under the request id.",
+    "engine_error": "The engine failed, or its connection broke before the response was complete. Retry.",
+    "engine_stalled": "The engine sent nothing for `limits.stream_idle_timeout_s`. Retry.",
+    "integrity_violation": "Every attempt produced a broken tool call or document. None of it was sent. Retry.",
+    "pool_unavailable": "No replica of an allowed pool is up. Retry after `Retry-After`; see `serve status`.",
+    "shared_state_lost": (
+        "The actor that keeps the quarantine state could not take an operator's order. Retry after `Retry-After`."
+    ),
+    "deadline_exceeded": (
+        "A whole response took longer than `limits.request_timeout_s`, or the engine did not begin in time."
+    ),
+}
+
+ROUTES: dict[tuple[str, str], str] = {
+    (
+        "POST",
+        "/v1/chat/completions",
+    ): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
+    ("POST", "/v1/completions"): "OpenAI's text completions, whole or streamed. Not guarded.",
+    ("GET", "/v1/models"): "The configured models, in OpenAI's form.",
+    ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
+    ("POST", "/v1/route/explain"): (
+        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is involved."
+    ),
+    ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
+    ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
+    ("POST", "/v1/quarantine"): "Quarantines, lifts or pins one pool for one request class; returns the new list.",
+    ("GET", "/health"): "200 as long as this gateway replica runs.",
+    ("GET", "/ready"): "200 if every pool has a replica that responds, else 503; the body lists the pools.",
+    ("GET", "/metrics"): "This replica's metrics in Prometheus' text format.",
+}

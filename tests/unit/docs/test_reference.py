@@ -1,0 +1,166 @@
+"""The reference pages say what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import serve
+from docs._generate import cli, configuration, http_api, metrics, pages
+
+DOCS = pages.REFERENCE.parent
+ROOT = DOCS.parent
+SERVE = Path(serve.__file__).parent
+HEADER = re.compile(r"x-(?:specgate|sim|enable|request|session|api|real)-[a-z]+(?:-[a-z]+)*")
+NOT_THE_GATEWAY = ("tools", "cli")  # commands that send requests to any gateway
+
+
+def page(name: str) -> str:
+    return (pages.REFERENCE / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", pages.PAGES)
+def test_a_page_is_current(name):
+    assert page(name) == pages.render(name), f"docs/reference/{name} is out of date: run `make reference`"
+
+
+def test_every_block_is_on_a_page():
+    asked_for = re.findall(r"<!-- generated: ([\w-]+) -->", "".join(map(page, pages.PAGES)))
+    assert sorted(asked_for) == sorted(pages.BLOCKS)
+
+
+def test_every_config_key_is_described():
+    keys = configuration.config_keys()
+    assert len(keys) > 70
+    assert [key.path for key in keys if not key.description] == []
+    assert {
+        "models.MODEL.pools.POOL.autoscaling.min_replicas",
+        "models.MODEL.guard.mode",
+        "policy.overrides[].expires",
+    } < {key.path for key in keys}
+
+
+def test_every_config_key_is_on_the_page():
+    text = page("configuration.md")
+    assert [key.path for key in configuration.config_keys() if f"| `{key.path.rsplit('.', 1)[-1]}` |" not in text] == []
+
+
+def test_every_fact_and_every_setting_of_the_simulator_is_described():
+    for section in (configuration.facts(), configuration.simulator()):
+        assert [line for line in section.splitlines() if line.endswith("|  |")] == []
+
+
+def test_every_command_and_option_is_on_the_page_with_its_meaning():
+    text = page("cli.md")
+    commands = dict(cli.commands())
+    assert {"specgate serve", "specgate quarantine set"} < set(commands)
+    for name, command in commands.items():
+        assert command.help, f"{name} has no docstring"
+        section = text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
+        for parameter in command.params:
+            for spelling in cli.names(parameter):
+                assert f"`{spelling}`" in section, f"{name} {spelling} is missing: run `make reference`"
+
+
+def test_every_metric_is_on_the_page():
+    text = page("metrics.md")
+    found = metrics.metrics()
+    assert {"specgate_requests_total", "specgate_quarantined", "specgate_request_duration_seconds"} < {
+        metric.name for metric in found
+    }
+    assert [metric.name for metric in found if f"| `{metric.name}` |" not in text] == []
+    assert [metric.name for metric in found if not metric.labels or not metric.description] == []
+
+
+def test_every_label_is_explained():
+    text = page("metrics.md")
+    table_of_labels = text[text.index("| label | values |") :]
+    labels = {label for metric in metrics.metrics() for label in metric.labels}
+    assert {label for label in labels if f"`{label}`" not in table_of_labels} == set()
+
+
+def test_every_error_is_on_the_page_with_what_to_do():
+    rows = http_api.errors_table().splitlines()[2:]
+    assert len(rows) > 10
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_error_code_that_the_code_names_is_known():
+    """A finer code than a class's own is the third argument of an error."""
+    named = set()
+    for path in SERVE.rglob("*.py"):
+        named.update(re.findall(r'Error\(.*, (?:None|"[a-z_]+"), "([a-z_]+)"\)', path.read_text(encoding="utf-8")))
+    assert {"invalid_json", "engine_stalled"} <= named
+    assert named <= {code for _, code, _ in http_api.errors()}
+
+
+def test_every_route_is_on_the_page_with_its_meaning():
+    rows = http_api.routes_table().splitlines()[2:]
+    assert any("POST /v1/chat/completions" in row for row in rows)
+    assert any("GET /metrics" in row for row in rows)
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_header_that_the_code_names_is_on_the_page():
+    text = page("http-api.md")
+    found = {
+        header
+        for path in SERVE.rglob("*.py")
+        if path.relative_to(SERVE).parts[0] not in NOT_THE_GATEWAY
+        for header in HEADER.findall(path.read_text(encoding="utf-8"))
+    }
+    assert {"x-specgate-pool", "x-enable-speculative", "x-session-id", "x-request-id"} < found
+    assert {header for header in found if f"`{header}`" not in text} == set()
+
+
+def test_a_page_may_not_ask_for_a_block_that_does_not_exist(monkeypatch, tmp_path):
+    (tmp_path / "cli.md").write_text("<!-- generated: nothing -->\n<!-- end generated -->\n")
+    monkeypatch.setattr(pages, "REFERENCE", tmp_path)
+    with pytest.raises(ValueError, match="'nothing'"):
+        pages.render("cli.md")
+
+
+def test_docstrings_are_split_into_text_and_attributes():
+    intro, attributes = configuration.split_docstring(
+        "One pool.\n\nMore.\n\nAttributes:\n    kind: What it\n        is.\n    url: Where: here."
+    )
+    assert intro == "One pool. More."
+    assert attributes == {"kind": "What it is.", "url": "Where: here."}
+
+
+def test_pages_use_commands_and_options_that_exist():
+    commands = {name: {s for p in command.params for s in cli.names(p)} for name, command in cli.commands()}
+    wrong = []
+    for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        text = path.read_text(encoding="utf-8")
+        blocks = "\n".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
+        in_blocks = re.findall(r"^ *(?:\.venv/bin/)?(specgate [^\n#]*)", blocks, re.MULTILINE)
+        for line in (*in_blocks, *re.findall(r"`(specgate [^`\n]+)`", text)):
+            name = max((name for name in commands if f"{line} ".startswith(f"{name} ")), key=len, default=None)
+            options = set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", line))
+            if name is None:
+                is_group = any(command.startswith(" ".join(line.split()[:2]) + " ") for command in commands)
+                wrong += [] if is_group or line.startswith("specgate COMMAND") else [f"{path.name}: {line}"]
+            elif unknown := options - commands[name] - {"--help"}:
+                wrong.append(f"{path.name}: {line}: {sorted(unknown)}")
+    assert wrong == []
+
+
+def test_pages_use_make_targets_that_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set()
+    for path in (*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        text = path.read_text(encoding="utf-8")
+        named.update(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert named - targets == set()
+
+
+def test_yaml_examples_have_no_bare_off_where_a_word_is_meant():
+    """YAML 1.1 reads `off` as false, and the configuration refuses that."""
+    bare = [
+        f"{path.name}: {line.strip()}"
+        for path in DOCS.rglob("*.md")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\b(mode|history): off\b", line)
+    ]
+    assert bare == []

@@ -1,0 +1,162 @@
+"""The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from policies import Candidate, Decision, RequestFeatures
+from serve.config.gateway import GatewayConfig
+from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
+from serve.proxy.attempts import Attempts, RoutedRequest
+from serve.request.completion import parse
+from serve.routing.endpoint import Endpoint
+from serve.telemetry.instruments import Telemetry
+
+DOWN = PoolUnavailableError("down")
+FULL = OverloadedError("full")
+CONFIG: dict[str, Any] = {"family": "qwen3", "grammar": "hermes"}
+
+
+class Response:
+    """An engine's response of which only the status matters."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+
+class Upstream:
+    """Responds with the given results, one a request.
+
+    Attributes:
+        urls: Where the requests went.
+    """
+
+    def __init__(self, *results: int | GatewayError) -> None:
+        self.urls: list[str] = []
+        self._results: Iterator[int | GatewayError] = iter(results)
+
+    @asynccontextmanager
+    async def post(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncIterator[Response]:
+        self.urls.append(endpoint.url)
+        result = next(self._results)
+        if isinstance(result, GatewayError):
+            raise result
+        yield Response(result)
+
+
+class Pool:
+    """A pool with one replica, or with an error in place of a slot.
+
+    Attributes:
+        forgotten: Replicas that did not answer.
+    """
+
+    def __init__(self, name: str, error: GatewayError | None = None) -> None:
+        self.forgotten: list[str] = []
+        self._name = name
+        self._error = error
+
+    @asynccontextmanager
+    async def reserve(self, session: Callable[[], str], elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+        if self._error is not None:
+            raise self._error
+        yield Endpoint(self._name, None)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        self.forgotten.append(endpoint.url)
+
+
+class Rig:
+    """Attempts over fakes.
+
+    Attributes:
+        tried: The pools that were tried.
+    """
+
+    def __init__(self, upstream: Upstream, *pools: str, full: tuple[str, ...] = (), max_attempts: int = 3) -> None:
+        remote = {name: {"kind": "remote", "url": "http://unused"} for name in pools}
+        config = GatewayConfig.parse(
+            {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
+        )
+        self.tried: list[str] = []
+        self.pools = {name: Pool(name, FULL if name in full else None) for name in pools}
+        self._candidates = tuple(Candidate(name, opt_out=False, speculative=False) for name in pools)
+        self._telemetry = Telemetry({})
+        self._attempts = Attempts(
+            config,
+            {("m", name): pool for name, pool in self.pools.items()},
+            upstream,
+            self._telemetry,  # type: ignore[arg-type, misc]
+        )
+
+    @asynccontextmanager
+    async def first_response(self) -> AsyncIterator[tuple[str, int]]:
+        body = b'{"model":"m"}'
+        decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
+        request = RoutedRequest("/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, guarded=False)
+        async with self._attempts.first_response(
+            request, self._candidates, lambda candidate: self.tried.append(candidate.pool)
+        ) as (candidate, response):
+            yield candidate.pool, response.status
+
+    async def result(self) -> tuple[str, int]:
+        async with self.first_response() as result:
+            return result
+
+    @property
+    def retries(self) -> int:
+        return self._telemetry.instruments.retries._sums.total()
+
+
+async def test_the_first_candidate_is_tried_twice_then_the_others() -> None:
+    rig = Rig(Upstream(DOWN, 500, 200), "a", "b")
+    assert await rig.result() == ("b", 200)
+    assert rig.tried == ["a", "a", "b"]
+    assert rig.pools["a"].forgotten == ["a"], "an engine that answers 500 is still there"
+
+
+async def test_one_candidate_and_two_failures_are_one_retry() -> None:
+    rig = Rig(Upstream(DOWN, DOWN), "a")
+    with pytest.raises(PoolUnavailableError):
+        await rig.result()
+    assert rig.tried == ["a", "a"]
+    assert rig.retries == 1
+
+
+async def test_a_failure_with_nothing_left_to_try_is_no_retry() -> None:
+    upstream = Upstream(DOWN)
+    rig = Rig(upstream, "a", max_attempts=1)
+    with pytest.raises(PoolUnavailableError):
+        await rig.result()
+    assert upstream.urls == ["a"]
+    assert rig.retries == 0
+
+
+async def test_a_full_pool_is_tried_once_and_is_no_retry_unless_another_follows() -> None:
+    alone = Rig(Upstream(), "a", full=("a",))
+    with pytest.raises(OverloadedError):
+        await alone.result()
+    assert (alone.tried, alone.retries) == (["a"], 0)
+    followed = Rig(Upstream(200), "a", "b", full=("a",), max_attempts=1)
+    assert await followed.result() == ("b", 200)
+    assert (followed.tried, followed.retries) == (["a", "b"], 1)
+
+
+async def test_the_last_failed_response_is_passed_on() -> None:
+    rig = Rig(Upstream(500, 502, 503), "a", "b", "c")
+    assert await rig.result() == ("b", 503)
+    assert rig.retries == 2
+
+
+async def test_what_fails_after_the_response_has_begun_is_not_retried() -> None:
+    upstream = Upstream(200)
+    rig = Rig(upstream, "a", "b")
+    with pytest.raises(EngineError):
+        async with rig.first_response():
+            raise EngineError("broke off")
+    assert upstream.urls == ["a"]
+    assert rig.retries == 0

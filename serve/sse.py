@@ -1,137 +1,163 @@
-"""SSE bytes to frames and back: what the guard reads of a stream, and what it writes."""
+"""Server-sent events as bytes: a reader of frames, a writer of frames, and a watcher of how a stream ends."""
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any
 
 import msgspec
 
 from serve.errors import EngineError, GatewayError
 
-DONE = b"data: [DONE]\n\n"
+_BLANK_LINE = b"\n\n"
+_DONE_DATA = b"[DONE]"
+DONE = b"data: " + _DONE_DATA + _BLANK_LINE
 
 
-# At the start of a line: a line end inside JSON is always escaped. Other engines than vLLM end lines with CR LF or
-# leave out the space, as SSE allows.
-_ERROR = re.compile(rb'\ndata: ?\{"error"')
+def encode_frame(payload: Mapping[str, Any]) -> bytes:
+    """Returns a JSON object as one frame."""
+    return b"data: " + msgspec.json.encode(payload) + _BLANK_LINE
 
 
-_DONE = re.compile(rb"\ndata: ?\[DONE\]\r?\n\r?\n")
-
-
-_BLANK_LINE = re.compile(rb"\n\r?\n")
+def encode_frames(payloads: Iterable[Mapping[str, Any]]) -> bytes:
+    """Returns several JSON objects, a frame each."""
+    return b"".join(map(encode_frame, payloads))
 
 
 def error_frame(error: GatewayError) -> bytes:
-    """The last frame of a stream that broke. No `[DONE]` follows: a client must be able to tell it from a whole one."""
-    return b"data: " + error.to_json() + b"\n\n"
+    """Returns the last frame of a stream that broke.
 
-
-class StreamEnd:
-    """Watches a relayed SSE stream, bytes in and bytes out, for how it ends.
-
-    vLLM closes even a failed stream with `[DONE]`; whatever follows an error frame is withheld. The work is two
-    substring searches a read, whatever the frames hold.
-
-    Attributes:
-        failed: An error frame went by.
-        done: The stream ended as a whole one does.
-        over: Never: read to its end, the connection can serve the next request.
+    No `[DONE]` may follow it: that is how a client tells a broken stream from a complete one.
     """
-
-    over = False
-
-    def __init__(self) -> None:
-        self.failed = False
-        self.done = False
-        self._closed = False
-        self._tail = b"\n\n"  # the end of what went by, for marks that two reads share
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what may be sent of `data`."""
-        if self.failed:
-            return self._rest_of_error(data)
-        seen = self._tail + data
-        error = _ERROR.search(seen) if b'{"error"' in seen else None
-        if error is None:
-            self._tail = seen[-32:]
-            self.done = self.done or (b"[DONE]" in seen and _DONE.search(seen) is not None)
-            return data
-        cut = max(error.start() + 1 - len(self._tail), 0)
-        self.failed, self._tail = True, b""
-        return data[:cut] + self._rest_of_error(data[cut:])
-
-    def _rest_of_error(self, data: bytes) -> bytes:
-        if self._closed:
-            return b""
-        seen = self._tail + data
-        end = _BLANK_LINE.search(seen)
-        if end is None:
-            self._tail = seen[-2:]
-            return data
-        self._closed = True
-        return data[: end.end() - len(self._tail)]
-
-
-_DONE_DATA = b"[DONE]"
-
-
-_END = b"\n\n"
+    return encode_frame(error.to_body())
 
 
 class FrameReader:
-    """Cuts a stream's bytes into frames, however they arrive."""
+    """Cuts a stream into frames, wherever the network cut it."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are complete now, each with the blank line that ends it."""
+        """Returns the frames that are complete now, each with the blank line that ends it; CR LF becomes LF."""
         text = self._rest + data if self._rest else data
-        if 0 <= text.find(_END) == len(text) - len(_END) and b"\r" not in text:  # one frame, as nearly always
+        if 0 <= text.find(_BLANK_LINE) == len(text) - len(_BLANK_LINE) and b"\r" not in text:
             self._rest = b""
-            return [text]
+            return [text]  # exactly one frame, as nearly always
         if b"\r" in text:
-            text, held = (text[:-1], text[-1:]) if text.endswith(b"\r") else (text, b"")
-            text = text.replace(b"\r\n", b"\n") + held  # JSON text holds no bare line ends
-        *frames, self._rest = text.split(_END)
-        return [frame + _END for frame in frames]
+            # A CR at the very end waits for its LF. JSON escapes line ends, so this changes no text.
+            text, waiting = (text[:-1], b"\r") if text.endswith(b"\r") else (text, b"")
+            text = text.replace(b"\r\n", b"\n") + waiting
+        *frames, self._rest = text.split(_BLANK_LINE)
+        return [frame + _BLANK_LINE for frame in frames]
 
 
-def data_of(frame: bytes) -> bytes | None:
-    """A frame's data; None if it has none, as a comment that keeps the connection alive."""
-    body = frame[: -len(_END)]
+def frame_data(frame: bytes) -> bytes | None:
+    """Returns a frame's data; None if it has none, like the comments that keep a connection alive."""
+    body = frame[: -len(_BLANK_LINE)]
     if body.startswith(b"data: ") and b"\n" not in body:
         return body[6:]
     lines = [line[5:].removeprefix(b" ") for line in body.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines) if lines else None
 
 
-def ends(data: bytes) -> bool:
-    """Whether this is the data of the last frame of a stream that is whole."""
+def is_done(data: bytes) -> bool:
+    """Returns True for the data of the frame that ends a complete stream."""
     return data == _DONE_DATA
 
 
-def chunk_of(data: bytes) -> dict[str, Any]:
-    """A frame's data as a chunk.
+def decode_chunk(data: bytes) -> dict[str, Any]:
+    """Returns the JSON object that an engine sent, as a frame's data or as a whole body.
 
     Raises:
-        EngineError: It is not the JSON of one.
+        EngineError: It is not JSON, or not an object.
     """
     try:
         chunk = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EngineError(f"The engine sent a frame that is not JSON: {error}.") from error
+        raise EngineError(f"The engine sent invalid JSON: {error}.") from error
     if not isinstance(chunk, dict):
-        raise EngineError("The engine sent a frame that is not an object.")
+        raise EngineError("The engine sent JSON that is not an object.")
     return chunk
 
 
-def frame_of(chunk: Mapping[str, Any]) -> bytes:
-    """A chunk as a frame."""
-    return b"data: " + msgspec.json.encode(chunk) + _END
+class StreamState(Enum):
+    """How far a relayed stream has come: before any error frame, within one, or after it."""
+
+    OPEN = "open"
+    IN_ERROR = "in_error"
+    CLOSED = "closed"
 
 
-def frames_of(chunks: Iterable[Mapping[str, Any]]) -> bytes:
-    """Several chunks as frames."""
-    return b"".join(map(frame_of, chunks))
+_OPEN = StreamState.OPEN  # compared once a read, and an attribute of an enum is slow to look up
+
+# Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends. Engines other than
+# vLLM may leave out the space or end lines with CR LF, as SSE allows.
+_ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error"')
+_DONE_MARK = re.compile(rb"(?<=\n)data: ?\[DONE\]\r?\n\r?\n")
+_FRAME_END = re.compile(rb"\n\r?\n")
+_MARK_TAIL = slice(-32, None)  # no less than the longest mark with the line end before it
+_FRAME_END_TAIL = slice(-2, None)  # one byte less than the longest frame end
+
+
+class StreamEnd:
+    """Watches a relayed stream for how it ends, and withholds what follows an error frame.
+
+    vLLM sends `[DONE]` even after an error, which would make the stream look complete. The cost is two substring
+    searches a read, whatever the frames hold.
+
+    Attributes:
+        state: `OPEN` until an error frame begins, `IN_ERROR` until it ends, then `CLOSED`.
+        done: The stream ended as a complete one does.
+        over: Always False: a stream is read to its end, so that the connection can serve the next request.
+    """
+
+    over = False
+
+    def __init__(self) -> None:
+        self.state = StreamState.OPEN
+        self.done = False
+        self._tail = b"\n\n"  # the last bytes of earlier reads, for marks that the network cut in two
+
+    @property
+    def failed(self) -> bool:
+        """True once an error frame has begun."""
+        return self.state is not _OPEN
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the part of `data` that may be sent."""
+        if self.state is not _OPEN:
+            return self._feed_error(data)
+        seen = self._tail + data
+        error = _ERROR_MARK.search(seen) if b'{"error"' in seen else None
+        if error is not None:
+            start = _offset_in_data(error.start(), self._tail)
+            self.state = StreamState.IN_ERROR
+            self._tail = b""
+            return data[:start] + self._feed_error(data[start:])
+        if b"[DONE]" in seen and _DONE_MARK.search(seen):
+            self.done = True
+        self._tail = seen[_MARK_TAIL]
+        return data
+
+    def _feed_error(self, data: bytes) -> bytes:
+        """Returns what `data` holds of the error frame."""
+        if self.state is StreamState.CLOSED:
+            return b""
+        seen = self._tail + data
+        end = _FRAME_END.search(seen)
+        if end is None:
+            self._tail = seen[_FRAME_END_TAIL]
+            return data
+        self.state = StreamState.CLOSED
+        return data[: _offset_in_data(end.end(), self._tail)]
+
+
+def _offset_in_data(position: int, tail: bytes) -> int:
+    r"""Translates a position in `tail + data` into one in `data`; what lies in the tail was sent earlier, so it is 0.
+
+    With the tail `}\n\nda` (5 bytes) and the data `ta: {"error": ...`, the error frame begins at position 3 of the two
+    together. Its first bytes are gone, so all of the data belongs to it: offset 0. Had it begun at position 9, offset
+    4 of the data would be its first byte.
+    """
+    return max(position - len(tail), 0)

@@ -8,11 +8,12 @@ from typing import Any
 
 from bench.guard.rig import engine
 from bench.guard.traffic import PARAMETERS, request
+from serve.config.guard import GuardConfig
 from serve.engine.sim import wire
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, GuardSettings
-from serve.guard.stream import Sieve
-from serve.sse import chunk_of, frame_of
+from serve.guard.core import Guard
+from serve.guard.stream import GuardedStream
+from serve.sse import decode_chunk, encode_frame
 
 Chunk = dict[str, Any]
 Streams = Sequence[tuple[Mapping[str, Any], Sequence[bytes], Sequence[Chunk]]]
@@ -62,19 +63,19 @@ def _stream(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[bytes], li
     chunks = [envelope.chunk(0, {"role": "assistant", "content": ""})]
     chunks += [envelope.chunk(0, delta) for delta in generation.deltas() if delta]
     chunks.append(envelope.chunk(0, {}, generation.finish_reason))
-    frames = [wire.frame(chunk) for chunk in chunks]
-    return body, frames, [chunk_of(frame[6:]) for frame in frames]
+    frames = [encode_frame(chunk) for chunk in chunks]
+    return body, frames, [decode_chunk(frame[6:]) for frame in frames]
 
 
 def _rewrite(streams: Streams) -> None:
     for _, frames, _ in streams:
         for frame in frames:
-            frame_of(chunk_of(frame[6:]))
+            encode_frame(decode_chunk(frame[6:]))
 
 
 def _guard_only(streams: Streams) -> None:
     for body, _, chunks in streams:
-        guard = Guard(GuardSettings(), body)
+        guard = Guard(GuardConfig(), body)
         for chunk in chunks:
             guard.feed(chunk)
         guard.finish()
@@ -82,10 +83,10 @@ def _guard_only(streams: Streams) -> None:
 
 def _guarded(streams: Streams) -> None:
     for body, frames, _ in streams:
-        sieve = Sieve(Guard(GuardSettings(), body))
+        stream = GuardedStream(Guard(GuardConfig(), body))
         for frame in frames:
-            sieve.feed(frame)
-        sieve.finish()
+            stream.feed(frame)
+        stream.finish()
 
 
 def _best_of(run: Callable[[], None], rounds: int = 3) -> float:

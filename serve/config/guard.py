@@ -1,29 +1,38 @@
-"""How one model's answers are guarded, as the configuration says it."""
+"""The guard's settings for one model, used as they are by the configuration and by the guard's core.
 
-from typing import Annotated, Literal
+A dataclass of the standard library, so that the core stays free of pydantic. Pydantic enforces the types, the bounds
+and `__pydantic_config__` when it validates the class as a field of the configuration; a direct call checks nothing.
+"""
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Le
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, kw_only=True)
 class GuardConfig:
     """The guard of one model; see docs/guard.md.
 
     Attributes:
-        mode: `heal`: hold back, rescue, rerun. `strict`: as `heal`, and every schema counts as strict. `observe`: judge
-            and count, change nothing. `off`: don't look.
-        schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts.
-        reruns: How often a broken answer may run again.
-        on_failure: When the last rerun is broken too: `error`, or `unclean`: the answer as it is, marked.
-        rescue: Whether calls that leaked into the text are read by our own parser where that is unambiguous.
-        hold_json: Hold JSON answers back until they are whole, so that a rerun can always replace them.
+        mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and every schema counts as
+            strict: what is still wrong after the last rerun is an error. `observe`: check and count, change nothing.
+            `off`: do not look.
+        schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts. Strict schemas always
+            rerun, and a response that violates one is never delivered unmarked.
+        reruns: How many times a broken response may run again.
+        on_failure: If the last rerun is broken too: `error` sends an `integrity_violation`, `unclean` the response as
+            it is, marked.
+        rescue: Parse calls that leaked into the text with our own parser, if they are unambiguous.
+        hold_json: Hold JSON responses back until they are complete, so that a rerun can always replace them.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
     mode: Literal["off", "observe", "heal", "strict"] = "heal"
     schema: Literal["warn", "enforce"] = "enforce"
-    reruns: Annotated[int, Field(ge=0, le=5)] = 1
+    reruns: Annotated[int, Ge(0), Le(5)] = 1
     on_failure: Literal["error", "unclean"] = "error"
     rescue: bool = True
     hold_json: bool = False
@@ -31,5 +40,5 @@ class GuardConfig:
 
     @property
     def heals(self) -> bool:
-        """Whether a broken answer is kept from the client and run again."""
+        """True if a broken response is kept from the client and run again."""
         return self.mode in ("heal", "strict") and self.reruns > 0

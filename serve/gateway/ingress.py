@@ -19,8 +19,8 @@ from serve.errors import ConfigError, GatewayError
 from serve.gateway.endpoints import GatewayApi, error_response, not_found
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
-from serve.guard.judgement import Judgement
-from serve.guard.metrics import VerdictTelemetry
+from serve.guard.attempt_result import AttemptResult
+from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
 from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for
@@ -54,7 +54,7 @@ class GatewayReplica:
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
         live = self._quarantine or LivePolicy(policy)
-        self._tell = VerdictTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
+        self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
         self._gateway = Gateway(self._config, live, self._pools, self._upstream, self._telemetry, self._judged)
         self._api = GatewayApi(self._config, self._gateway, self._pools)
 
@@ -122,10 +122,10 @@ class GatewayReplica:
             await asyncio.gather(*(pool.close() for pool in self._pools.values()))
             await self._upstream.close()
 
-    def _judged(self, judgement: Judgement) -> None:
-        self._tell(judgement)
+    def _judged(self, result: AttemptResult) -> None:
+        self._tell(result)
         if self._quarantine is not None:
-            self._quarantine(judgement)
+            self._quarantine(result)
 
     def _compile(self) -> Policy:
         return self._compile_with(self._policy_config)

@@ -12,11 +12,9 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
-from serve.guard.core import GuardSettings
-from serve.guard.history import repaired
-from serve.guard.judgement import VerdictSink, ignore
+from serve.guard.attempt_result import ResultSink, ignore
+from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
-from serve.guard.settings import settings_of
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts, RoutedRequest
@@ -55,7 +53,7 @@ class Gateway:
         pools: Mapping[tuple[str, str], Pool],
         upstream: Upstream,
         telemetry: Telemetry,
-        sink: VerdictSink = ignore,
+        sink: ResultSink = ignore,
     ) -> None:
         self._config = config
         self._live = live
@@ -63,12 +61,7 @@ class Gateway:
         self._ongoing = 0
         self._features = FeatureReader(config)
         self._attempts = Attempts(config, pools, upstream, telemetry)
-        self._guarded = GuardedPath(self._attempts, telemetry, sink)
-        self._guards: dict[str, GuardSettings] = {
-            name: settings
-            for name, model in config.models.items()
-            if (settings := settings_of(model.guard, model.grammar)) is not None
-        }
+        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
 
     @property
     def policy(self) -> Policy:
@@ -160,7 +153,7 @@ class Gateway:
     def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        body, repair = repaired(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        body, repair = repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
         if not repair.clean:
             log.info("request %s: history: %d malformed calls, %d ids", request_id, repair.arguments, repair.ids)
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)
@@ -179,7 +172,7 @@ class Gateway:
 
     async def _send(self, exchange: Exchange, request: RoutedRequest) -> None:
         if request.guarded:
-            await self._guarded.respond(exchange, request, self._guards[request.decision.model])
+            await self._guarded.respond(exchange, request)
             return
         on_try = exchange.attribution.tried
         async with self._attempts.first_response(request, request.decision.candidates, on_try) as attempt:
@@ -187,7 +180,9 @@ class Gateway:
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:
         """True if the guard checks the response; otherwise it passes untouched."""
-        return path == _CHAT and not _GUARDED.isdisjoint(decision.classes) and decision.model in self._guards
+        if path != _CHAT or _GUARDED.isdisjoint(decision.classes):
+            return False
+        return self._config.models[decision.model].guard.mode != "off"
 
 
 def _span_attributes(decision: Decision) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The guard: nothing broken reaches a client. `core` is pure; the rest wires it into the request path."""
+"""The guard keeps broken responses from clients. `core` is pure; the rest wires it into the request path."""

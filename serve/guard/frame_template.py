@@ -1,76 +1,124 @@
-"""Frames that are like the one before but for one text: told by their bytes, without reading their JSON.
+"""Reads a stream's frames by their bytes, without parsing their JSON.
 
-An engine's stream is the same bytes again and again around what is new. What stands before and behind it is learnt
-from two frames that were read; a frame with these bytes around a JSON string differs from them in that string alone.
+Almost every frame of a stream repeats the bytes of the one before, but for one string:
+
+    data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hel"},"finish_reason":null}]}
+    data: {"id":"c1","choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":null}]}
+    ----------------------- prefix ---------------------------      ------- suffix --------
+
+Once two frames have been parsed in full, a `FrameTemplate` knows the prefix and the suffix. Of a frame that has both,
+only the JSON string between them is decoded, which costs far less than parsing the frame (docs/adr/0012). Any other
+frame is parsed in full, so a template that does not fit costs time but never correctness.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
 
 from serve.errors import EngineError
-from serve.guard.core import Piece, lone_piece
-from serve.sse import chunk_of, data_of
+from serve.guard.core import TextDelta, lone_delta
+from serve.sse import decode_chunk, frame_data
 
-_PROBE = "\x00?"  # no text of a model, and not the same in JSON as in text
-_TRIES = 32  # after so many frames from which nothing was learnt, a stream is not of this kind
+_PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON
+_ATTEMPTS = 32  # frames in a row that may teach nothing before the stream is taken to be of another kind
 
 _string = msgspec.json.Decoder(str)
 
 
-class PieceReader:
-    """Reads one stream's frames, each with the blank line that ends it."""
+class ReadFrame(NamedTuple):
+    """A frame that was parsed, and the one text delta that it holds."""
 
-    def __init__(self) -> None:
-        self._before = self._behind = b""
-        self._start = self._less = 0
-        self._of: tuple[int, str, int] | None = None
-        self._seen: tuple[int, str, int] | None = None
-        self._tries = _TRIES
+    frame: bytes
+    delta: TextDelta
 
-    def read(self, frame: bytes) -> Piece | None:
-        """The one piece that a frame holds, if it is of the kind that was learnt; else None."""
-        of = self._of
-        if of is None or not frame.startswith(self._before) or not frame.endswith(self._behind):
+
+@dataclass(frozen=True, slots=True)
+class FrameTemplate:
+    """Frames that differ in one JSON string only, the text of a delta. The quotes belong to the string.
+
+    Attributes:
+        prefix: The bytes before the string.
+        suffix: The bytes after it, with the blank line that ends the frame.
+        place: The delta without its text: what `TextDelta` holds before it.
+        between: Where the string is in a frame.
+    """
+
+    prefix: bytes
+    suffix: bytes
+    place: tuple[int, str, int]
+    between: slice = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "between", slice(len(self.prefix), -len(self.suffix)))
+
+    @classmethod
+    def learn(cls, earlier: ReadFrame, later: ReadFrame) -> FrameTemplate | None:
+        """Returns the template of two frames, or None if they have none in common."""
+        text = msgspec.json.encode(later.delta.text)
+        prefix, found, suffix = later.frame.partition(text)
+        if not found:
+            return None  # the engine spells this text in another way, such as with escapes
+        template = cls(prefix, suffix, later.delta[:3])
+        if template.match(earlier.frame) != earlier.delta:
+            return None
+        # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
+        return template if _read(template.render(_PROBE)) == later.delta._replace(text=_PROBE) else None
+
+    def match(self, frame: bytes) -> TextDelta | None:
+        """Returns the delta of a frame that fits the template and adds text; None for any other frame."""
+        if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
             return None
         try:
-            text = _string.decode(frame[self._start : len(frame) - self._less])
+            text = _string.decode(frame[self.between])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return Piece(*of, text) if text else None
+        return TextDelta(*self.place, text) if text else None
 
-    def frame(self, text: str) -> bytes:
-        """A frame of the kind that was learnt, with another text."""
-        return self._before[:-1] + msgspec.json.encode(text) + self._behind[1:]
+    def render(self, text: str) -> bytes:
+        """Returns a frame with the given text."""
+        return self.prefix + msgspec.json.encode(text) + self.suffix
+
+
+class TemplateLearner:
+    """Keeps the template of one stream up to date.
+
+    Attributes:
+        template: The latest one; None until two parsed frames in a row had one in common.
+    """
+
+    def __init__(self) -> None:
+        self.template: FrameTemplate | None = None
+        self._earlier: ReadFrame | None = None
+        self._attempts_left = _ATTEMPTS
 
     def learn(self, frame: bytes, chunk: dict[str, Any]) -> None:
-        """Learn from a frame that `read` could not tell.
+        """Learns from a frame that did not match the template.
 
         Args:
-            frame: All of it.
+            frame: All of it, with the blank line that ends it.
             chunk: Its data.
         """
-        if not self._tries:
+        if not self._attempts_left:
             return
-        self._tries -= 1
-        piece = lone_piece(chunk)
-        of = piece[:3] if piece is not None else None
-        if piece is None or of != self._seen:  # frames that come once, or in turn, are not worth it
-            self._seen = of
+        self._attempts_left -= 1
+        delta = lone_delta(chunk)
+        earlier = self._earlier
+        later = ReadFrame(frame, delta) if delta is not None else None
+        self._earlier = later
+        if earlier is None or later is None:
             return
-        encoded = msgspec.json.encode(piece.text)
-        place = frame.find(encoded)
-        if place < 0:
-            return  # the engine writes this text otherwise
-        before, behind = frame[: place + 1], frame[place + len(encoded) - 1 :]
-        if _piece_of(before[:-1] + msgspec.json.encode(_PROBE) + behind[1:]) == piece._replace(text=_PROBE):
-            self._before, self._behind, self._of = before, behind, of
-            self._start, self._less, self._tries = len(before) - 1, len(behind) - 1, _TRIES
+        template = FrameTemplate.learn(earlier, later)
+        if template is not None:
+            self.template = template
+            self._attempts_left = _ATTEMPTS
 
 
-def _piece_of(frame: bytes) -> Piece | None:
-    data = data_of(frame)
+def _read(frame: bytes) -> TextDelta | None:
+    data = frame_data(frame)
     try:
-        return lone_piece(chunk_of(data)) if data is not None else None
+        return lone_delta(decode_chunk(data)) if data is not None else None
     except EngineError:
-        return None  # the text was found where it is something else
+        return None

@@ -1,4 +1,4 @@
-"""The conversation's history in a request's body: repaired where an engine would choke on it."""
+"""Repairs the conversation in a request's body where an engine would choke on it."""
 
 from typing import Literal
 
@@ -13,29 +13,29 @@ class _Body(msgspec.Struct):
 
 
 _body = msgspec.json.Decoder(_Body)
-_CALLS = b"tool_call"  # in the key of a call and of its result, unless spelt with escapes; then nothing is repaired
+_CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
 
 
-def repaired(body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool) -> tuple[bytes, Repair]:
-    """A body that engines accept, and what was found in it.
+def repair_body(body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool) -> tuple[bytes, Repair]:
+    """Returns a body that engines accept, and what was wrong with it.
 
-    A history in which nothing is wrong comes back as the very same bytes; in another one only the messages with the
-    calls at fault, and the results that refer to them, are written anew.
+    A clean history comes back as the very same bytes. Otherwise only the messages with malformed calls, and the results
+    that refer to them, are encoded again.
 
     Args:
-        body: A JSON object that `serve.features.extract` has accepted.
-        mode: `off`, `warn` (find, change nothing) or `fix`.
+        body: A JSON object that the gateway has parsed as a request.
+        mode: `off`, `warn` (report, change nothing) or `fix`.
         kimi_ids: Whether ids must have the form `functions.NAME:INDEX`.
     """
     raw = _body.decode(body).messages if mode != "off" and _CALLS in body else None
     if not raw:
         return body, Repair(())
-    messages = [msgspec.json.decode(each) if _CALLS in bytes(each) else None for each in raw]
-    found = repair_history(messages, mode, kimi_ids=kimi_ids)
-    if found.messages is messages:
-        return body, found
-    written = [
-        each if new is old else msgspec.Raw(msgspec.json.encode(new))
-        for each, old, new in zip(raw, messages, found.messages, strict=True)
+    messages = [msgspec.json.decode(message) if _CALLS in bytes(message) else None for message in raw]
+    repair = repair_history(messages, mode, kimi_ids=kimi_ids)
+    if repair.messages is messages:
+        return body, repair
+    encoded = [
+        original if new is old else msgspec.Raw(msgspec.json.encode(new))
+        for original, old, new in zip(raw, messages, repair.messages, strict=True)
     ]
-    return with_member(body, "messages", msgspec.json.encode(written)), found
+    return with_member(body, "messages", msgspec.json.encode(encoded)), repair

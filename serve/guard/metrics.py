@@ -1,4 +1,4 @@
-"""Judgements as telemetry: an evaluation event on the request's span, counters, and gauges of quarantine."""
+"""Attempt results as telemetry: an evaluation event on the request's span, counters, and gauges of quarantine."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from serve.guard.judgement import Judgement
+from serve.guard.attempt_result import AttemptResult
 from serve.telemetry.instruments import LabelledCounter
 
-# OpenTelemetry's names; the Python package has them only in a private module that says they moved elsewhere.
+# OpenTelemetry's names. The Python package has them only in a private module, deprecated without a public successor.
 _EVENT = "gen_ai.evaluation.result"
 _EVALUATION = "specgate.answer_integrity"
 
@@ -18,12 +18,12 @@ _CELL = ("model", "pool", "speculative", "request_class")
 Cells = Callable[[], Iterable[Mapping[str, Any]]]
 
 
-class VerdictTelemetry:
-    """Tells of judgements and of what is known of every cell. A `VerdictSink`.
+class ResultTelemetry:
+    """Reports attempt results and the quarantine state of every cell. A `ResultSink`.
 
     Args:
         meter: Makes the instruments.
-        cells: What is known of every cell at the moment, as `Quarantine.view` gives it.
+        cells: Returns the present state of every cell, as the quarantine's view has it.
     """
 
     def __init__(self, meter: metrics.Meter, cells: Cells) -> None:
@@ -31,7 +31,7 @@ class VerdictTelemetry:
         self._verdicts = LabelledCounter(
             meter,
             "specgate.verdicts",
-            "Engines' answers that were judged, by model, pool, class and outcome",
+            "Attempts checked by the guard, by model, pool, class and outcome",
             *_CELL,
             "outcome",
             "counts",
@@ -39,7 +39,7 @@ class VerdictTelemetry:
         self._answers = LabelledCounter(
             meter,
             "specgate.answers",
-            "Guarded answers as clients got them, by model, class and outcome",
+            "Guarded responses as clients got them, by model, class and outcome",
             "model",
             "request_class",
             "outcome",
@@ -48,19 +48,19 @@ class VerdictTelemetry:
             "specgate.quarantined", [self._quarantined], "1", "1 for a cell in quarantine, 0 for any other"
         )
         meter.create_observable_gauge(
-            "specgate.clean_rate", [self._clean_rate], "1", "Share of clean answers in a cell's present window"
+            "specgate.clean_rate", [self._clean_rate], "1", "Share of clean responses in a cell's current window"
         )
 
-    def __call__(self, judgement: Judgement) -> None:
-        """Count one judgement and note it on the span that is current."""
-        verdict = judgement.verdict
-        cell = _labels(judgement.model, judgement.pool, judgement.speculative, judgement.request_class)
+    def __call__(self, result: AttemptResult) -> None:
+        """Counts one result and adds it to the current span."""
+        verdict = result.verdict
+        cell = _labels(result.model, result.pool, result.speculative, result.request_class)
         self._verdicts.add(*cell, str(verdict.outcome), "yes" if verdict.counts else "no")
-        if judgement.final is not None:
-            self._answers.add(judgement.model, judgement.request_class, str(judgement.final))
+        if result.final is not None:
+            self._answers.add(result.model, result.request_class, str(result.final))
         span = trace.get_current_span()
         if span.is_recording():
-            span.add_event(_EVENT, evaluation(judgement))
+            span.add_event(_EVENT, evaluation(result))
 
     def _quarantined(self, _: CallbackOptions) -> Iterable[Observation]:
         for cell in self._cells():
@@ -72,23 +72,23 @@ class VerdictTelemetry:
                 yield Observation(cell["clean_rate"], _labels_of(cell))
 
 
-def evaluation(judgement: Judgement) -> dict[str, Any]:
-    """A judgement as the attributes of OpenTelemetry's evaluation event: 1 (`pass`) is a clean answer, 0 any other."""
-    verdict = judgement.verdict
+def evaluation(result: AttemptResult) -> dict[str, Any]:
+    """Returns the attributes of OpenTelemetry's evaluation event: 1 (`pass`) for a clean response, otherwise 0."""
+    verdict = result.verdict
     attributes: dict[str, Any] = {
         "gen_ai.evaluation.name": _EVALUATION,
         "gen_ai.evaluation.score.value": 1.0 if verdict.good else 0.0,
         "gen_ai.evaluation.score.label": "pass" if verdict.good else "fail",
         "specgate.outcome": str(verdict.outcome),
-        "specgate.pool": judgement.pool,
-        "specgate.speculative": judgement.speculative,
-        "specgate.request_class": judgement.request_class,
-        "specgate.attempt": judgement.attempt,
+        "specgate.pool": result.pool,
+        "specgate.speculative": result.speculative,
+        "specgate.request_class": result.request_class,
+        "specgate.attempt": result.attempt,
     }
-    if verdict.violations:
-        attributes["gen_ai.evaluation.explanation"] = "; ".join(each.detail for each in verdict.violations[:5])
-    if judgement.response_id:
-        attributes["gen_ai.response.id"] = judgement.response_id
+    if verdict.defects:
+        attributes["gen_ai.evaluation.explanation"] = "; ".join(defect.detail for defect in verdict.defects[:5])
+    if result.response_id:
+        attributes["gen_ai.response.id"] = result.response_id
     return attributes
 
 

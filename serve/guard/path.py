@@ -1,17 +1,18 @@
-"""The guarded half of the request path: an answer that is judged, and run again elsewhere when it is broken."""
+"""The guarded half of the request path: responses are checked, and broken ones run again elsewhere."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from opentelemetry.trace import Span
 
 from policies import Candidate
+from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError
-from serve.guard.answer import Flow, Watched, flow_of
-from serve.guard.core import Guard, GuardSettings, State
-from serve.guard.judgement import Judgement, VerdictSink, request_class
-from serve.guard.request import Expected
+from serve.guard.attempt_result import AttemptResult, ResultSink, request_class
+from serve.guard.core import Guard, GuardState
+from serve.guard.request import LazyRequest
+from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
 from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
@@ -21,29 +22,32 @@ log = logging.getLogger("ray.serve.specgate.guard")
 
 
 class GuardedPath:
-    """Answers requests under the guard.
+    """Serves requests under the guard.
 
     Args:
-        attempts: Finds answers.
+        attempts: Sends requests to engines.
         telemetry: Spans and metrics.
-        sink: Gets a judgement of every attempt.
+        sink: Gets the result of every attempt.
+        models: The configured models, by name.
     """
 
-    def __init__(self, attempts: Attempts, telemetry: Telemetry, sink: VerdictSink) -> None:
+    def __init__(
+        self, attempts: Attempts, telemetry: Telemetry, sink: ResultSink, models: Mapping[str, ModelConfig]
+    ) -> None:
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
+        self._models = models
 
-    async def respond(self, exchange: Exchange, request: RoutedRequest, settings: GuardSettings) -> None:
+    async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
 
         Args:
             exchange: The client's side.
-            request: A chat request.
-            settings: How the guard behaves for this model.
+            request: A chat request to a model whose guard is not `off`.
 
         Raises:
-            IntegrityError: No attempt was right.
+            IntegrityError: Every attempt was broken.
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
         candidates = request.decision.candidates
@@ -52,27 +56,30 @@ class GuardedPath:
             if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
                 await relay(exchange, attempt, self._telemetry)
                 return
-            if settings.mode == "observe":
-                await self._observe(exchange, request, settings, attempt)
+            model = self._models[request.decision.model]
+            if model.guard.mode == "observe":
+                await self._observe(exchange, request, model, attempt)
                 return
-            flow = flow_of(exchange, settings, _expected(request), streamed=response.is_stream)
-            if flow.streamed:
+            guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
+            if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
-            await flow.attempt(response)
+            await guarded.attempt(response)
         tried = [attempt.candidate]
         settled = False
         try:
-            while flow.guard.state is State.RERUN and await self._rerun(exchange, request, flow, tried):
+            while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, request, guarded, tried):
                 pass
             settled = True
-            await flow.settle()
+            await guarded.finish()
         finally:
-            self._report(request, exchange.span, flow.guard, tried, settled)
+            self._report(request, exchange.span, guarded.guard, tried, settled)
 
-    async def _rerun(self, exchange: Exchange, request: RoutedRequest, flow: Flow, tried: list[Candidate]) -> bool:
+    async def _rerun(
+        self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]
+    ) -> bool:
         """Runs the request again; returns False if no candidate has a response."""
-        faults = "; ".join(violation.detail for violation in flow.guard.verdicts[-1].violations)
-        log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, faults)
+        details = "; ".join(defect.detail for defect in guarded.guard.verdicts[-1].defects)
+        log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, details)
         async with AsyncExitStack() as resources:
             try:
                 candidate, response = await resources.enter_async_context(
@@ -81,40 +88,38 @@ class GuardedPath:
             except GatewayError as error:
                 log.warning("request %s: no rerun: %s", request.request_id, error)
                 return False
-            if response.status != 200 or response.is_stream != flow.streamed:
+            if response.status != 200 or response.is_stream != guarded.streamed:
                 log.warning("request %s: no rerun: the engine answered %d", request.request_id, response.status)
                 return False
             tried.append(candidate)
             exchange.attribution.rerun(candidate)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
-            flow.guard.restart(candidate.pool)
-            await flow.attempt(response)
+            guarded.guard.restart(candidate.pool)
+            await guarded.attempt(response)
         return True
 
-    async def _observe(
-        self, exchange: Exchange, request: RoutedRequest, settings: GuardSettings, attempt: Attempt
-    ) -> None:
-        watched = Watched(settings, _expected(request), streamed=attempt.response.is_stream)
+    async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
+        observed = ObservedResponse(model, _lazy(request), streamed=attempt.response.is_stream)
         try:
-            await relay(exchange, attempt, self._telemetry, watched.see)
+            await relay(exchange, attempt, self._telemetry, observed.feed)
         except EngineError as error:
-            watched.guard.broke(error.message)
+            observed.finish(error)
             raise
         else:
-            watched.end()
+            observed.finish()
         finally:
-            self._report(request, exchange.span, watched.guard, [attempt.candidate], settled=True)
+            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
 
     def _report(
         self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], settled: bool
     ) -> None:
-        """Reports every attempt that has a verdict; none that a leaving client has cut short."""
+        """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         final = guard.outcome if settled and guard.verdicts else None
         if final is not None:
             span.set_attribute("specgate.guard.outcome", str(final))
         for number, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
             self._sink(
-                Judgement(
+                AttemptResult(
                     model=request.decision.model,
                     pool=candidate.pool,
                     request_class=request_class(request.decision.classes),
@@ -128,8 +133,8 @@ class GuardedPath:
             )
 
 
-def _expected(request: RoutedRequest) -> Expected:
-    return Expected(request.parsed, request.body)
+def _lazy(request: RoutedRequest) -> LazyRequest:
+    return LazyRequest(request.parsed, request.body)
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:

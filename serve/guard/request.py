@@ -1,4 +1,4 @@
-"""A chat request as the guard reads it."""
+"""A chat request in the form that the guard reads."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -9,12 +9,12 @@ import msgspec
 from serve.request.completion import CompletionRequest, Format, Tool
 
 
-class Expected(Mapping[str, Any]):
-    """A chat request as the guard reads it: what an answer must be at hand, the conversation only if it is asked for.
+class LazyRequest(Mapping[str, Any]):
+    """A chat request that parses the conversation only on demand; what a response must satisfy is at hand.
 
     Args:
-        asked: What was read of it.
-        body: All of it.
+        asked: The members that were parsed already.
+        body: The whole body.
     """
 
     def __init__(self, asked: CompletionRequest, body: bytes) -> None:
@@ -37,8 +37,8 @@ class Expected(Mapping[str, Any]):
 
     @cached_property
     def _all(self) -> dict[str, Any]:
-        made: dict[str, Any] = msgspec.json.decode(self._body)
-        return made
+        members: dict[str, Any] = msgspec.json.decode(self._body)
+        return members
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -46,15 +46,15 @@ def _tool(tool: Tool) -> dict[str, Any]:
     if function is None:
         return {"type": tool.type}
     parameters = msgspec.json.decode(function.parameters)
-    said = {"name": function.name, "strict": function.strict, "parameters": parameters}
-    return {"type": tool.type, "function": said}
+    members = {"name": function.name, "strict": function.strict, "parameters": parameters}
+    return {"type": tool.type, "function": members}
 
 
-def _format(wanted: Format | None) -> dict[str, Any] | None:
-    if wanted is None:
+def _format(response_format: Format | None) -> dict[str, Any] | None:
+    if response_format is None:
         return None
-    described = wanted.json_schema
-    if described is None:
-        return {"type": wanted.type}
-    schema = {"strict": described.strict, "schema": msgspec.json.decode(described.schema)}
-    return {"type": wanted.type, "json_schema": schema}
+    json_schema = response_format.json_schema
+    if json_schema is None:
+        return {"type": response_format.type}
+    members = {"strict": json_schema.strict, "schema": msgspec.json.decode(json_schema.schema)}
+    return {"type": response_format.type, "json_schema": members}

@@ -3,73 +3,76 @@
 from typing import Any
 
 from serve.errors import EngineError
-from serve.guard.core import Guard, State
-from serve.guard.frame_template import PieceReader
-from serve.sse import FrameReader, chunk_of, data_of, ends, frame_of
+from serve.guard.core import Guard, GuardState
+from serve.guard.frame_template import TemplateLearner
+from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 
 
-class Sieve:
-    """Takes in one attempt's stream; what goes out is the engine's own bytes wherever nothing had to change.
+class GuardedStream:
+    """Guards one attempt's stream; the engine's own bytes go out wherever nothing had to change.
 
     Args:
-        guard: Judges the answer; ready for this attempt.
+        guard: Checks the response; ready for this attempt.
 
     Attributes:
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
-        failure: What went wrong with the engine, if that is what ended the attempt.
+        failure: The engine's fault, if that ended the attempt.
     """
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._frames, self._pieces = FrameReader(), PieceReader()
+        self._frames = FrameReader()
+        self._templates = TemplateLearner()
         self.ending: list[dict[str, Any]] = []
         self.failure: EngineError | None = None
 
     @property
     def over(self) -> bool:
-        """Whether what follows of this attempt is of no use."""
-        return self._guard.state is not State.OPEN and not self._guard.awaits_usage
+        """True if the rest of this attempt is of no use."""
+        return self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes that may go out now; what passed before a frame that ends the attempt does."""
-        passed: list[bytes] = []
+        """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
+        out: list[bytes] = []
         try:
             for frame in self._frames.feed(data):
-                self._take(frame, passed)
+                self._feed_frame(frame, out)
                 if self.over:
                     break
         except EngineError as error:
-            self.broke(error)
-        return passed[0] if len(passed) == 1 else b"".join(passed)
+            self.finish(error)
+        return out[0] if len(out) == 1 else b"".join(out)
 
-    def finish(self) -> None:
-        """The stream is over."""
-        if self._guard.state is State.OPEN:
-            self.ending = self._guard.finish()
+    def finish(self, failure: EngineError | None = None) -> None:
+        """Ends the attempt; does nothing if it is over already.
 
-    def broke(self, error: EngineError) -> None:
-        """The stream ended by a fault of the engine's."""
-        if self._guard.state is State.OPEN:
-            self.failure = error
-            self.ending = self._guard.broke(error.message)
+        Args:
+            failure: The engine's fault, if that ended the stream.
+        """
+        if self._guard.state is not GuardState.OPEN:
+            return
+        self.failure = failure
+        self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
 
-    def _take(self, frame: bytes, passed: list[bytes]) -> None:
-        piece = self._pieces.read(frame)
-        if piece is None or (text := self._guard.see(piece)) is None:
-            self._read(frame, passed)
+    def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
+        template = self._templates.template
+        delta = template.match(frame) if template is not None else None
+        if template is None or delta is None or (text := self._guard.feed_delta(delta)) is None:
+            self._parse(frame, out)
         elif text:
-            passed.append(frame if text == piece.text else self._pieces.frame(text))
+            out.append(frame if text == delta.text else template.render(text))
 
-    def _read(self, frame: bytes, passed: list[bytes]) -> None:
-        data = data_of(frame)
+    def _parse(self, frame: bytes, out: list[bytes]) -> None:
+        """Feeds a frame to the guard as parsed JSON."""
+        data = frame_data(frame)
         if data is None:
-            passed.append(frame)  # a comment that keeps the connection alive
+            out.append(frame)  # a comment that keeps the connection alive
             return
-        if ends(data):
+        if is_done(data):
             return
-        chunk = chunk_of(data)
+        chunk = decode_chunk(data)
         if (error := chunk.get("error")) is not None:
-            said = error.get("message") if isinstance(error, dict) else None
-            raise EngineError(f"The engine failed in the middle of the answer{f': {said}' if said else '.'}")
-        self._pieces.learn(frame, chunk)
-        passed += [frame if out is chunk else frame_of(out) for out in self._guard.feed(chunk)]
+            message = error.get("message") if isinstance(error, dict) else None
+            raise EngineError(f"The engine failed in the middle of the response{f': {message}' if message else '.'}")
+        self._templates.learn(frame, chunk)
+        out += [frame if allowed is chunk else encode_frame(allowed) for allowed in self._guard.feed(chunk)]

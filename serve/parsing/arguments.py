@@ -1,38 +1,40 @@
-"""What can be said about a call's arguments once they are complete."""
+"""Checks of a call's arguments once they are complete."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, NoReturn
+from typing import Any
 
 from serve.parsing.events import ViolationKind
+from serve.parsing.strict_json import loads
 from serve.parsing.tools import Tools
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, or None."""
+    """Returns the JSON object in `text`, or None if it holds anything else."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        value = loads(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
 def audit(text: str, name: str, tools: Tools) -> list[ViolationKind]:
-    """What is wrong with a finished call, as far as names, keys and JSON tell."""
-    found: list[ViolationKind] = []
+    """Returns the violations of a complete call that its name, its keys and JSON alone reveal.
+
+    Args:
+        text: The arguments.
+        name: Of the tool.
+        tools: Those that the request declares.
+    """
+    kinds: list[ViolationKind] = []
     if tools and name not in tools:
-        found.append("unknown_tool")
+        kinds.append("unknown_tool")
     arguments = read_object(text)
     if arguments is None:
-        return [*found, "malformed_arguments"]
+        return [*kinds, "malformed_arguments"]
     properties = tools.properties(name)
     if properties is not None and not arguments.keys() <= properties.keys():
-        found.append("unknown_argument")
+        kinds.append("unknown_argument")
     if not tools.required(name) <= arguments.keys():
-        found.append("missing_argument")
-    return found
+        kinds.append("missing_argument")
+    return kinds

@@ -32,38 +32,44 @@ class _NoFitError(Exception):
 
 
 def types_of(schema: Schema | None, root: Schema | None = None, depth: int = _DEPTH) -> frozenset[str]:
-    """All JSON types that a schema allows; without any statement, a string.
+    """Returns all JSON types that a schema allows; a string if it states none.
 
     Args:
         schema: The schema of one parameter.
         root: The schema that `$ref` refers to; the parameter's own if not given.
-        depth: How many references and unions to follow.
+        depth: Limit of nested references and unions.
     """
     return stated_types(schema, schema if root is None else root, depth) or frozenset({"string"})
 
 
 def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH) -> frozenset[str]:
-    """As `types_of`, but empty where the schema states none."""
+    """Returns the JSON types that a schema states, which may be none.
+
+    Args:
+        schema: The schema of one parameter.
+        root: The schema that `$ref` refers to.
+        depth: Limit of nested references and unions.
+    """
     if not isinstance(schema, Mapping) or depth == 0:
         return frozenset()
-    found: set[str] = set()
+    types: set[str] = set()
     kind = schema.get("type")
     names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
     for name in names:
         plain = str(name).strip().lower()
-        found.add(_ALIASES.get(plain, plain))
-    if not found and isinstance(schema.get("enum"), list):
-        found |= {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
-    if not found and "const" in schema:
-        found.add(_PYTHON_TYPES.get(type(schema["const"]), "string"))
-    if schema.get("nullable") is True:  # OpenAPI's way to say it
-        found |= {"null"} if found else {"string", "null"}
+        types.add(_ALIASES.get(plain, plain))
+    if not types and isinstance(schema.get("enum"), list):
+        types |= {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
+    if not types and "const" in schema:
+        types.add(_PYTHON_TYPES.get(type(schema["const"]), "string"))
+    if schema.get("nullable") is True:  # OpenAPI's spelling
+        types |= {"null"} if types else {"string", "null"}
     for union in ("anyOf", "oneOf", "allOf"):
         for member in schema.get(union) or ():
-            found |= stated_types(member, root, depth - 1)
+            types |= stated_types(member, root, depth - 1)
     if isinstance(schema.get("$ref"), str):
-        found |= stated_types(_resolve(schema["$ref"], root), root, depth - 1)
-    return frozenset(found)
+        types |= stated_types(_resolve(schema["$ref"], root), root, depth - 1)
+    return frozenset(types)
 
 
 def _resolve(reference: str, root: Schema | None) -> Schema | None:
@@ -121,7 +127,7 @@ def _container(kind: type) -> Callable[[str], Any]:
 
 
 def _literal(value: str) -> Any:
-    """A Python literal: templates that print a mapping with `str()` teach the model to write one."""
+    """Reads a Python literal, which templates that print a mapping with `str()` teach the model to write."""
     try:
         parsed = ast.literal_eval(value.strip())
         json.dumps(parsed, allow_nan=False)
@@ -137,7 +143,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
-    """The value that the schema asks for, or the text itself where it does not fit.
+    """Returns the value that the schema asks for, or the text itself if it does not fit.
 
     Args:
         value: The text between the tags.
@@ -162,5 +168,5 @@ def coerce(value: str, schema: Schema, root: Schema | None = None) -> Any:
 
 
 def _none_is_null(types: frozenset[str]) -> bool:
-    """Qwen's template prints null as `None`; where a string is allowed too, it may be one."""
+    """Returns whether `None` is null, as Qwen's template prints it; where a string is allowed, it may be one."""
     return "string" not in types and len(types) > 1

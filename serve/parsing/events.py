@@ -1,4 +1,4 @@
-"""What a parser reports: events while it streams, a message once they are folded."""
+"""Events that a parser emits while it streams, and the message that they fold into."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ViolationKind = Literal[
-    "stray_marker",  # markup where none belongs; taken out of the text, but for a tag that prose may well quote
+    "stray_marker",  # markup where none belongs; removed, unless it is a tag that prose may well quote
     "stray_text",  # text in markup that belongs to no call: before the first of a section, beside name and arguments
-    "malformed_call",  # markup that opened a call and went no further; no call was made of it
-    "unresolved_call",  # a call whose name is neither given nor to be inferred; no call was made of it
+    "malformed_call",  # markup that opened a call and went no further; it yields no call
+    "unresolved_call",  # a call whose name is neither given nor can be inferred; it yields no call
     "unfinished_call",  # the output ended, or the next call began, in the middle of this one
     "malformed_arguments",  # the arguments are not a JSON object
-    "ambiguous_value",  # the value of a parameter holds a closing tag, as a word or doubled by fault
+    "ambiguous_value",  # the value of a parameter holds a closing tag, quoted or doubled by mistake
     "drifted_marker",  # a misspelt closing tag was taken for the right one
     "unknown_tool",  # the name was not declared
     "unknown_argument",  # the tool's schema does not know this argument, or no schema could
@@ -30,9 +30,9 @@ class Violation:
         kind: What is wrong.
         position: Where the fault begins, in characters from the start of the output.
         raw: The text at fault, as the model wrote it.
-        index: The call it belongs to, where one was made.
-        hidden: The rest of the message does not show it: a call was meant and none was made of its text, or one that
-            looks whole.
+        index: The call it belongs to, if there is one.
+        hidden: True if the rest of the message does not show it: a call was meant, and its text yielded none, or one
+            that looks complete.
     """
 
     kind: ViolationKind
@@ -62,7 +62,7 @@ class CallArguments(NamedTuple):
 
 
 class CallEnd(NamedTuple):
-    """The call is over; `good` says that it was complete and its arguments are a JSON object."""
+    """The end of a call; `good` if it was complete and its arguments are a JSON object."""
 
     call: int
     good: bool
@@ -91,7 +91,7 @@ class Message:
 
 
 def fold(events: Iterable[Event]) -> Message:
-    """The message that a stream of events adds up to."""
+    """Returns the message that a stream of events adds up to."""
     reasoning: list[str] = []
     content: list[str] = []
     starts: list[CallStart] = []

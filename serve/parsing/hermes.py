@@ -11,7 +11,7 @@ from serve.parsing.envelope import Envelope
 from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 
 _KEYS = {"name", "arguments", "parameters"}
@@ -29,14 +29,12 @@ class Hermes(Block):
         self._started = False
 
     def begin_object(self, raw: str) -> State | None:
-        """Behind `<tool_call>`: an object, or prose."""
+        """Reads what follows `<tool_call>`: an object, or prose."""
         space = len(raw) - len(raw.lstrip())
         if raw[space : space + 1] != "{":
             return self.not_a_call(raw)
         self.keep_space(raw)
-        self._envelope = Envelope()
-        self._started = False
-        return self._read_from(raw, space)
+        return self._read_object(raw, space)
 
     def read(self, raw: str) -> State:
         envelope = self._envelope
@@ -56,34 +54,34 @@ class Hermes(Block):
         self._go(state)
         return self._read_on(raw, end)
 
-    def _read_from(self, raw: str, place: int) -> State:
-        """Read an object that begins in the middle of a token."""
+    def _read_object(self, raw: str, place: int) -> State:
+        """Reads an object that begins in the middle of a token."""
+        self._envelope = Envelope()
+        self._started = False
         self.position += place
         state = self.read(raw[place:])
         self.position -= place
         return state
 
     def _read_on(self, raw: str, place: int) -> State:
-        """Hand the rest of a token to the state at hand."""
+        """Hands the rest of a token to the state at hand."""
         self.position += place
         state = self._row.text(self, raw[place:])
         self.position -= place
         return state or self.state
 
     def next_object(self, raw: str) -> State | None:
-        """Behind an object: another one, or the end of the block."""
+        """Reads what follows an object: another one, or text."""
         space = len(raw) - len(raw.lstrip())
         if raw[space : space + 1] != "{":
             return self.write_behind(raw)
         if space:
             self.out.content(raw[:space])
-        self._origin, self.begin, self.raw = State.CONTENT, self.position + space, []
-        self._envelope = Envelope()
-        self._started = False
-        return self._read_from(raw, space)
+        self.begin_call(State.CONTENT, self.position + space)
+        return self._read_object(raw, space)
 
     def cut_object(self, raw: str) -> State:
-        """A marker, or the end of the output, inside the object."""
+        """Ends a call where a marker, or the end of the output, comes inside its object."""
         if self._started:
             self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
             self.raw = []
@@ -95,7 +93,7 @@ class Hermes(Block):
 
     def cut_by_next(self, raw: str) -> State:
         self.cut_object(raw)
-        self._origin, self.begin, self.raw = State.CONTENT, self.position, [raw]
+        self.begin_call(State.CONTENT, self.position, raw)
         return State.OPENED
 
     def _start(self) -> None:
@@ -104,7 +102,7 @@ class Hermes(Block):
         self.out.start_call(f"call_{self.out.calls}", self._envelope.name)
 
     def _finish(self) -> State:
-        """The object is complete."""
+        """Ends a call whose object is complete."""
         envelope = self._envelope
         raw = "".join(self.raw)
         whole = read_object(raw[raw.find("{") :])
@@ -118,32 +116,28 @@ class Hermes(Block):
             self._start()
             self.out.arguments(self._late_arguments(whole or {}))
         if whole is not None:
-            self._look_for_more(whole, raw)
+            self._report_extra_keys(whole, raw)
         self.out.end_call(self.begin, raw, fault)
         self.raw = []
         return State.AFTER
 
-    def _look_for_more(self, whole: dict[str, object], raw: str) -> None:
-        """Report what stands in the object beside name and arguments."""
+    def _report_extra_keys(self, whole: dict[str, object], raw: str) -> None:
+        """Reports keys of the object other than name and arguments."""
         doubled = len(self._envelope.keys) > len(whole) or {"arguments", "parameters"} <= whole.keys()
         if doubled or not whole.keys() <= _KEYS:
             self.out.violation("stray_text", self.begin, raw, self.out.calls - 1, hidden=doubled)
 
     @staticmethod
     def _late_arguments(whole: dict[str, object]) -> str:
-        """Arguments that are no object: none, or JSON once more inside a string."""
+        """Returns arguments that are no object: none, or JSON once more inside a string."""
         value = whole.get("arguments", whole.get("parameters"))
         if value is None or value == "":
             return "{}"
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     table: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Block.open_block}, prose=True),
-        State.CONTENT: Row(
-            text=Prose.write,
-            on={**CONTENT_MARKS, "block": Block.open_block, "end_block": Block.stray_tag},
-            prose=True,
-        ),
+        State.REASONING: reasoning_row({"block": Block.open_block}),
+        State.CONTENT: content_row({"block": Block.open_block, "end_block": Block.stray_tag}),
         State.OPENED: Row(
             text=begin_object,
             on={"end_block": Block.empty_block, "block": Block.reopen_block},
@@ -157,7 +151,4 @@ class Hermes(Block):
             on={"block": Block.open_block, "end_block": Block.close_block, "end_think": Prose.late_stop},
         ),
     }  # fmt: skip
-    reasoning_only: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Prose.cut_thinking}, prose=True),
-        State.CONTENT: PLAIN_CONTENT,
-    }
+    reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("block")

@@ -1,4 +1,4 @@
-"""Which tool a call without a name means, by its arguments."""
+"""Infers the tool that a call without a name means from its arguments."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _TYPES: tuple[tuple[type, frozenset[str]], ...] = (
 
 
 def infer(arguments: Mapping[str, Any], tools: Tools) -> str | None:
-    """The one tool that takes these arguments, by names and types, if only one does."""
+    """Returns the tool that takes these arguments, by names and types, if exactly one does."""
     fitting = [name for name in tools if _fits(arguments, name, tools)]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _fits(arguments: Mapping[str, Any], name: str, tools: Tools) -> bool:
-    known = tools.schema(name).get("properties") or {}
-    if not tools.required(name) <= arguments.keys() <= set(known):
+    properties = tools.schema(name).get("properties") or {}
+    if not tools.required(name) <= arguments.keys() <= set(properties):
         return False
-    return all(_is(value, stated_types(known[key], tools.schema(name))) for key, value in arguments.items())
+    return all(_is(value, stated_types(properties[key], tools.schema(name))) for key, value in arguments.items())
 
 
 def _is(value: object, stated: frozenset[str]) -> bool:

@@ -9,10 +9,10 @@ from typing import ClassVar
 from serve.parsing.arguments import read_object
 from serve.parsing.events import ViolationKind
 from serve.parsing.inference import infer
-from serve.parsing.jsonscan import Strings
+from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 
 _NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
 # What a call looks like in prose when its begin marker was lost.
@@ -51,9 +51,9 @@ class KimiK2(Prose):
         self._raw: list[str] = []
         self._noisy = False  # text stands between a section's begin and its first call
         self._header: list[str] = []
-        self._space: list[str] = []  # behind the arguments so far
+        self._space: list[str] = []  # after the arguments so far
         self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
-        self._strings = Strings()
+        self._scanner = JsonScanner()
 
     # Around calls
 
@@ -61,7 +61,7 @@ class KimiK2(Prose):
         if self.state is State.SECTION:
             self._fail("malformed_call" if self._noisy else "stray_marker")
         self._leave_prose()
-        self._raw, self._begin, self._noisy = [raw], self.position, False
+        self._begin_at(raw)
         return State.SECTION
 
     def open_call(self, raw: str) -> State:
@@ -69,16 +69,15 @@ class KimiK2(Prose):
         if self._noisy:
             section, *noise = self._raw
             self.out.violation("stray_text", self._begin + len(section), "".join(noise))
-        self._raw, self._header, self._begin, self._noisy = [raw], [], self.position, False
-        return State.HEADER
+        return self._begin_header(raw)
 
     def noise(self, raw: str) -> None:
-        """Text between a section's begin and its first call."""
+        """Takes text between a section's begin and its first call."""
         self._raw.append(raw)
         self._noisy = self._noisy or not raw.isspace()
 
     def stop_in_section(self, raw: str) -> None:
-        """`</think>` in front of a call."""
+        """Takes `</think>` in front of a call."""
         self._raw.append(raw)
         if self.thought:
             self.late_stop(raw)
@@ -116,6 +115,16 @@ class KimiK2(Prose):
         self.out.content(raw)
         return State.CONTENT
 
+    def _begin_at(self, raw: str) -> None:
+        self._raw = [raw]
+        self._begin = self.position
+        self._noisy = False
+
+    def _begin_header(self, raw: str) -> State:
+        self._begin_at(raw)
+        self._header = []
+        return State.HEADER
+
     def _leave_prose(self) -> None:
         if self.state is State.REASONING:
             self.out.end_reasoning(keep_space=True)
@@ -132,18 +141,16 @@ class KimiK2(Prose):
         self._raw.append(raw)
         id = "".join(self._header).strip()
         name = self._name(id)
-        self._strings = Strings()
+        self._scanner = JsonScanner()
         self.in_string = False
         self._space = []
-        self._unnamed = None
-        if name is None:
-            self._unnamed = []
-        else:
+        self._unnamed = [] if name is None else None
+        if name is not None:
             self.out.start_call(id, name)
         return State.ARGUMENTS
 
     def drop_header(self, raw: str) -> State:
-        """The call ends before its arguments begin."""
+        """Ends a call whose arguments have not begun."""
         self._fail("malformed_call" if raw else "unfinished_call", raw)
         return State.BETWEEN
 
@@ -153,15 +160,15 @@ class KimiK2(Prose):
 
     def reopen_in_header(self, raw: str) -> State:
         self._fail("malformed_call")
-        self._raw, self._header, self._begin = [raw], [], self.position
-        return State.HEADER
+        return self._begin_header(raw)
 
     def _fail(self, kind: ViolationKind, raw: str = "") -> None:
         self.out.violation(kind, self._begin, "".join([*self._raw, raw]), hidden=kind != "stray_marker")
-        self._raw, self._noisy = [], False
+        self._raw = []
+        self._noisy = False
 
     def _name(self, id: str) -> str | None:
-        """The name in an id, `functions.` before and `:N` behind it or not; None where there is none."""
+        """Returns the name in an id, with or without `functions.` and `:N` around it; None if there is none."""
         match = _NUMBERED.fullmatch(id)
         whole = match["name"] if match else id
         plain = whole.removeprefix("functions.")
@@ -174,7 +181,7 @@ class KimiK2(Prose):
 
     def read_arguments(self, raw: str) -> None:
         self._raw.append(raw)
-        self.in_string = self._strings.feed(raw)
+        self.in_string = self._scanner.feed_strings(raw)
         body = raw.rstrip(_JSON_SPACE)
         if not body:
             self._space.append(raw)
@@ -199,8 +206,7 @@ class KimiK2(Prose):
 
     def end_call_at_next(self, raw: str) -> State:
         self._finish_call(cut=True)
-        self._raw, self._header, self._begin = [raw], [], self.position
-        return State.HEADER
+        return self._begin_header(raw)
 
     def end_call_at_section(self, raw: str) -> State:
         self._finish_call(cut=True)
@@ -211,8 +217,9 @@ class KimiK2(Prose):
         return State.BETWEEN
 
     def _finish_call(self, cut: bool = False) -> None:
-        """Close the call; one without its end marker is whole if its JSON is."""
-        raw, self._raw = "".join(self._raw), []
+        """Ends the call; one without its end marker is complete if its JSON is."""
+        raw = "".join(self._raw)
+        self._raw = []
         if self._unnamed is not None and not self._infer(raw):
             return
         arguments = self.out.current_arguments()
@@ -224,7 +231,7 @@ class KimiK2(Prose):
         self.out.end_call(self._begin, raw, fault)
 
     def _infer(self, raw: str) -> bool:
-        """Name a call by its arguments."""
+        """Names a call by its arguments; returns False if they name none."""
         text = "".join(self._unnamed or ()).strip(_JSON_SPACE)
         arguments = read_object(text or "{}")
         name = None if arguments is None else infer(arguments, self.tools)
@@ -238,18 +245,10 @@ class KimiK2(Prose):
         return True
 
     _calls: ClassVar = {"section": open_section, "call": open_call}
-    _strays: ClassVar = {"end_call": stray, "arguments": stray_arguments}
+    _strays: ClassVar = {**_calls, "end_call": stray, "arguments": stray_arguments}
     table: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(
-            text=Prose.reason,
-            on={**REASONING_MARKS, **_calls, "end_section": stray, "end_call": stray, "arguments": stray},
-            prose=True,
-        ),
-        State.CONTENT: Row(
-            text=Prose.write,
-            on={**CONTENT_MARKS, **_calls, **_strays, "end_section": stray},
-            prose=True,
-        ),
+        State.REASONING: reasoning_row({**_calls, **dict.fromkeys(("end_section", "end_call", "arguments"), stray)}),
+        State.CONTENT: content_row({**_strays, "end_section": stray}),
         State.SECTION: Row(
             text=noise,
             on={
@@ -282,19 +281,8 @@ class KimiK2(Prose):
             end=end_output,
             json=True,
         ),
-        State.BETWEEN: Row(
-            text=Prose.write,
-            on={**CONTENT_MARKS, **_calls, **_strays, "end_section": close_section},
-            prose=True,
-        ),
+        State.BETWEEN: content_row({**_strays, "end_section": close_section}),
         State.REMAINS: Row(text=Prose.write, on={**_calls, "end_call": end_remains}),
         State.REMAINS_END: Row(text=write_on, on={**_calls, "end_section": write_on}),
     }
-    reasoning_only: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(
-            text=Prose.reason,
-            on={**REASONING_MARKS, "section": Prose.cut_thinking, "call": Prose.cut_thinking},
-            prose=True,
-        ),
-        State.CONTENT: PLAIN_CONTENT,
-    }
+    reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("section", "call")

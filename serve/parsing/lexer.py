@@ -1,4 +1,4 @@
-"""Cuts text that arrives in any pieces into markers and the text between them."""
+"""Splits text, however it is cut, into markers and the text between them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Lexicon:
         self._unclosed = re.compile("|".join(re.escape(start) + _REST for start in self._open) or r"(?!)")
 
     def kind(self, raw: str) -> str:
-        """The kind of a token; "" if it is text."""
-        known = self.kinds.get(raw)
-        if known or not raw.endswith(">") or not self.pattern.fullmatch(raw):
-            return known or ""
+        """Returns the kind of a token; "" if it is text."""
+        kind = self.kinds.get(raw)
+        if kind or not raw.endswith(">") or not self.pattern.fullmatch(raw):
+            return kind or ""
         return next(kind for start, kind in self._open.items() if raw.startswith(start))
 
     def may_grow(self, tail: str) -> bool:
-        """Whether more text can make a marker of `tail`."""
+        """Returns whether more text can turn `tail` into a marker."""
         return tail in self._prefixes or self._unclosed.fullmatch(tail) is not None
 
 
 class Lexer:
-    """One stream's state: the end of the text that may be the beginning of a marker."""
+    """Holds the end of a stream's text back while that may begin a marker."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self.held = ""
@@ -70,6 +70,7 @@ class Lexer:
         return tokens
 
     def finish(self) -> str:
-        """What was held back and is text after all."""
-        held, self.held = self.held, ""
+        """Returns what was held back and is text after all."""
+        held = self.held
+        self.held = ""
         return held

@@ -1,4 +1,4 @@
-"""The machine under every grammar: walks a table of states, token by token, whatever the pieces the text comes in."""
+"""The machine under every grammar: walks a table of states token by token, however the text is cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State(Enum):
     ARGUMENTS = "JSON of a call"
     BETWEEN = "after a call, section open"
     REMAINS = "rest of a call that lost its beginning"
-    REMAINS_END = "behind such a rest"
+    REMAINS_END = "after such a rest"
     # qwen3_coder and hermes
     OPENED = "after <tool_call>"
     FUNCTION = "after <function=name>, no parameter yet"
@@ -40,14 +40,15 @@ M = TypeVar("M", bound="Machine")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a state does with text, with each kind of marker, and at the end of the output.
+    """The actions of a state on text, on each kind of marker, and at the end of the output.
 
     An action gets the machine and the raw text, and returns the next state, or None to stay. A marker without an
     action is text.
 
     Attributes:
-        json: The state reads JSON: inside its strings a marker is text unless token ids show it to be real.
-        prose: The state reads prose: a marker right behind an opening backtick is text, unless token ids show it.
+        json: The state reads JSON. Inside its strings a marker is text, unless token ids show it to be real.
+        prose: The state reads prose. A marker right after an opening backtick is text, unless token ids show it to be
+            real.
     """
 
     text: Action
@@ -62,9 +63,9 @@ class Machine:
 
     Attributes:
         position: Characters before the token at hand.
-        ended: The output is over; text that comes now was held back as the beginning of a marker.
-        in_string: Inside a JSON string, in the states that read JSON.
-        reasoning_end: Where the first thing behind reasoning begins, once it has ended.
+        ended: True once the output is over; text that comes now was held back as the beginning of a marker.
+        in_string: True inside a JSON string, in the states that read JSON.
+        reasoning_end: The place of the first thing after reasoning, once that has ended.
     """
 
     lexicon: ClassVar[Lexicon]
@@ -96,39 +97,39 @@ class Machine:
             if text:
                 self._text(text)
         else:
-            self._take(self._lexer.feed(text))
-        return self._drain()
+            self._feed_tokens(self._lexer.feed(text))
+        return self._take_events()
 
     def finish(self) -> list[Event]:
-        """The end of the output: settle what was held back."""
+        """Ends the output and settles what was held back."""
         self.ended = True
         rest = self._lexer.finish()
         if rest:
             self._text(rest)
         while self._row.end is not None:
-            end, before = self._row.end, self.state
-            self._go(end(self, ""))
+            before = self.state
+            self._go(self._row.end(self, ""))
             if self.state is before:
                 break
         self.out.finish(self.state is State.REASONING)
-        return self._drain()
+        return self._take_events()
 
     def dispatch(self, raw: str, state: State) -> State:
-        """Hand a token to another state and go where that state says."""
+        """Hands a token to another state; returns the state that follows."""
         self._go(state)
         kind = self.lexicon.kind(raw)
         row = self._row
         return row.on.get(kind, row.text)(self, raw) or self.state
 
     def announced(self, raw: str) -> bool:
-        """Whether token ids show this marker to be a token of its own and not letters.
+        """Returns whether token ids show this marker to be a token of its own and not letters.
 
-        Where one step brings several spellings and fewer tokens, the last ones are the tokens.
+        If one step brings a spelling more often than its token, the last ones are the tokens.
         """
         real = self._real.get(raw, 0)
         return real > 0 and real >= sum(token.raw == raw for token in self._batch[self._place :])
 
-    def _take(self, tokens: Sequence[Token]) -> None:
+    def _feed_tokens(self, tokens: Sequence[Token]) -> None:
         self._batch = tokens
         for self._place, (kind, raw) in enumerate(tokens):
             if kind:
@@ -155,6 +156,7 @@ class Machine:
             self.state = state
             self._row = self._rows[state]
 
-    def _drain(self) -> list[Event]:
-        events, self.out.events = self.out.events, []
+    def _take_events(self) -> list[Event]:
+        events = self.out.events
+        self.out.events = []
         return events

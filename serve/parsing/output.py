@@ -1,4 +1,4 @@
-"""Collects what a parser reads: runs of prose, calls, and faults."""
+"""Turns what a grammar recognises into events: runs of prose, calls, and violations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,18 @@ _TAIL = 64
 
 
 class Output:
-    """Turns what the grammar recognises into events.
+    """Collects the events of one stream.
 
     Whitespace at the beginning of a run of content is held back until the run has a word: between markers it is part
-    of the markup. The same goes for whitespace in front of `</think>`.
+    of the markup. So is whitespace in front of `</think>`.
+
+    Attributes:
+        events: Those not taken yet.
+        wrote_reasoning: True once there is reasoning.
+        wrote_content: True once there is content.
+        calls: Number of calls begun.
+        quoting: True if the prose ends with the opening backtick of a quotation.
+        tail: The last pieces of content.
     """
 
     def __init__(self, tools: Tools) -> None:
@@ -34,7 +42,7 @@ class Output:
         self.wrote_reasoning = False
         self.wrote_content = False
         self.calls = 0
-        self.quoting = False  # an odd number of backticks, the last character being one
+        self.quoting = False
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._space: list[str] = []
         self._in_run = False
@@ -76,9 +84,11 @@ class Output:
         self._watch_quotes(text)
 
     def boundary(self) -> None:
-        """Markup ends a run of prose."""
+        """Ends a run of prose at markup."""
         self._space.clear()
-        self._in_run = self._odd_ticks = self.quoting = False
+        self._in_run = False
+        self._odd_ticks = False
+        self.quoting = False
         self._bounded = True
 
     def finish(self, reasoning: bool) -> None:
@@ -117,12 +127,12 @@ class Output:
         return "".join(self._pieces)
 
     def end_call(self, position: int, raw: str, fault: ViolationKind | None = None) -> None:
-        """Close the call and report what is wrong with it.
+        """Ends the call and reports what is wrong with it.
 
         Args:
-            position: Where the call began.
+            position: The call's, in characters from the start of the output.
             raw: The call as the model wrote it.
-            fault: What the grammar found to be wrong.
+            fault: The violation that the grammar found, if any.
         """
         index = self.calls - 1
         kinds = audit(self.current_arguments(), self._name, self.tools)

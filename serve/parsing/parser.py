@@ -16,15 +16,18 @@ GRAMMARS: dict[str, type[Prose]] = {"kimi_k2": KimiK2, "qwen3_coder": Qwen3Coder
 
 
 class StreamParser:
-    """Reads one output of a model as it comes, in any pieces.
+    """Parses one output of a model as it arrives, however it is cut.
 
     Args:
         grammar: One of `GRAMMARS`.
         tools: The tools of the request, as OpenAI's API has them.
-        thinking: The prompt left the model inside `<think>`, so that the output starts in reasoning.
-        calls: Parse tool calls; without, reasoning is split off and all else is content.
+        thinking: True if the prompt left the model inside `<think>`, so that the output starts in reasoning.
+        calls: False to leave tool calls in the content and only split reasoning off.
         marker_ids: Text of each marker that is one token, by id; by default those of the model family's own tokenizer.
-        behind_reasoning: The text begins behind reasoning that was split off before (see `ReasoningSplit`).
+        behind_reasoning: True if the text begins after reasoning that `ReasoningSplit` has taken off.
+
+    Raises:
+        ValueError: The grammar is unknown.
     """
 
     def __init__(
@@ -56,7 +59,19 @@ def parse(
     calls: bool = True,
     token_ids: Sequence[int] = (),
 ) -> Message:
-    """The message in a complete output; arguments as of `StreamParser`."""
+    """Returns the message in a complete output.
+
+    Args:
+        text: The output.
+        grammar: As of `StreamParser`.
+        tools: As of `StreamParser`.
+        thinking: As of `StreamParser`.
+        calls: As of `StreamParser`.
+        token_ids: The output's tokens; evidence of which markers are real.
+
+    Raises:
+        ValueError: The grammar is unknown.
+    """
     parser = StreamParser(grammar, tools, thinking, calls=calls)
     events: list[Event] = parser.feed(text, token_ids)
     events += parser.finish()

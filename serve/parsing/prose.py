@@ -1,8 +1,10 @@
-"""The part that all grammars share: reasoning, the marks around it, and content."""
+"""Reasoning, the marks around it, and content: the part that all grammars share."""
 
 from __future__ import annotations
 
-from serve.parsing.machine import Machine, Row, State
+from collections.abc import Mapping
+
+from serve.parsing.machine import Action, Machine, Row, State
 
 
 class Prose(Machine):
@@ -10,12 +12,13 @@ class Prose(Machine):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
-        self.open_thought = self.thinking  # a `</think>` is still to come, maybe behind a call
+        self.open_thought = self.thinking  # a `</think>` is still to come, maybe after a call
         self.thought = self.thinking
 
     def resume(self) -> None:
-        """What follows stood behind reasoning, which somebody else has split off."""
-        self.open_thought = self.thought = True
+        """Begins after reasoning that `ReasoningSplit` has taken off."""
+        self.open_thought = True
+        self.thought = True
         self.out.boundary()
 
     def reason(self, raw: str) -> None:
@@ -25,28 +28,29 @@ class Prose(Machine):
         self.out.content(raw)
 
     def think(self, raw: str) -> State | None:
-        """`<think>` in content."""
+        """Takes `<think>` in content."""
         if self.out.wrote_content or self.out.calls or self.thought:
             self.out.content(raw)
             return None
         self.out.boundary()
-        self.open_thought = self.thought = True
+        self.open_thought = True
+        self.thought = True
         return State.REASONING
 
     def think_again(self, raw: str) -> None:
-        """`<think>` in reasoning: the template's own opening, or a word of the model's."""
+        """Takes `<think>` in reasoning: the template's own opening, or a word of the model."""
         if self.out.wrote_reasoning:
             self.out.reasoning(raw)
 
     def stop_thinking(self, raw: str) -> State:
-        """`</think>` in reasoning."""
+        """Takes `</think>` in reasoning."""
         self.out.end_reasoning(keep_space=False)
         self.reasoning_end = self.position + len(raw)
         self.open_thought = False
         return State.CONTENT
 
     def late_stop(self, raw: str) -> None:
-        """`</think>` in content: the end of reasoning that a call had ended before, a second one, or a word."""
+        """Takes `</think>` in content: the end of reasoning that a call has ended already, a second one, or a word."""
         if not self.thought:
             self.out.content(raw)
             return
@@ -55,7 +59,7 @@ class Prose(Machine):
         self.open_thought = False
 
     def cut_thinking(self, raw: str) -> State:
-        """A call ends reasoning; without calls to parse, its text is content."""
+        """Ends reasoning at a call whose text is content, because calls are not parsed."""
         self.out.end_reasoning(keep_space=True)
         self.reasoning_end = self.position
         self.out.content(raw)
@@ -63,6 +67,27 @@ class Prose(Machine):
 
 
 THINK = {"<think>": "think", "</think>": "end_think"}
-REASONING_MARKS = {"think": Prose.think_again, "end_think": Prose.stop_thinking}
-CONTENT_MARKS = {"think": Prose.think, "end_think": Prose.late_stop}
-PLAIN_CONTENT = Row(text=Prose.write, on=CONTENT_MARKS, prose=True)
+
+
+def reasoning_row(on: Mapping[str, Action]) -> Row:
+    """Returns the row of reasoning in a grammar that does `on` with its own markers."""
+    marks = {"think": Prose.think_again, "end_think": Prose.stop_thinking}
+    return Row(text=Prose.reason, on={**marks, **on}, prose=True)
+
+
+def content_row(on: Mapping[str, Action]) -> Row:
+    """Returns the row of content in a grammar that does `on` with its own markers."""
+    marks = {"think": Prose.think, "end_think": Prose.late_stop}
+    return Row(text=Prose.write, on={**marks, **on}, prose=True)
+
+
+def reasoning_table(*openings: str) -> Mapping[State, Row]:
+    """Returns the table that splits reasoning off and leaves calls in the content.
+
+    Args:
+        openings: Kinds of the markers that open a call, and so end reasoning.
+    """
+    return {
+        State.REASONING: reasoning_row(dict.fromkeys(openings, Prose.cut_thinking)),
+        State.CONTENT: content_row({}),
+    }

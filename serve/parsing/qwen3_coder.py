@@ -10,12 +10,16 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
-from serve.parsing.prose import CONTENT_MARKS, PLAIN_CONTENT, REASONING_MARKS, THINK, Prose
+from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 from serve.parsing.xml_closing import END, Closings
 from serve.parsing.xml_value import Value
 
 _NAME = re.compile(r"[^\s<>{}=\"']+")
+
+
+def _name(raw: str) -> str:
+    return raw[len("<function=") : -1].strip()
 
 
 def _key(raw: str) -> str:
@@ -54,54 +58,47 @@ class Qwen3Coder(Block):
     # Up to the first parameter
 
     def bare_function(self, raw: str) -> State | None:
-        """`<function=name>` without `<tool_call>`: a call if there is such a tool."""
-        name = raw[len("<function=") : -1].strip()
-        if name not in self.tools:
-            self.reason(raw) if self.state is State.REASONING else self.write(raw)
-            return None
-        self._origin, self.begin, self.raw = self.state, self.position, [raw]
-        self._wrapped, self._name = False, name
-        return State.FUNCTION
+        """Takes `<function=name>` without `<tool_call>`: a call if there is such a tool."""
+        name = _name(raw)
+        if name in self.tools:
+            self.begin_call(self.state, self.position, raw)
+            self._wrapped = False
+            self._name = name
+            return State.FUNCTION
+        if self.state is State.REASONING:
+            self.reason(raw)
+        else:
+            self.write(raw)
+        return None
 
     def function(self, raw: str) -> State:
-        """`<function=name>` in a block."""
-        name = raw[len("<function=") : -1].strip()
+        """Takes `<function=name>` in a block."""
+        name = _name(raw)
         if not (_NAME.fullmatch(name) or name in self.tools):
-            self.enter_call()
-            origin = self.release("malformed_call")
-            self._write(raw)
-            return origin
+            return self.malformed(raw)
         self.raw.append(raw)
-        self._wrapped, self._name = True, name
+        self._wrapped = True
+        self._name = name
         return State.FUNCTION
 
     def next_function(self, raw: str) -> State:
-        """Another function behind `</function>`."""
-        self._origin, self.begin, self.raw = State.CONTENT, self.position, []
+        """Takes another function after `</function>`."""
+        self.begin_call(State.CONTENT, self.position)
         return self.function(raw)
 
     def no_parameter(self, raw: str) -> State | None:
-        """Text, or a marker that cannot follow, behind `<function=name>`."""
+        """Takes text, or a marker that cannot follow `<function=name>`."""
         raw = self.keep_space(raw)
-        if not raw:
-            return None
-        origin = self.release(self.fault())
-        if self.lexicon.kind(raw):
-            return self.dispatch(raw, origin)
-        self._write(raw)
-        return origin
+        return self.back_to_prose(raw, self.fault()) if raw else None
 
     def first_parameter(self, raw: str) -> State:
         if not self._plausible(_key(raw)):
-            self.enter_call()
-            origin = self.release("malformed_call")
-            self._write(raw)
-            return origin
+            return self.malformed(raw)
         self._start()
         return self.parameter(raw)
 
     def no_arguments(self, raw: str) -> State:
-        """`</function>`, or `</tool_call>` in its place, right behind the name."""
+        """Takes `</function>`, or `</tool_call>` in its place, right after the name."""
         self._start()
         self.raw.append(raw)
         return self._end(State.AFTER if raw == "</function>" else State.CONTENT)
@@ -141,9 +138,10 @@ class Qwen3Coder(Block):
             self.out.arguments(text)
 
     def parameter_in_value(self, raw: str) -> State | None:
-        """The next parameter, its predecessor's closing tag missing; or letters of the value."""
-        key, known = _key(raw), self.tools.properties(self._name)
-        if key in self._given or not self._plausible(key) or (known is not None and key not in known):
+        """Takes the next parameter, if its predecessor's closing tag is missing, or letters of the value."""
+        key = _key(raw)
+        properties = self.tools.properties(self._name)
+        if key in self._given or not self._plausible(key) or (properties is not None and key not in properties):
             self.tag_in_value(raw)
             return None
         self._end_value()
@@ -155,11 +153,12 @@ class Qwen3Coder(Block):
 
     def maybe_close(self, raw: str) -> State:
         self._candidate = self.lexicon.kind(raw)
-        self._held, self._held_at = [raw], self.position
+        self._held = [raw]
+        self._held_at = self.position
         return State.CLOSING
 
     def after_maybe(self, raw: str) -> State | None:
-        """What follows a closing tag decides whether it closed the value."""
+        """Decides by the token after a closing tag whether it closed the value."""
         rest = raw.lstrip()
         if len(rest) < len(raw):
             self._held.append(raw[: len(raw) - len(rest)])
@@ -182,7 +181,7 @@ class Qwen3Coder(Block):
         return State.VALUE
 
     def _close(self) -> State:
-        """The tag held back is real."""
+        """Takes the tag held back as real."""
         self.raw += self._held
         implied = self._candidate in ("end_function", "end_block")
         if self._candidate == "drifted":
@@ -193,7 +192,7 @@ class Qwen3Coder(Block):
         return self._end(State.AFTER if self._candidate == "end_function" else State.CONTENT)
 
     def _keep(self) -> None:
-        """The tag held back is text of the value."""
+        """Takes the tag held back as text of the value."""
         self._closings.kept(self._candidate)
         self.value("".join(self._held))
 
@@ -220,7 +219,7 @@ class Qwen3Coder(Block):
         return self.cut_call(raw)
 
     def cut_call(self, raw: str) -> State:
-        """The output ends inside the call: its arguments stay open, so that nobody takes them for whole."""
+        """Ends the output inside the call; its arguments stay open, so that nobody takes them for complete."""
         self.out.end_call(self.begin, "".join(self.raw), "unfinished_call")
         return State.CONTENT
 
@@ -236,10 +235,8 @@ class Qwen3Coder(Block):
     _tags: ClassVar = ("parameter", "end_parameter", "drifted", "end_function", "end_block")
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, **_open}, prose=True),
-        State.CONTENT: Row(
-            text=Prose.write, on={**CONTENT_MARKS, **dict.fromkeys(_tags, Block.stray_tag), **_open}, prose=True
-        ),
+        State.REASONING: reasoning_row(_open),
+        State.CONTENT: content_row({**dict.fromkeys(_tags, Block.stray_tag), **_open}),
         State.OPENED: Row(
             text=Block.not_a_call,
             on={"function": function, "end_block": Block.empty_block, "block": Block.reopen_block},
@@ -280,7 +277,4 @@ class Qwen3Coder(Block):
             },
         ),
     }  # fmt: skip
-    reasoning_only: ClassVar[Mapping[State, Row]] = {
-        State.REASONING: Row(text=Prose.reason, on={**REASONING_MARKS, "block": Prose.cut_thinking}, prose=True),
-        State.CONTENT: PLAIN_CONTENT,
-    }
+    reasoning_only: ClassVar[Mapping[State, Row]] = reasoning_table("block")

@@ -1,4 +1,4 @@
-"""Splits reasoning off and hands all behind it on, letter for letter, for a parser of calls that reads it next."""
+"""Splits reasoning off, and passes everything after it on unchanged for a parser of calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPENING = "<think>"
 
 class Parts(NamedTuple):
     reasoning: str
-    rest: str  # what stands behind reasoning, from the step on that ends it
+    rest: str  # the text after reasoning, from the step on that ends it
     violations: tuple[Violation, ...]
 
 
@@ -22,11 +22,11 @@ class ReasoningSplit:
 
     Args:
         grammar: As of `StreamParser`.
-        thinking: As of `StreamParser`. Without, reasoning is there only if the output opens it itself.
+        thinking: As of `StreamParser`. If False, there is reasoning only if the output opens it itself.
         marker_ids: As of `StreamParser`.
 
     Attributes:
-        ended: Reasoning is over, or there is none.
+        ended: True once reasoning is over, or if there is none.
     """
 
     def __init__(self, grammar: str, thinking: bool, marker_ids: Mapping[int, str] | None = None) -> None:
@@ -62,10 +62,10 @@ class ReasoningSplit:
         self.ended = end is not None
         faults = [event.violation for event in events if isinstance(event, Fault)]
         before = tuple(fault for fault in faults if end is None or fault.position < end)
-        return Parts(reasoning, "" if end is None else self._behind(end), before)
+        return Parts(reasoning, "" if end is None else self._text_from(end), before)
 
-    def _behind(self, place: int) -> str:
-        """The text from a place on; it is not far back."""
+    def _text_from(self, place: int) -> str:
+        """Returns the text from a place on, which is not far back."""
         start = self._length
         kept = []
         while start > place:

@@ -1,4 +1,4 @@
-"""What the two `<tool_call>` formats share: the opening tag, which prose may quote."""
+"""The opening tag that both `<tool_call>` formats share, and that prose may quote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QWEN_IDS = {151657: "<tool_call>", 151658: "</tool_call>", 151667: "<think>", 15
 
 
 class Block(Prose):
-    """Holds an opening tag back until what follows shows whether a call was meant.
+    """Holds an opening tag back until the text after it shows whether a call was meant.
 
     Attributes:
         begin: Where the call begins.
@@ -22,46 +22,69 @@ class Block(Prose):
         self.begin = 0
         self.raw: list[str] = []
         self._origin = State.CONTENT
-        self._unclosed = False  # text came behind a call, its block still open
+        self._unclosed = False  # text came after a call, its block still open
         self._spoiled = False  # inside a block that is reported already
 
+    def begin_call(self, origin: State, begin: int, *raw: str) -> None:
+        """Begins to hold back what may be a call.
+
+        Args:
+            origin: The state of the prose that it stands in.
+            begin: Where it begins.
+            raw: Its first marker, if that is part of it.
+        """
+        self._origin = origin
+        self.begin = begin
+        self.raw = list(raw)
+
     def open_block(self, raw: str) -> State:
-        """`<tool_call>` in prose."""
-        self._origin = State.REASONING if self.state is State.REASONING else State.CONTENT
-        self._unclosed = self._spoiled = False
-        self.begin, self.raw = self.position, [raw]
+        """Takes `<tool_call>` in prose."""
+        self._unclosed = False
+        self._spoiled = False
+        self.begin_call(State.REASONING if self.state is State.REASONING else State.CONTENT, self.position, raw)
         return State.OPENED
 
     def reopen_block(self, raw: str) -> None:
-        """`<tool_call>` right behind another: one too many."""
+        """Takes a second `<tool_call>` right after the first, which is one too many."""
         self.out.violation("stray_marker", self.begin, "".join(self.raw))
-        self.begin, self.raw = self.position, [raw]
+        self.begin_call(self._origin, self.position, raw)
 
     def not_a_call(self, raw: str) -> State | None:
-        """Text, or a marker that cannot follow, behind an opening tag: prose, unless it stood like a call."""
+        """Takes text, or a marker that cannot follow an opening tag: prose, unless it looks like a call."""
         raw = self.keep_space(raw)
         if not raw:
             return None
         meant = raw[0] in "<{[" or "\n" in "".join(self.raw)
-        origin = self.release(self.fault() if meant else None)
+        return self.back_to_prose(raw, self.fault() if meant else None)
+
+    def back_to_prose(self, raw: str, fault: ViolationKind | None) -> State:
+        """Releases what was held back, and hands on the token that showed it to be no call."""
+        origin = self.release(fault)
         if self.lexicon.kind(raw):
             return self.dispatch(raw, origin)
         self._write(raw)
         return origin
 
+    def malformed(self, raw: str) -> State:
+        """Releases a call that a marker has spoilt, and the marker with it."""
+        self.enter_call()
+        origin = self.release("malformed_call")
+        self._write(raw)
+        return origin
+
     def fault(self) -> ViolationKind:
-        """What is wrong with a call that goes no further."""
+        """Returns the violation of a call that goes no further."""
         return "unfinished_call" if self.ended else "malformed_call"
 
     def keep_space(self, raw: str) -> str:
-        """Add the whitespace at the beginning of `raw` to what is held back; the rest of it."""
+        """Adds the whitespace at the beginning of `raw` to what is held back; returns the rest."""
         rest = raw.lstrip()
         if len(rest) < len(raw):
             self.raw.append(raw[: len(raw) - len(rest)])
         return rest
 
     def empty_block(self, raw: str) -> State:
-        """`</tool_call>` right behind the opening tag: a call that never came, in content; in reasoning, a word."""
+        """Takes `</tool_call>` right after the opening tag: a call that never came in content, a word in reasoning."""
         if self._origin is State.REASONING:
             self.release()
             self._write(raw)
@@ -71,12 +94,13 @@ class Block(Prose):
         return State.CONTENT
 
     def cut_block(self, raw: str) -> State:
-        """The output ends behind an opening tag."""
+        """Ends the output after an opening tag."""
         return self.release("unfinished_call")
 
     def release(self, fault: ViolationKind | None = None) -> State:
-        """Give the text held back to the prose that it came from."""
-        text, self.raw = "".join(self.raw), []
+        """Returns the text that was held back to the prose that it came from."""
+        text = "".join(self.raw)
+        self.raw = []
         if fault:
             self.out.violation(fault, self.begin, text)
             self._spoiled = True
@@ -84,14 +108,14 @@ class Block(Prose):
         return self._origin
 
     def enter_call(self) -> None:
-        """A call it is."""
+        """Leaves reasoning, if the call stands in it."""
         if self._origin is State.REASONING:
             self.out.end_reasoning(keep_space=True)
             self.reasoning_end = self.begin
             self._origin = State.CONTENT
 
     def write_behind(self, raw: str) -> State | None:
-        """Text behind a call, its block still open."""
+        """Takes text after a call whose block is still open."""
         self.out.content(raw)
         if raw.isspace():
             return None
@@ -103,11 +127,11 @@ class Block(Prose):
         return State.CONTENT
 
     def surplus_tag(self, raw: str) -> None:
-        """A tag right behind a call, once too often."""
+        """Takes a tag right after a call, once too often."""
         self.out.violation("stray_marker", self.position, raw)
 
     def stray_tag(self, raw: str) -> None:
-        """A tag in content that belongs to no call. It is taken out where a block was open, else it stays as a word."""
+        """Takes a tag in content that belongs to no call: markup if a block was open, or else a word."""
         closes = self.lexicon.kind(raw) == "end_block"
         if not self._spoiled:
             self.out.violation("stray_marker", self.position, raw)
@@ -116,7 +140,8 @@ class Block(Prose):
         else:
             self.out.content(raw)
         if closes:
-            self._unclosed = self._spoiled = False
+            self._unclosed = False
+            self._spoiled = False
 
     def _write(self, text: str) -> None:
         if self._origin is State.REASONING:

@@ -1,4 +1,4 @@
-"""The tools that a request declares, as the parsers ask about them."""
+"""The tools that a request declares, as the parsers need them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Tools:
         return self._schemas.get(name, {})
 
     def properties(self, name: str) -> Mapping[str, Schema] | None:
-        """The parameters of a tool by name; None where any is allowed."""
+        """Returns the parameters of a tool by name; None if any is allowed."""
         schema = self.schema(name)
         properties = schema.get("properties")
         if not isinstance(properties, Mapping) or not properties or schema.get("additionalProperties"):
@@ -43,8 +43,8 @@ class Tools:
 
     def parameter(self, name: str, key: str) -> Schema | None:
         properties = self.schema(name).get("properties")
-        found = properties.get(key) if isinstance(properties, Mapping) else None
-        return found if isinstance(found, Mapping) else None
+        schema = properties.get(key) if isinstance(properties, Mapping) else None
+        return schema if isinstance(schema, Mapping) else None
 
     def required(self, name: str) -> frozenset[str]:
         required = self.schema(name).get("required")

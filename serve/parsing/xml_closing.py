@@ -1,4 +1,4 @@
-"""Which closing tag in the value of an XML parameter closes it: the same letters may stand in the value."""
+"""Tells the closing tag of an XML parameter from the same letters in its value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 END = ""  # the end of the output, as the kind of what follows a tag
-# What must follow a closing tag for it to close.
+# The kinds of tokens after which a closing tag may close.
 _FOLLOWERS: Mapping[str, frozenset[str]] = {
     "end_parameter": frozenset({"parameter", "end_function", "end_block", END}),
     "drifted": frozenset({"parameter", "end_function"}),
@@ -20,10 +20,10 @@ class Closings:
     """The tags inside one value.
 
     Args:
-        wrapped: The call stands in a `<tool_call>` block.
+        wrapped: True if the call stands in a `<tool_call>` block.
 
     Attributes:
-        odd: A closing tag stands in the value that no opening tag in it explains.
+        odd: True if the value holds a closing tag without its opening tag.
     """
 
     def __init__(self, wrapped: bool = True) -> None:
@@ -32,11 +32,16 @@ class Closings:
         self._quoted: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
 
     def opened(self, kind: str) -> None:
-        """An opening tag is text of the value."""
+        """Notes an opening tag that is text of the value."""
         self._quoted[kind] += 1
 
     def closes(self, tag: str, follower: str) -> bool:
-        """Whether a closing tag is real, by the kind of what follows it ("text" for text)."""
+        """Returns whether a closing tag is real.
+
+        Args:
+            tag: Its kind.
+            follower: The kind of the token after it; "text" for text.
+        """
         quoted = self._quoted
         if tag == "end_function" and not self._wrapped and not quoted["function"]:
             return True
@@ -51,7 +56,7 @@ class Closings:
         return not quoted["parameter"]
 
     def kept(self, tag: str) -> None:
-        """A closing tag is text of the value."""
+        """Notes a closing tag that is text of the value."""
         opening = _OPENINGS.get(tag, "")
         if opening and self._quoted[opening]:
             self._quoted[opening] -= 1

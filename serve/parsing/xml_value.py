@@ -1,4 +1,4 @@
-"""The value of one XML parameter on its way into JSON: strings stream, all else waits for its closing tag."""
+"""Turns the value of one XML parameter into JSON: strings stream, all else waits for its closing tag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _NO_NULL = 16  # a longer text is no spelling of null
 class Value:
     """One value; `feed` and `finish` return JSON text to append to the arguments.
 
-    One newline behind the opening tag and one before the closing tag are markup.
+    One newline after the opening tag and one before the closing tag are markup.
+
+    Args:
+        schema: Of the parameter, if it is declared.
+        root: The schema of all parameters, which `$ref` refers to.
     """
 
     def __init__(self, schema: Schema | None, root: Schema) -> None:
@@ -49,15 +53,16 @@ class Value:
         return ""
 
     def finish(self) -> str:
-        """The closing tag was read."""
+        """Ends the value at its closing tag."""
         if self._streams:
             return self._encode("") + '"'
         value: Any = coerce("".join(self._pieces), self._schema or {}, self._root)
         return json.dumps(value, ensure_ascii=False)
 
     def cut(self) -> str:
-        """The output ended; what has come stays an open string, which no reader takes for a value."""
-        self._newline, newline = False, "\n" * self._newline
+        """Ends the output inside the value; it stays an open string, which nobody takes for complete."""
+        newline = "\n" * self._newline
+        self._newline = False
         text = newline if self._streams else "".join(self._pieces) + newline
         return self._encode(text)
 

@@ -21,7 +21,7 @@ from policies import (
 from policies.classes import BIT, GROUPS
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
-from serve.guard.judgement import Judgement
+from serve.guard.attempt_result import AttemptResult
 from serve.live_policy import LivePolicy
 from serve.quarantine.detector import Terms
 from serve.quarantine.ledger import Ledger
@@ -74,11 +74,11 @@ class QuarantinedPolicy(LivePolicy):
             return decision
         return self._probe(decision, features) or self._sample(decision, features) or decision
 
-    def __call__(self, judgement: Judgement) -> None:
+    def __call__(self, result: AttemptResult) -> None:
         """Counts the outcome of one attempt."""
-        if judgement.verdict.counts:
-            cell = Cell(judgement.model, judgement.pool, judgement.speculative, judgement.request_class)
-            self._ledger.count(cell, str(judgement.verdict.outcome))
+        if result.verdict.counts:
+            cell = Cell(result.model, result.pool, result.speculative, result.request_class)
+            self._ledger.count(cell, str(result.verdict.outcome))
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""

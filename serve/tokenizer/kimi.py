@@ -20,7 +20,7 @@ from serve.tokenizer.layout import (
 )
 from serve.tokenizer.stream import StreamDecoder
 
-# The pre-tokenisation of the published tokenizer; another split would give other ids for the same text.
+# The published tokenizer's pre-tokenisation; any other split gives other ids for the same text.
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
 _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -45,7 +45,7 @@ _LONG_RUN = re.compile(rf"\s{{{RUN_CHARS + 1}}}|\S{{{RUN_CHARS + 1}}}")
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """A printable character for each byte, the byte-level alphabet that Hugging Face tokenizers use for token names."""
+    """Returns a printable character for each byte: the alphabet that Hugging Face tokenizers use for token names."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     shifted = (byte for byte in range(256) if byte not in set(printable))
     return {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(shifted)}
@@ -77,7 +77,11 @@ class KimiTokenizer:
 
     @classmethod
     def from_dir(cls, path: str | Path) -> Self:
-        """Load a model folder that holds `tiktoken.model` and `tokenizer_config.json`."""
+        """Loads a model folder that holds `tiktoken.model` and `tokenizer_config.json`.
+
+        Raises:
+            TokenizerFileError: A file is missing, or not a Kimi tokenizer's.
+        """
         folder = Path(path)
         for name in (RANKS_FILE, CONFIG_FILE):
             if not (folder / name).is_file():
@@ -90,17 +94,17 @@ class KimiTokenizer:
 
     @property
     def base_size(self) -> int:
-        """How many ids are byte ranks; the reserved block starts here."""
+        """Number of ids that are byte ranks; the reserved block starts here."""
         return self._base_size
 
     @property
     def encoding(self) -> tiktoken.Encoding:
-        """The tiktoken encoding, for libraries that know tiktoken; it has none of this class's guards."""
+        """The tiktoken encoding, for libraries that know tiktoken; it has none of this class's safeguards."""
         return self._encoding
 
     @property
     def reserved_ids(self) -> frozenset[int]:
-        """Ids of the reserved block that carry no name of their own."""
+        """Ids of the reserved block without a name of their own."""
         return frozenset(self._special) - self._registered
 
     @property
@@ -109,11 +113,11 @@ class KimiTokenizer:
         return self._special
 
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        """Return the ids of a text.
+        """Returns the ids of a text.
 
         Args:
             text: Any text.
-            allow_special: Turn names of special tokens into those tokens. False for everything that a user typed:
+            allow_special: Whether names of special tokens become those tokens. False for everything that a user typed:
                 a message that quotes `<|im_end|>` must not end itself.
         """
         if not allow_special:
@@ -124,15 +128,15 @@ class KimiTokenizer:
         return ids
 
     def split_special(self, text: str) -> list[str]:
-        """Cut a text at the names of special tokens: every second part is such a name."""
+        """Splits a text at the names of special tokens: every second part is such a name."""
         return self._special_pattern.split(text)
 
     def count(self, text: str) -> int:
-        """How many tokens a user's text is."""
+        """Returns the number of tokens in a user's text."""
         return len(self.encode(text))
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Return the text of ids; bytes that form no character become U+FFFD.
+        """Returns the text of ids; bytes that form no character become U+FFFD.
 
         Raises:
             TokenIdError: An id is outside 0..vocab_size-1.
@@ -141,17 +145,21 @@ class KimiTokenizer:
         return b"".join([token_bytes(token_id) for token_id in ids]).decode("utf-8", errors="replace")
 
     def stream(self, skip_special_tokens: bool = False) -> StreamDecoder:
-        """Return a decoder for one response; what it gives out adds up to what `decode` gives for all the ids."""
+        """Returns a decoder for one response; its output adds up to what `decode` returns for all the ids."""
         return StreamDecoder(self._token_bytes(skip_special_tokens))
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes that a token stands for."""
+        """Returns the bytes that a token stands for.
+
+        Raises:
+            TokenIdError: The id is outside 0..vocab_size-1.
+        """
         if not 0 <= token_id < len(self._bytes):
             raise TokenIdError(f"token id {token_id} is outside the vocabulary 0..{len(self._bytes) - 1}")
         return self._bytes[token_id]
 
     def token_to_id(self, token: str) -> int:
-        """Return the id of a token's name (`id_to_token` is the inverse); `[UNK]` for a name that does not exist.
+        """Returns the id of a token's name (`id_to_token` is the inverse); `[UNK]` for a name that does not exist.
 
         Raises:
             TokenIdError: The name does not exist and the vocabulary has no `[UNK]`.
@@ -162,17 +170,25 @@ class KimiTokenizer:
         return token_id
 
     def id_to_token(self, token_id: int) -> str:
-        """Return the printable name of a token: byte-level characters below the reserved block, its text within it."""
+        """Returns the printable name of a token: byte-level characters below the reserved block, its text within it.
+
+        Raises:
+            TokenIdError: The id is outside 0..vocab_size-1.
+        """
         data = self.token_bytes(token_id)
         return data.decode() if token_id >= self._base_size else "".join([_BYTE_TO_CHAR[byte] for byte in data])
 
     def tokens_to_bytes(self, tokens: Iterable[str]) -> bytes:
-        """Return the bytes that named tokens stand for, special tokens by their text."""
+        """Returns the bytes that named tokens stand for; a special token stands for its text.
+
+        Raises:
+            TokenIdError: A name does not exist and the vocabulary has no `[UNK]`.
+        """
         return b"".join([self.token_bytes(self.token_to_id(token)) for token in tokens])
 
     @functools.cached_property
     def vocabulary(self) -> Mapping[str, int]:
-        """Name to id of every token. A special name wins over an ordinary token that happens to read the same."""
+        """The id of every token by name. A special name wins over an ordinary token that happens to read the same."""
         return {self.id_to_token(token_id): token_id for token_id in range(self.vocab_size)}
 
     def _token_bytes(self, skip_special_tokens: bool) -> Callable[[int], bytes]:
@@ -183,7 +199,7 @@ class KimiTokenizer:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut a text where tiktoken needs it: every 400,000 characters, and within runs of one kind over 25,000."""
+    """Splits a text where tiktoken needs it: every 400,000 characters, and within runs of one kind over 25,000."""
     for start in range(0, len(text), CHUNK_CHARS):
         chunk = text[start : start + CHUNK_CHARS]
         if _LONG_RUN.search(chunk) is None:
@@ -193,7 +209,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _join_short_runs(chunk: str) -> Iterator[str]:
-    """Cut only within over-long runs: a piece ends where a run has reached its limit and goes on."""
+    """Splits only within over-long runs: a piece ends where a run has reached its limit and goes on."""
     start = 0
     for run in _RUN.finditer(chunk):
         goes_on = run.end() < len(chunk) and chunk[run.end()].isspace() == chunk[run.start()].isspace()

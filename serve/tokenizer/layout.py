@@ -1,4 +1,4 @@
-"""How a Kimi vocabulary is laid out on disk: byte ranks first, then a block of 256 reserved ids, some of them named."""
+"""The files of a Kimi vocabulary: byte ranks first, then a block of 256 reserved ids, some of them named."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ class TokenIdError(ValueError):
 
 
 class TokenizerFileError(ValueError):
-    """A tokenizer file that can't be a Kimi tokenizer; the message names the file and what is wrong."""
+    """A file that can't be a Kimi tokenizer's; the message names the file and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,17 @@ class SpecialToken:
 
 
 def reserved_name(token_id: int) -> str:
-    """The name of an id that nobody named. It holds the absolute id: names relative to the block collide with text."""
+    """Returns the name of an unnamed id. It holds the absolute id: names relative to the block collide with text."""
     return f"<|reserved_token_{token_id}|>"
 
 
 def read_ranks(path: Path) -> dict[bytes, int]:
-    """Read `tiktoken.model`: one `base64 rank` a line, ranks consecutive from 0.
+    """Reads `tiktoken.model`: one `base64 rank` a line, ranks consecutive from 0.
 
-    The text is parsed here and not by `tiktoken.load`, which keeps a copy of every file it reads in a shared folder.
+    `tiktoken.load` could read it, but keeps a copy of every file in a shared folder.
+
+    Raises:
+        TokenizerFileError: The file has another form.
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(path.read_text("ascii").splitlines(), start=1):
@@ -57,7 +60,7 @@ def read_ranks(path: Path) -> dict[bytes, int]:
 
 
 def read_special_tokens(path: Path) -> dict[int, SpecialToken]:
-    """Read the named ids from `added_tokens_decoder` of `tokenizer_config.json`; a file without it names none."""
+    """Reads the named ids from `added_tokens_decoder` of `tokenizer_config.json`; a file without it names none."""
     config = json.loads(path.read_text("utf-8"))
     return {
         int(token_id): SpecialToken(entry["content"], bool(entry.get("special", False)))
@@ -66,7 +69,11 @@ def read_special_tokens(path: Path) -> dict[int, SpecialToken]:
 
 
 def complete_block(base_size: int, named: Mapping[int, SpecialToken]) -> dict[int, SpecialToken]:
-    """Name every id of the reserved block: those in `named` as given, the rest by their absolute id."""
+    """Returns every id of the reserved block: those in `named` as given, the rest named by their absolute id.
+
+    Raises:
+        TokenizerFileError: A named id lies outside the block, or two ids have one name.
+    """
     block = range(base_size, base_size + RESERVED_COUNT)
     outside = sorted(set(named) - set(block))
     if outside:

@@ -1,4 +1,4 @@
-"""Decoding a stream of token bytes: only whole characters come out, and none is lost."""
+"""Decodes a stream of token bytes: only whole characters come out, and none is lost."""
 
 import codecs
 from collections.abc import Callable, Iterable
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 class StreamDecoder:
     """Decodes the tokens of one response as they arrive.
 
-    The text given out so far is always a prefix of the decoded whole: bytes of an unfinished character wait for the
-    token that finishes it. Bytes that can never become a character are U+FFFD, as in the decoded whole.
+    The text so far is always a prefix of the decoded whole: bytes of an unfinished character wait for the token that
+    finishes it. Bytes that can never become a character become U+FFFD, as in the decoded whole.
     """
 
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
@@ -18,15 +18,19 @@ class StreamDecoder:
 
     @property
     def truncated(self) -> bool:
-        """True after `finish` when the stream ended within a character."""
+        """True after `finish` if the stream ended within a character."""
         return self._truncated
 
     def feed(self, ids: Iterable[int]) -> str:
-        """Return the characters that these tokens complete. An id outside the vocabulary changes nothing and raises."""
+        """Returns the characters that these tokens complete.
+
+        Raises:
+            TokenIdError: An id is outside the vocabulary; the decoder's state has not changed.
+        """
         return self._utf8.decode(b"".join([self._token_bytes(token_id) for token_id in ids]))
 
     def finish(self) -> str:
-        """End the stream: one U+FFFD when it ended within a character, else nothing."""
+        """Ends the stream; returns one U+FFFD if it ended within a character, else nothing."""
         pending, _ = self._utf8.getstate()
         self._truncated = bool(pending)
         rest = self._utf8.decode(b"", final=True)

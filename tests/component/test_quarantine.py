@@ -10,8 +10,8 @@ from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.errors import SharedStateError
+from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
-from serve.guard.judgement import Judgement
 from serve.live_policy import compile_for
 from serve.quarantine.actor import LocalDetector, QuarantineActor
 from serve.quarantine.detector import Terms
@@ -76,7 +76,7 @@ def view(detector: Flaky | LocalDetector, mode: str = "heal", **settings: float)
 def tell(replica: QuarantinedPolicy, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
     verdict = Verdict(outcome, (), counts)
     for _ in range(times):
-        replica(Judgement(*_names(cell), verdict, 0, outcome, "r", ""))
+        replica(AttemptResult(*_names(cell), verdict, 0, outcome, "r", ""))
 
 
 def _names(cell: Cell) -> tuple[str, str, str, bool]:

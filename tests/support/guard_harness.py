@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings, wire
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, GuardSettings, State
+from serve.guard.core import Guard, GuardState
 
 TOOL_PARAMETERS = {
     "type": "object",
@@ -75,21 +76,21 @@ def through(guard: Guard, *attempts: Iterable[dict[str, Any]]) -> list[dict[str,
             guard.restart("standard")
         for chunk in chunks:
             sent += guard.feed(chunk)
-            if guard.state is not State.OPEN:
+            if guard.state is not GuardState.OPEN:
                 break
         else:
             sent += guard.finish()
-        if guard.state is not State.RERUN:
+        if guard.state is not GuardState.RERUN:
             break
-    if guard.state in (State.RERUN, State.FAILED):
+    if guard.state in (GuardState.RERUN, GuardState.FAILED):
         sent += guard.give_up()
     return sent
 
 
 def healed(
-    body: Mapping[str, Any], *pools: SimSettings, settings: GuardSettings | None = None
+    body: Mapping[str, Any], *pools: SimSettings, settings: GuardConfig | None = None
 ) -> tuple[list[dict[str, Any]], Guard]:
-    guard = Guard(settings or GuardSettings(), body)
+    guard = Guard(settings or GuardConfig(), body)
     return through(guard, *(chunks_of(body, pool, f"chatcmpl-{n}") for n, pool in enumerate(pools))), guard
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from serve.engine.sim import SimSettings, build_sim_app
-from serve.guard.judgement import Judgement
+from serve.guard.attempt_result import AttemptResult
 from serve.routing.pool import Pool
 from support.stack import Stack, running
 
@@ -36,8 +36,8 @@ async def healing(
     standard: Any = None,
     routes: Mapping[tuple[str, str], Pool] | None = None,
     **more: Any,
-) -> AsyncIterator[tuple[Stack, list[Judgement]]]:
-    """A stack and the judgements that it makes.
+) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
+    """A stack and the attempt results that it reports.
 
     Args:
         faulty: The speculative pool.
@@ -46,7 +46,7 @@ async def healing(
         routes: In place of some pools.
         more: Further configuration.
     """
-    judged: list[Judgement] = []
+    judged: list[AttemptResult] = []
     sound = SimSettings(model=faulty.model, grammar=faulty.grammar, parser=faulty.parser, seed=faulty.seed)
     other = sound if standard is None else standard
     apps = {

@@ -17,6 +17,7 @@ from serve.engine.sim.schema_instance import NoInstanceError
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import InvalidRequestError
+from serve.sse import DONE, encode_frame
 
 DEAD_ENGINE = "EngineCore encountered an issue."
 
@@ -104,7 +105,7 @@ class Completion:
         envelope, choices = self._envelope, range(len(self._generations))
         if self._chat:
             for index in choices:
-                await response.send_bytes(wire.frame(envelope.chunk(index, {"role": "assistant", "content": ""})))
+                await response.send_bytes(encode_frame(envelope.chunk(index, {"role": "assistant", "content": ""})))
         breaks_at = max(generation.speculation.steps for generation in self._generations) // 2
         for step, deltas in enumerate(self._steps()):
             await response.pause(self._settings.step_ms / 1e3)
@@ -112,13 +113,13 @@ class Completion:
                 return
             for index, delta in enumerate(deltas):
                 if delta:
-                    await response.send_bytes(wire.frame(envelope.chunk(index, delta)))
+                    await response.send_bytes(encode_frame(envelope.chunk(index, delta)))
         for index in choices:
             last = envelope.chunk(index, {}, self._generations[index].finish_reason)
-            await response.send_bytes(wire.frame(last))
+            await response.send_bytes(encode_frame(last))
         if self._with_usage:
-            await response.send_bytes(wire.frame(envelope.usage_chunk(self._generations)))
-        await response.send_bytes(wire.frame("[DONE]"))
+            await response.send_bytes(encode_frame(envelope.usage_chunk(self._generations)))
+        await response.send_bytes(DONE)
         await response.end_stream()
 
     def _steps(self) -> Iterator[tuple[Delta | None, ...]]:
@@ -131,7 +132,7 @@ class Completion:
             await response.pause(self._settings.stall_s)
         if transport == "error_mid_stream":
             error = wire.error_body(DEAD_ENGINE, "InternalServerError", 500)
-            await response.send_bytes(wire.frame(error))
-            await response.send_bytes(wire.frame("[DONE]"))
+            await response.send_bytes(encode_frame(error))
+            await response.send_bytes(DONE)
             await response.end_stream()
         return transport in ("disconnect", "error_mid_stream")

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from serve.engine.sim.deltas import Delta
 from serve.engine.sim.generation import Generation
 from serve.parsing.deltas import fold_deltas
-
-
-def frame(payload: dict[str, Any] | str) -> bytes:
-    """Returns one SSE frame."""
-    text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
-    return f"data: {text}\n\n".encode()
 
 
 def error_body(message: str, kind: str, status: int, param: str | None = None) -> dict[str, Any]:

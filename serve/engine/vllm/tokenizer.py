@@ -17,7 +17,7 @@ from vllm.renderers.registry import RENDERER_REGISTRY
 from vllm.tokenizers.registry import TokenizerRegistry
 
 from serve.tokenizer import KimiTokenizer
-from serve.tokenizer.guard import guarded, unguarded_parts
+from serve.tokenizer.escaping import escape, unescaped_parts
 from serve.tokenizer.layout import CONFIG_FILE, RANKS_FILE, TokenizerFileError
 
 MODE = "specgate_kimi"
@@ -155,14 +155,14 @@ class VllmKimiTokenizer:
         """Render a chat to ids directly: via text, a `<|im_end|>` that a user typed would become the special token."""
         kwargs.setdefault("add_generation_prompt", False)
         rendered, _ = render_jinja_template(
-            conversations=[guarded(conversation if messages is None else messages)],
-            tools=guarded(tools) if tools else None,
+            conversations=[escape(conversation if messages is None else messages)],
+            tools=escape(tools) if tools else None,
             chat_template=self.get_chat_template(chat_template),
             **kwargs,
         )
         return [
             token_id
-            for text, is_special in unguarded_parts(rendered[0], self._kimi.split_special)
+            for text, is_special in unescaped_parts(rendered[0], self._kimi.split_special)
             for token_id in self._kimi.encode(text, allow_special=is_special)
         ]
 

@@ -1,24 +1,23 @@
-"""The guard: judges answers, holds broken ones back, merges reruns, keeps clean-rates. Pure: no I/O, no clock."""
+"""The guard: checks answers, holds broken ones back and merges reruns. Pure: no I/O, no clock."""
 
-from serve.guard.core.chunk import Piece, lone_piece
-from serve.guard.core.guard import Guard, State
+from serve.guard.core.chunk import TextDelta, lone_delta
+from serve.guard.core.guard import Guard
 from serve.guard.core.history import Repair, repair_history
-from serve.guard.core.settings import GuardSettings
-from serve.guard.core.verdict import Outcome, Severity, Verdict, Violation
+from serve.guard.core.state import GuardState
+from serve.guard.core.verdict import Defect, Outcome, Severity, Verdict
 from serve.guard.core.whole import WholeGuard, check_answer
 
 __all__ = [
+    "Defect",
     "Guard",
-    "GuardSettings",
+    "GuardState",
     "Outcome",
-    "Piece",
     "Repair",
     "Severity",
-    "State",
+    "TextDelta",
     "Verdict",
-    "Violation",
     "WholeGuard",
     "check_answer",
-    "lone_piece",
+    "lone_delta",
     "repair_history",
 ]

@@ -1,4 +1,4 @@
-"""The shape of a chunk: whether it is one, and whether it holds just one piece of a text, as most do."""
+"""The shape of a chunk: well-formed or not, and the one text delta that most chunks hold."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 TEXTS = ("content", "reasoning", "reasoning_content")
 ARGUMENTS = "tool_calls"
-_SILENT: tuple[Any, ...] = (None, "", [])
+_EMPTY: tuple[Any, ...] = (None, "", [])
 
 
-class Piece(NamedTuple):
-    """All that a chunk says.
+class TextDelta(NamedTuple):
+    """The whole content of a chunk that adds to one text.
 
     Attributes:
         choice: Index of the choice.
         field: One of `TEXTS`, or `ARGUMENTS`.
-        call: Index of the call whose arguments go on; -1 for a text.
+        call: Index of the call whose arguments it continues; -1 for a text.
         text: What is added; not empty.
     """
 
@@ -26,8 +26,8 @@ class Piece(NamedTuple):
     text: str
 
 
-def lone_piece(chunk: Mapping[str, Any]) -> Piece | None:
-    """The one piece of a text or of a call's arguments that a chunk holds; None if it holds anything else.
+def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
+    """Returns the one delta of a text or of a call's arguments that a chunk holds; None if it holds anything else.
 
     Args:
         chunk: Of any shape: a foreign engine may send anything.
@@ -38,29 +38,31 @@ def lone_piece(chunk: Mapping[str, Any]) -> Piece | None:
     choice = choices[0]
     if type(choice) is not dict or choice.get("finish_reason") is not None:
         return None
-    index, delta = choice.get("index", 0), choice.get("delta")
-    said = [item for item in delta.items() if item[1] not in _SILENT] if type(delta) is dict else []
-    if len(said) != 1 or type(index) is not int:
+    index = choice.get("index", 0)
+    delta = choice.get("delta")
+    members = [item for item in delta.items() if item[1] not in _EMPTY] if type(delta) is dict else []
+    if len(members) != 1 or type(index) is not int:
         return None
-    name, value = said[0]
+    name, value = members[0]
     if name == ARGUMENTS:
         return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
-    return Piece(index, name, -1, value) if name in TEXTS and type(value) is str else None
+    return TextDelta(index, name, -1, value) if name in TEXTS and type(value) is str else None
 
 
-def _more_arguments(choice: int, entry: Any) -> Piece | None:
-    """The piece of a call's entry that only carries on with its arguments."""
+def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
+    """Returns the delta of a call's entry that only continues its arguments."""
     if type(entry) is not dict or entry.get("id"):
         return None
-    index, function = entry.get("index"), entry.get("function")
+    index = entry.get("index")
+    function = entry.get("function")
     if type(index) is not int or type(function) is not dict or function.get("name"):
         return None
     text = function.get("arguments")
-    return Piece(choice, ARGUMENTS, index, text) if type(text) is str and text else None
+    return TextDelta(choice, ARGUMENTS, index, text) if type(text) is str and text else None
 
 
 def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
-    """The choices of a chunk; None if they don't have OpenAI's shape: a foreign engine may send anything."""
+    """Returns the choices of a chunk; None if they do not have OpenAI's shape: a foreign engine may send anything."""
     choices = chunk.get("choices") or ()
     return list(choices) if isinstance(choices, list | tuple) and all(map(_is_choice, choices)) else None
 
@@ -68,6 +70,7 @@ def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
 def _is_choice(choice: Any) -> bool:
     if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
         return False
-    delta, reason = choice.get("delta"), choice.get("finish_reason")
+    delta = choice.get("delta")
+    reason = choice.get("finish_reason")
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     return isinstance(delta, dict | None) and isinstance(reason, str | None) and isinstance(calls, list | None)

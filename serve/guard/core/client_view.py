@@ -1,14 +1,15 @@
-"""What has gone out to the client of one choice, so that a rerun adds to it and never contradicts or repeats it."""
+"""The client's view of one choice, so that a rerun adds to what went out and never contradicts or repeats it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 Delta = dict[str, Any]
 PARAGRAPH = "\n\n"
+DELTA_CHARS = 2048  # of a call's arguments, which go out together once the call is complete
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class ReadyCall:
 
     Attributes:
         id: The engine's id; may be empty.
+        name: Of the tool.
+        arguments: As JSON text.
         value: The parsed arguments, by which calls of two attempts are compared; None if they are not JSON.
     """
 
@@ -39,9 +42,10 @@ class _Text:
     """One text field over several attempts.
 
     Attributes:
-        sent: What went out.
+        sent: What earlier attempts sent.
         matched: How much of it the present attempt has repeated.
         diverged: What the present attempt says since it left the text that went out; None while it has not.
+        pieces: What the present attempt sent.
     """
 
     sent: str = ""
@@ -51,10 +55,12 @@ class _Text:
 
     def restart(self) -> None:
         self.sent += "".join(self.pieces)
-        self.pieces, self.matched, self.diverged = [], 0, None
+        self.pieces = []
+        self.matched = 0
+        self.diverged = None
 
-    def add(self, text: str) -> str:
-        """The part of `text` that the client does not have yet, if it fits what the client has."""
+    def feed(self, text: str) -> str:
+        """Returns the part of `text` that the client does not have yet, if it fits what the client has."""
         if self.diverged is not None:
             self.diverged.append(text)
             return ""
@@ -63,45 +69,48 @@ class _Text:
             self.diverged = [self.sent[: self.matched], text]
             return ""
         self.matched += len(ahead)
-        return self._gone(text[len(ahead) :])
+        return self._send(text[len(ahead) :])
 
-    def _gone(self, text: str) -> str:
+    def append_diverged(self) -> str:
+        """Lets the present attempt's own text follow, as a paragraph of its own."""
+        text = "".join(self.diverged or ())
+        self.diverged = None
+        return self._send(PARAGRAPH + text) if text.strip() else ""
+
+    def _send(self, text: str) -> str:
         if text:
             self.pieces.append(text)
         return text
 
-    def append_diverged(self) -> str:
-        """Let the present attempt's own text follow, as a paragraph of its own."""
-        text, self.diverged = "".join(self.diverged or ()), None
-        return self._gone(PARAGRAPH + text) if text.strip() else ""
 
-
-class Outflow:
+class ClientView:
     """The one stream that the client sees of a choice, made of one or several attempts.
 
-    Text that went out stays: an attempt that begins with the same text is continued where the client is; one that
-    does not keeps silent, unless it holds no calls, when its text follows as a new paragraph. A call that went out
-    stands: a rerun's equal call, or else one of the same tool, is taken for it and not sent again.
+    Text that went out stays. An attempt that begins with the same text is continued where the client is. One that
+    begins otherwise adds no text; if it holds no calls, its text follows as a new paragraph. A call that went out
+    stands: an equal call of a rerun is taken for it and not sent again, or else a call of the same tool.
 
     Args:
-        seed: The answer's id, from which ids are made for calls that lack a unique one.
+        seed: The response's id, from which ids are made for calls that lack a unique one.
         choice: Index of the choice.
-        piece_chars: Size of the pieces of arguments.
+
+    Attributes:
+        finished: True once an attempt has brought the choice to its end.
     """
 
-    def __init__(self, seed: str, choice: int, piece_chars: int) -> None:
-        self._seed, self._piece_chars = f"{seed}/{choice}", piece_chars
+    def __init__(self, seed: str, choice: int) -> None:
+        self.finished = False
+        self._seed = f"{seed}/{choice}"
         self._texts: dict[str, _Text] = {}
         self._sent: list[ReadyCall] = []
         self._ids: set[str] = set()
         self._attempt = 0
         self._unmatched: list[ReadyCall] = []
         self._waiting: list[ReadyCall] = []
-        self.finished = False
 
     @property
     def first(self) -> bool:
-        """Whether this is the first attempt."""
+        """True during the first attempt."""
         return self._attempt == 0
 
     @property
@@ -109,63 +118,66 @@ class Outflow:
         return len(self._sent)
 
     def restart(self) -> None:
-        """A new attempt begins."""
+        """Prepares for the next attempt."""
         self._attempt += 1
         for text in self._texts.values():
             text.restart()
-        self._unmatched, self._waiting = list(self._sent), []
+        self._unmatched = list(self._sent)
+        self._waiting = []
 
     def diverged(self, name: str) -> bool:
-        """Whether the present attempt's text contradicts what went out."""
+        """Returns whether the present attempt's text contradicts what went out."""
         text = self._texts.get(name)
         return text is not None and text.diverged is not None
 
-    def text(self, name: str, text: str) -> str:
-        """The part of a text that goes out now."""
-        known = self._texts.get(name)
-        if known is None:
-            known = self._texts[name] = _Text()
-        return known.add(text)
+    def feed_text(self, name: str, text: str) -> str:
+        """Returns the part of a text that goes out now."""
+        sent = self._texts.get(name)
+        if sent is None:
+            sent = self._texts[name] = _Text()
+        return sent.feed(text)
 
-    def call(self, call: ReadyCall) -> Iterator[Delta]:
-        """Send a call, or keep it until it is known which calls the client has already."""
+    def feed_call(self, call: ReadyCall) -> list[Delta]:
+        """Sends a call, or keeps it until it is clear which of the client's calls the attempt repeats."""
         if self._unmatched:
             self._waiting.append(call)
-        else:
-            yield from self._send(call)
+            return []
+        return self._send(call)
 
-    def finish(self) -> Iterator[Delta]:
-        """Send what waited for the end of the attempt."""
+    def finish(self) -> list[Delta]:
+        """Sends what waited for the end of the attempt."""
         for same in (ReadyCall.equals, ReadyCall.shares_name):
             self._match(same)
-        for call in self._waiting:
-            yield from self._send(call)
+        deltas = [delta for call in self._waiting for delta in self._send(call)]
         content = self._texts.get("content")
         if content is not None and not self._sent and (text := content.append_diverged()):
-            yield {"content": text}
+            deltas.append({"content": text})
         self.finished = True
+        return deltas
 
     def _match(self, same: Callable[[ReadyCall, ReadyCall], bool]) -> None:
-        """Take waiting calls for calls that went out, each for one."""
-        left = []
+        """Pairs each call that went out with one that waits, and drops both."""
+        unmatched = []
         for sent in self._unmatched:
             place = next((place for place, call in enumerate(self._waiting) if same(sent, call)), None)
             if place is None:
-                left.append(sent)
+                unmatched.append(sent)
             else:
                 del self._waiting[place]
-        self._unmatched = left
+        self._unmatched = unmatched
 
-    def _send(self, call: ReadyCall) -> Iterator[Delta]:
+    def _send(self, call: ReadyCall) -> list[Delta]:
         index = len(self._sent)
         self._sent.append(call)
         function = {"name": call.name, "arguments": ""}
-        yield {"tool_calls": [{"index": index, "id": self._unique(call), "type": "function", "function": function}]}
-        for start in range(0, len(call.arguments), self._piece_chars):
-            piece = call.arguments[start : start + self._piece_chars]
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+        opening = {"index": index, "id": self._unique_id(call), "type": "function", "function": function}
+        arguments = call.arguments
+        starts = range(0, len(arguments), DELTA_CHARS)
+        pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
+        entries = [opening, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
+        return [{"tool_calls": [entry]} for entry in entries]
 
-    def _unique(self, call: ReadyCall) -> str:
+    def _unique_id(self, call: ReadyCall) -> str:
         identity = call.id
         if not identity or identity in self._ids:
             digest = hashlib.sha256(f"{self._seed}:{len(self._ids)}:{call.name}".encode()).hexdigest()

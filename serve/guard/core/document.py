@@ -1,54 +1,55 @@
-"""A JSON answer on its way: streamed as far as it is a valid prefix, its last character only once all is right."""
+"""A JSON answer in progress: streamed as long as it is a valid prefix, its last character only once all is right."""
 
 from __future__ import annotations
 
+from serve.guard.core.defects import DefectLog
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
 from serve.guard.core.schema import Schema
-from serve.guard.core.tool_call import CallCheck, has_half_character, loads
-from serve.guard.core.verdict import Outcome, Severity, Violation
+from serve.guard.core.tool_call import CallCheck, has_half_character
+from serve.guard.core.verdict import Outcome, Severity
+from serve.parsing.strict_json import loads
 
 
 class DocumentGuard:
-    """Guards the content of an answer that must be one JSON document.
+    """Guards content that must be one JSON document.
 
     Args:
         schema: What the document must satisfy.
-        check: Tells what a schema mismatch demands.
-        choice: Index of the choice, for violations.
+        check: Decides what a schema mismatch demands.
+        log: Takes the defects.
         hold: Whether nothing goes out before the end.
-        quoted: Whether the request holds a text itself.
+        quoted: Whether the request itself holds a text.
 
     Attributes:
-        started: Whether any text has come.
+        started: True once any text has come.
     """
 
-    def __init__(self, schema: Schema, check: CallCheck, choice: int, *, hold: bool, quoted: Quoted) -> None:
-        self._schema, self._check, self._choice, self._hold, self._quoted = schema, check, choice, hold, quoted
+    def __init__(self, schema: Schema, check: CallCheck, log: DefectLog, *, hold: bool, quoted: Quoted) -> None:
+        self.started = False
+        self._schema = schema
+        self._check = check
+        self._log = log
+        self._hold = hold
+        self._quoted = quoted
         self._prefix = JsonPrefix(must_be_object=schema.is_of_objects)
         self._pieces: list[str] = []
         self._held: list[str] = []
-        self._new: list[Violation] = []
-        self.started = False
-
-    def take_violations(self) -> list[Violation]:
-        """What was found since the last call."""
-        new, self._new = self._new, []
-        return new
 
     def feed(self, text: str) -> str:
-        """The text that may go out."""
+        """Returns the text that may go out."""
         self.started = self.started or bool(text)
         self._pieces.append(text)
         self._held.append(text)
         if self._prefix.broken:
             return ""
-        if REPLACEMENT in text and not self._quoted(REPLACEMENT):
-            self._found(Outcome.TRUNCATED, "a cut character in the document")
+        cut_character = REPLACEMENT in text and not self._quoted(REPLACEMENT)
+        if cut_character:
+            self._log.report(Outcome.TRUNCATED, "a cut character in the document")
         self._prefix.feed(text)
         if self._prefix.broken:
-            self._found(Outcome.INVALID_JSON, "the content is not JSON")
-        if self._new or self._hold:
+            self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
+        if cut_character or self._prefix.broken or self._hold:
             return ""
         held = "".join(self._held)
         ready = max(0, len(held.rstrip()) - 1) if self._prefix.complete else len(held)
@@ -56,25 +57,29 @@ class DocumentGuard:
         return held[:ready]
 
     def finish(self, *, cut: bool) -> None:
-        """Judge the whole."""
+        """Checks the whole document.
+
+        Args:
+            cut: Whether `length` ended it.
+        """
         if self._prefix.broken:
             return
+        if not self._prefix.complete and cut:
+            self._log.report(Outcome.TRUNCATED, "the document was cut by length", Severity.NOTE)
+            return
         if not self._prefix.complete:
-            how = ("was cut by length", Severity.NOTE) if cut else ("ends early", Severity.HARD)
-            self._found(Outcome.TRUNCATED, f"the document {how[0]}", how[1])
+            self._log.report(Outcome.TRUNCATED, "the document ends early")
             return
         text = "".join(self._pieces)
         value = loads(text)
         if has_half_character(text, value):
-            self._found(Outcome.TRUNCATED, "half a character in the document")
+            self._log.report(Outcome.TRUNCATED, "half a character in the document")
         elif mismatch := self._schema.mismatch(value):
             severity = self._check.schema_severity(self._schema.strict)
-            self._found(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
+            self._log.report(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
 
     def flush(self) -> str:
-        """All that is held back, right or wrong."""
-        held, self._held = "".join(self._held), []
+        """Returns everything that was held back, right or wrong."""
+        held = "".join(self._held)
+        self._held = []
         return held
-
-    def _found(self, outcome: Outcome, detail: str, severity: Severity = Severity.HARD) -> None:
-        self._new.append(Violation(outcome, severity, detail, self._choice))

@@ -1,4 +1,4 @@
-"""What a request demands of its answer: which tools, which schemas, whether a call or a document must come."""
+"""The demands of a request on its answer: tools, schemas, and whether a call or a document must come."""
 
 from __future__ import annotations
 
@@ -11,14 +11,25 @@ from serve.guard.core.schema import Schema
 
 
 class Expectation:
-    """What the answer to one request must be.
+    """The demands of one request.
 
     Args:
         request: The body of a chat request.
+        grammar: Format of the model's calls, if known; otherwise the markup itself tells.
+
+    Attributes:
+        grammar: As given.
+        raw_tools: The tools that may be called, as declared.
+        tools: The schemas of their parameters, by name.
+        forced: The one tool that must be called, if `tool_choice` names one.
+        calls_required: True if the answer must hold a call.
+        document: The schema of the JSON document that the content must be, if it must be one.
+        wants_usage: True if a stream must end with its usage.
     """
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, request: Mapping[str, Any], grammar: str | None = None) -> None:
         self._request = request
+        self.grammar = grammar
         choice = request.get("tool_choice")
         allowed = _mapping(_mapping(choice).get("allowed_tools"))
         names = [_function(tool).get("name") for tool in _sequence(allowed.get("tools"))]
@@ -38,12 +49,12 @@ class Expectation:
 
     @property
     def silence_is_odd(self) -> bool:
-        """Whether an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
+        """True if an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
         messages = _sequence(self._request.get("messages"))
         return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
 
     def quotes(self, markup: str) -> bool:
-        """Whether the request itself holds the text, so that an answer may well repeat it."""
+        """Returns whether the request itself holds the text, so that an answer may well repeat it."""
         return markup in self._text
 
     @cached_property
@@ -53,12 +64,12 @@ class Expectation:
 
 
 def _document(form: Mapping[str, Any]) -> Schema | None:
-    """What a JSON answer must satisfy; None if prose will do."""
+    """Returns the schema that a JSON answer must satisfy; None if prose will do."""
     if form.get("type") == "json_object":
         return Schema({"type": "object"}, strict=True)
     if form.get("type") == "json_schema":
-        described = _mapping(form.get("json_schema"))
-        return Schema(described.get("schema"), strict=described.get("strict") is True)
+        json_schema = _mapping(form.get("json_schema"))
+        return Schema(json_schema.get("schema"), strict=json_schema.get("strict") is True)
     return None
 
 
@@ -66,7 +77,7 @@ def _function(tool: Any) -> Mapping[str, Any]:
     return _mapping(_mapping(tool).get("function"))
 
 
-# A malformed request is the engine's to refuse; here it only must do no harm.
+# Rejecting a malformed request is the engine's job; here it only must do no harm.
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

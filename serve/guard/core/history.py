@@ -14,22 +14,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.tool_call import loads
+from serve.parsing.strict_json import loads
 
 Mode = Literal["off", "warn", "fix"]
 _KIMI_ID = re.compile(r"functions\.(?P<name>.+):\d+")
-UNPARSED_KEY = "_unparsed_arguments"
-"""Where the text of arguments goes that can't be completed: the model still sees what it once wrote."""
+UNPARSED_KEY = "_unparsed_arguments"  # holds arguments that can't be completed: the model still sees what it wrote
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What was found in a history.
+    """The result of a look at a history.
 
     Attributes:
         messages: The messages to send on: the very same object if nothing was changed.
         arguments: Calls whose arguments were malformed.
-        ids: Calls whose ids had not the form that the template needs.
+        ids: Calls whose ids did not have the form that the template needs.
     """
 
     messages: Sequence[Any]
@@ -38,11 +37,12 @@ class Repair:
 
     @property
     def clean(self) -> bool:
+        """True if nothing was wrong."""
         return not (self.arguments or self.ids)
 
 
 def repair_history(messages: Sequence[Any], mode: Mode, *, kimi_ids: bool = False) -> Repair:
-    """Find, and in mode `fix` repair, what an engine would choke on.
+    """Finds calls that an engine would choke on, and repairs them in mode `fix`.
 
     Valid JSON is never touched, not even its spacing; nor are messages of a shape that is not OpenAI's.
 
@@ -60,15 +60,15 @@ def repair_history(messages: Sequence[Any], mode: Mode, *, kimi_ids: bool = Fals
 
 
 def completed(text: str) -> str:
-    """Malformed arguments as a JSON object.
+    """Returns malformed arguments as a JSON object.
 
-    The beginning of an object is completed where it was cut, so the model sees its call much as it meant it; of text
-    that is no such beginning, the whole is kept under one key.
+    Text that begins an object is completed where it was cut, so that the model sees its call almost as it meant it.
+    Any other text is kept whole under one key.
     """
     if not text.strip():
         return "{}"
-    check = JsonPrefix(must_be_object=True)
-    if check.feed(text) == len(text) and (ending := _ending(text)) is not None:
+    prefix = JsonPrefix(must_be_object=True)
+    if prefix.feed(text) == len(text) and (ending := _ending(text, prefix.closing)) is not None:
         return text + ending
     return json.dumps({UNPARSED_KEY: text}, ensure_ascii=False)
 
@@ -76,9 +76,8 @@ def completed(text: str) -> str:
 _ENDINGS: tuple[str, ...] = ("", '"', "null", ": null", '": null', '"": null')
 
 
-def _ending(text: str) -> str | None:
-    """What makes a whole object of the beginning of one; None if nothing short does."""
-    closing = "".join({"{": "}", "[": "]"}[opened] for opened in reversed(_open_brackets(text)))
+def _ending(text: str, closing: str) -> str | None:
+    """Returns the text that completes the beginning of an object; None if nothing short does."""
     for ending in _ENDINGS:
         try:
             loads(text + ending + closing)
@@ -88,19 +87,8 @@ def _ending(text: str) -> str | None:
     return None
 
 
-def _open_brackets(text: str) -> list[str]:
-    """Brackets that are still open at the end of the beginning of a JSON document."""
-    stack: list[str] = []
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\]]', text, re.DOTALL):
-        if match.group() in "{[":
-            stack.append(match.group())
-        elif match.group() in "}]":
-            stack.pop()
-    return stack
-
-
 class _History:
-    """One pass over the messages; an id stands for the same call in all that follow."""
+    """One pass over the messages; a rewritten id applies to all that follow."""
 
     def __init__(self, kimi_ids: bool) -> None:
         self.arguments = 0
@@ -114,9 +102,9 @@ class _History:
             return _with(
                 message, "tool_calls", [self._call(call) if isinstance(call, Mapping) else call for call in calls]
             )
-        known = message.get("tool_call_id")
-        if message.get("role") == "tool" and isinstance(known, str) and known in self._renamed:
-            return _with(message, "tool_call_id", self._renamed[known])
+        old = message.get("tool_call_id")
+        if message.get("role") == "tool" and isinstance(old, str) and old in self._renamed:
+            return _with(message, "tool_call_id", self._renamed[old])
         return message
 
     def _call(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,18 +118,19 @@ class _History:
         return self._with_id(call, str(function.get("name", ""))) if self._kimi_ids else call
 
     def _with_id(self, call: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        """Kimi counts calls over the whole conversation; an id that says another name or no number is rewritten."""
-        index, self._counter = self._counter, self._counter + 1
+        """Rewrites an id that has another name or no number; Kimi counts calls over the whole conversation."""
+        index = self._counter
+        self._counter += 1
         old = call.get("id")
         match = _KIMI_ID.fullmatch(old) if isinstance(old, str) else None
         if match is not None and match["name"] == name:
             self._renamed.pop(str(old), None)
             return call
         self.ids += 1
-        made = f"functions.{name}:{index}"
+        new = f"functions.{name}:{index}"
         if isinstance(old, str):
-            self._renamed[old] = made
-        return {**call, "id": made}
+            self._renamed[old] = new
+        return {**call, "id": new}
 
 
 def _with(message: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Is this text the beginning of a JSON document? Incremental, and linear in the text however it is cut."""
+"""Checks that text begins a JSON document: incremental, and linear in the text however it is cut."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _SPACE = re.compile(r"[ \t\n\r]*")
 _HEX = frozenset("0123456789abcdefABCDEF")
+_CLOSING = {"{": "}", "[": "]"}
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
 # State of a number -> character class -> next state. `d` a digit but 0, `0`, `.`, `e` or `E`, `+` or `-`.
 _NUMBER: dict[str, dict[str, str]] = {
@@ -24,14 +25,13 @@ _CLASS = {"0": "0", ".": ".", "e": "e", "E": "e", "+": "+", "-": "-"} | dict.fro
 
 
 class JsonPrefix:
-    """Reads a document piece by piece.
+    """Checks a document piece by piece.
 
     Args:
         must_be_object: Whether only an object will do.
 
     Attributes:
-        broken: Whether no document begins with what was read.
-        complete: Whether what was read is a whole document.
+        broken: True if no document begins with the text so far.
     """
 
     def __init__(self, *, must_be_object: bool = False) -> None:
@@ -50,18 +50,24 @@ class JsonPrefix:
 
     @property
     def complete(self) -> bool:
+        """True if the text so far is a whole document."""
         if self.broken:
             return False
         return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
 
+    @property
+    def closing(self) -> str:
+        """The brackets that close those still open."""
+        return "".join(_CLOSING[bracket] for bracket in reversed(self._stack))
+
     def feed(self, text: str) -> int:
-        """Read on; the number of characters of `text` with which all that was read is still a prefix."""
+        """Reads on; returns how many characters of `text` still fit the beginning of a document."""
         place = 0
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)
         return place
 
-    # Each step reads at `place` and returns the place behind what it read; `_fail` stays where it is.
+    # Each step reads at `place` and returns the place after what it read; `_fail` stays where it is.
 
     def _fail(self, place: int) -> int:
         self.broken = True
@@ -87,9 +93,11 @@ class JsonPrefix:
             self._stack.append(char)
             self._state = "first_key" if char == "{" else "first_value"
         elif char == '"':
-            self._state, self._after_string = "string", "comma"
+            self._state = "string"
+            self._after_string = "comma"
         elif char in _LITERALS:
-            self._state, self._rest = "literal", _LITERALS[char][1:]
+            self._state = "literal"
+            self._rest = _LITERALS[char][1:]
         elif char == "-" or char.isdigit():
             return self._first_digit(char, place)
         else:
@@ -100,7 +108,8 @@ class JsonPrefix:
         start = {"-": "sign", "0": "zero"}.get(char, "int" if char in _CLASS else "")
         if not start:
             return self._fail(place)
-        self._state, self._number = "number", start
+        self._state = "number"
+        self._number = start
         return place + 1
 
     def _first_value(self, text: str, place: int) -> int:
@@ -123,7 +132,8 @@ class JsonPrefix:
             return place
         if text[place] != '"':
             return self._fail(place)
-        self._state, self._after_string = "string", "colon"
+        self._state = "string"
+        self._after_string = "colon"
         return place + 1
 
     def _colon(self, text: str, place: int) -> int:
@@ -136,7 +146,7 @@ class JsonPrefix:
         return place + 1
 
     def _comma(self, text: str, place: int) -> int:
-        """Behind a value: a comma, the end of what it stands in, or, outside of everything, only space."""
+        """After a value: a comma, the end of what encloses it, or, outside everything, only space."""
         if not self._stack:
             self._state = "end"
             return place
@@ -147,7 +157,7 @@ class JsonPrefix:
         if text[place] == ",":
             self._state = "key" if inside == "{" else "value"
             return place + 1
-        return self._close(place) if text[place] == {"{": "}", "[": "]"}[inside] else self._fail(place)
+        return self._close(place) if text[place] == _CLOSING[inside] else self._fail(place)
 
     def _close(self, place: int) -> int:
         self._stack.pop()
@@ -170,7 +180,8 @@ class JsonPrefix:
 
     def _escape(self, text: str, place: int) -> int:
         if text[place] == "u":
-            self._state, self._rest = "hex", "...."
+            self._state = "hex"
+            self._rest = "...."
         elif text[place] in '"\\/bfnrt':
             self._state = "string"
         else:

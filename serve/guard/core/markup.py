@@ -1,4 +1,4 @@
-"""Markup of the known tool-call formats where none should be: finding it in streamed and in whole text."""
+"""Finds markup of the known tool-call formats where none should be, in streamed and in whole text."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MARKUP = re.compile("|".join([_SPECIAL, *map(re.escape, _LITERALS)]))
 # A key that an XML parser made of `<parameter=parameter=city>`.
 _ODD_KEY = re.compile(r'"<?(?:parameter|function)=')
 _UNFINISHED_SPECIAL = re.compile(r"<(?:\|[a-z_0-9]{0,40}\|?)?\Z")
-_STARTS = tuple(sorted({literal[:length] for literal in _LITERALS for length in range(1, len(literal))}, key=len))
-_LONGEST = 48
+_PREFIXES = frozenset(literal[:length] for literal in _LITERALS for length in range(1, len(literal)))
+_LONGEST = 48  # characters of the longest marker
 CALL_OPENERS = ("<|tool_call", "<tool_call>", "<function=")
 
 
 def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | None:
-    """The first markup in `text` that is there by fault.
+    """Returns the first markup in `text` that should not be there.
 
     Args:
         text: Where to look.
         quoted: Whether the request holds a text itself, so that an answer may well repeat it.
-        before: The character in front of `text`. Markup behind a backtick is a quotation: "write `<tool_call>` first".
+        before: The character in front of `text`. Markup after a backtick is a quotation: "write `<tool_call>` first".
     """
     for match in MARKUP.finditer(text):
         ahead = text[match.start() - 1] if match.start() else before
@@ -41,30 +41,30 @@ def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | 
 
 
 def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
-    """The first markup that is by fault in the JSON text of a call's arguments."""
+    """Returns the first markup that should not be in the JSON text of a call's arguments."""
     matches = chain(MARKUP.finditer(text), _ODD_KEY.finditer(text))
     return next((match for match in matches if not quoted(match.group())), None)
 
 
 def unfinished(text: str) -> int:
-    """Length of the end of `text` that may be the beginning of markup, or 0."""
+    """Returns the length of the end of `text` that may begin markup, or 0."""
     tail = text[-_LONGEST:]
     for place, char in enumerate(tail):
         if char in "<◁":
             rest = tail[place:]
-            if rest in _STARTS or _UNFINISHED_SPECIAL.match(rest):
+            if rest in _PREFIXES or _UNFINISHED_SPECIAL.match(rest):
                 return len(rest)
     return 0
 
 
 class MarkupScanner:
-    """Lets streamed text pass and stops at markup.
+    """Passes streamed text on, up to the first markup.
 
     Args:
         quoted: As of `find_markup`.
 
     Attributes:
-        opening: The first piece of a leak; it begins with the markup. Empty while none was seen.
+        opening: The first piece of a leak; it begins with the markup. Empty if there is none.
     """
 
     def __init__(self, quoted: Quoted) -> None:
@@ -75,7 +75,7 @@ class MarkupScanner:
         self._before = ""
 
     def feed(self, text: str) -> str:
-        """The text that may go on; what could be the beginning of markup is held back."""
+        """Returns the text that may go on; what could be the beginning of markup is held back."""
         if self.opening:
             self._leak.append(text)
             return ""
@@ -86,19 +86,21 @@ class MarkupScanner:
         match = find_markup(text, self._quoted, self._before)
         if match is not None:
             place = match.start()
-            self.opening, self._held = text[place:], ""
+            self.opening = text[place:]
+            self._held = ""
             return text[:place]
-        held = unfinished(text)
-        passed, self._held = text[: len(text) - held], text[len(text) - held :]
-        self._before = passed[-1:] or self._before
-        return passed
+        ready = len(text) - unfinished(text)
+        self._held = text[ready:]
+        self._before = text[:ready][-1:] or self._before
+        return text[:ready]
 
     @property
     def leak(self) -> str:
-        """From the first markup on, all text."""
+        """All text from the first markup on."""
         return self.opening + "".join(self._leak)
 
     def finish(self) -> str:
-        """What was held back and turned out to be text."""
-        held, self._held = self._held, ""
+        """Returns what was held back and turned out to be text."""
+        held = self._held
+        self._held = ""
         return held

@@ -1,4 +1,4 @@
-"""Leaked markup read by our own parser: the calls that an engine's parser missed, where they are unambiguous."""
+"""Reads leaked markup with our own parser: the calls that an engine's parser missed, if they are unambiguous."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
 
 @dataclass(frozen=True)
 class Rescued:
-    """What leaked markup turned out to be."""
+    """The calls and the text in leaked markup."""
 
     calls: tuple[HeldCall, ...]
     content: str
 
 
 def rescue(leak: str, grammar: str | None, expectation: Expectation, check: CallCheck) -> Rescued | None:
-    """The calls in `leak`; None unless it reads as nothing but whole, valid calls.
+    """Returns the calls in `leak`; None unless it reads as nothing but complete, valid calls.
 
     Args:
         leak: Text from the first markup on.
         grammar: Its format, if known.
         expectation: What the request demands.
-        check: Judges the calls.
+        check: Checks the calls.
     """
     message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
     content = message.content or ""
@@ -37,23 +37,29 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
     calls = []
     for index, parsed in enumerate(message.tool_calls):
         call = HeldCall(index)
-        call.add({"id": parsed.id, "function": {"name": parsed.name, "arguments": parsed.arguments}})
-        violation = check.violation(call, 0)
-        if violation is not None and violation.severity is not Severity.NOTE:
+        call.feed({"id": parsed.id, "function": {"name": parsed.name, "arguments": parsed.arguments}})
+        defect = check.defect(call, 0)
+        if defect is not None and defect.severity is not Severity.NOTE:
             return None
         calls.append(call)
     return Rescued(tuple(calls), content.strip())
 
 
 def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> bool:
-    """Whether `leak` is the beginning of one call and nothing else, as a length limit leaves it."""
+    """Returns whether `leak` is the beginning of one call and nothing else, as a length limit leaves it.
+
+    Args:
+        leak: Text from the first markup on.
+        grammar: Its format, if known.
+        expectation: What the request demands.
+    """
     message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
-    kinds: set[str] = {fault.kind for fault in message.violations}
+    kinds: set[str] = {violation.kind for violation in message.violations}
     return len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL
 
 
 def grammar_of(leak: str) -> str:
-    """The format whose markup `leak` begins with."""
+    """Returns the format whose markup `leak` begins with."""
     if leak.startswith("<|"):
         return "kimi_k2"
     body = leak.removeprefix("<tool_call>").lstrip()

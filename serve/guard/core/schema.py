@@ -1,4 +1,4 @@
-"""A client's JSON schema, applied to a model's text: neither is trusted, so no schema may harm the gateway."""
+"""Checks a model's text against a client's JSON schema. Neither is trusted, so no schema may harm the gateway."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ _CANNOT_APPLY = (referencing.exceptions.Unresolvable, re.error, regex.error, Tim
 
 
 class Schema:
-    """A JSON schema of the request's, compiled on first use.
+    """A JSON schema of the request, compiled on first use.
 
-    A schema that can't be applied is the client's fault and accepts everything: one that is itself invalid, refers to
-    something outside itself or to itself without end, or has a pattern that takes for ever. References are never
+    A schema that can't be applied is the client's fault and accepts everything: one that is invalid, refers to
+    something outside itself or endlessly to itself, or has a pattern that takes for ever. References are never
     fetched.
+
+    Args:
+        schema: As the request has it; None accepts everything.
+        strict: Whether the request asks to enforce it.
     """
 
     def __init__(self, schema: Any, *, strict: bool) -> None:
@@ -36,7 +40,7 @@ class Schema:
         return isinstance(self._schema, Mapping) and bool(self._schema.get("type") == "object")
 
     def mismatch(self, value: Any) -> str | None:
-        """Where and by which keyword `value` fails; None if it does not."""
+        """Returns where and by which keyword `value` fails; None if it does not."""
         if self._schema is None:
             return None
         try:
@@ -47,19 +51,19 @@ class Schema:
         return None if error is None else f"{error.json_path}: {error.validator}"
 
 
-def _found(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     return regex.search(pattern, text, timeout=_MATCH_TIMEOUT_S) is not None
 
 
 def _pattern(validator: Validator, pattern: str, instance: Any, _: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _found(pattern, instance):
+    if isinstance(instance, str) and not _matches(pattern, instance):
         yield ValidationError("the pattern is not found")
 
 
 def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
     for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
         for name, value in instance.items():
-            if _found(pattern, name):
+            if _matches(pattern, name):
                 yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
 
@@ -67,9 +71,9 @@ def _nothing(*_: Any) -> tuple[()]:
     return ()
 
 
-# Python's own `re` can't be stopped; a pattern of the client's must not stop the gateway for minutes.
+# Python's own `re` can't be interrupted, and a client's pattern must not stop the gateway for minutes.
 _STOPPABLE = {"pattern": _pattern, "patternProperties": _pattern_properties}
-# These two match property names against all the patterns beside them, by `re`.
+# These two match property names against all sibling patterns with `re`.
 _UNCHECKED = {"additionalProperties": _nothing, "unevaluatedProperties": _nothing}
 
 
@@ -83,6 +87,6 @@ def _compiled(schema_text: str) -> Validator | None:
         except SchemaError:
             continue
         validator = jsonschema.validators.extend(draft, keywords)  # type: ignore[no-untyped-call]
-        made: Validator = validator(schema, registry=referencing.Registry())
-        return made
+        compiled: Validator = validator(schema, registry=referencing.Registry())
+        return compiled
     return None

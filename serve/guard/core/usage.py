@@ -1,4 +1,4 @@
-"""Usage over several attempts: what the engines reported, added up, because all of it was computed."""
+"""Token usage over several attempts, added up, because the engines computed all of it."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ class Usage:
 
     @property
     def reported(self) -> bool:
-        """Whether the present attempt's engine has reported."""
+        """True if the present attempt's engine has reported."""
         return self._present is not None
 
-    def see(self, chunk: Mapping[str, Any]) -> None:
-        """Note the usage of a chunk; later reports of one attempt replace earlier ones."""
+    def feed(self, chunk: Mapping[str, Any]) -> None:
+        """Notes the usage of a chunk; later reports of one attempt replace earlier ones."""
         usage = chunk.get("usage")
         if usage and isinstance(usage, Mapping):
             self._present = usage
             self.extras = {"metrics": chunk["metrics"]} if "metrics" in chunk else {}
 
     def restart(self) -> None:
-        """The present attempt is over and another begins."""
+        """Ends the present attempt and begins another."""
         self._sum = self.total()
         self.unreported += self._present is None
         self._present = None
 
     def total(self) -> dict[str, Any] | None:
-        """All that was reported; None if nothing was."""
+        """Returns the sum of all reports; None if there is none."""
         if self._present is None:
             return self._sum
         return dict(self._present) if self._sum is None else added(self._sum, self._present)
 
 
 def added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Two usage objects added field by field, nested ones too; what is no number is taken from the second."""
-    made = dict(one)
+    """Adds two usage objects field by field, nested ones too; a value that is no number is taken from the second."""
+    total = dict(one)
     for key, value in other.items():
-        before = made.get(key)
+        before = total.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
-            made[key] = added(before, value)
+            total[key] = added(before, value)
         elif isinstance(value, int | float) and isinstance(before, int | float):
-            made[key] = before + value
-        elif value is not None or key not in made:
-            made[key] = value
-    return made
+            total[key] = before + value
+        elif value is not None or key not in total:
+            total[key] = value
+    return total

@@ -1,4 +1,4 @@
-"""The words of a verdict: what was found in an answer, how bad it is, and what became of the answer."""
+"""The vocabulary of a verdict: defects of an answer, their severity, and the outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What one judged answer was; the label of metrics and events."""
+    """The result of one answer; the label of metrics and events."""
 
     CLEAN = "clean"
     TRUNCATED = "truncated"
@@ -22,10 +22,10 @@ class Outcome(StrEnum):
 
 
 class Severity(StrEnum):
-    """What a violation demands.
+    """The consequence of a defect.
 
     `HARD`: the answer must not leave as it is. `SOFT`: another pool may do better, so it is rerun; if it persists, the
-    model means it, and it is delivered and marked. `NOTE`: it is counted, nothing else.
+    model means it, and it is delivered and marked. `NOTE`: it is only counted.
     """
 
     HARD = "hard"
@@ -34,12 +34,12 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Violation:
+class Defect:
     """One thing that is wrong with an answer.
 
     Attributes:
         outcome: Its kind.
-        severity: What it demands.
+        severity: Its consequence.
         detail: One sentence for logs; quotes no more of the answer than a tool's name.
         choice: Index of the choice.
         call: Index of the call in the engine's order, if it is in one.
@@ -54,27 +54,27 @@ class Violation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one engine's answer.
+    """The guard's verdict on one engine's answer.
 
     Attributes:
-        outcome: `clean`, `rescued`, or the outcome of its gravest violation.
-        violations: All that was found.
+        outcome: `clean`, `rescued`, or the outcome of its gravest defect.
+        defects: All that was found.
         counts: Whether the answer says something about its pool. One that was cut by `length` or cancelled does not.
     """
 
     outcome: Outcome
-    violations: tuple[Violation, ...] = ()
+    defects: tuple[Defect, ...] = ()
     counts: bool = True
 
     @property
     def good(self) -> bool:
-        """Whether the pool did its work: a rescued answer is a fault of the pool, although the client sees none."""
+        """True if the pool did its work: a rescued answer is its fault, although the client does not see it."""
         return self.outcome is Outcome.CLEAN
 
 
 _GRAVITY = (Severity.HARD, Severity.SOFT, Severity.NOTE)
 
 
-def gravest(violations: tuple[Violation, ...]) -> Violation | None:
-    """The first of the most severe violations."""
-    return min(violations, key=lambda violation: _GRAVITY.index(violation.severity), default=None)
+def gravest(defects: tuple[Defect, ...]) -> Defect | None:
+    """Returns the first of the most severe defects."""
+    return min(defects, key=lambda defect: _GRAVITY.index(defect.severity), default=None)

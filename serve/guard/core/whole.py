@@ -1,72 +1,80 @@
-"""Whole answers through the same guard: one big chunk in, and the answer that may go out."""
+"""Guards whole answers as streams of a single chunk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.config.guard import GuardConfig
 from serve.guard.core.chunk import TEXTS
-from serve.guard.core.guard import Guard, State
-from serve.guard.core.settings import GuardSettings
+from serve.guard.core.guard import Guard
+from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import Verdict
 
 
 class WholeGuard:
     """Guards one answer that does not stream.
 
-    `check` each attempt's answer; when it returns None, look at `guard.state`: `RERUN` asks for another attempt (call
+    `check` each attempt's answer. When that returns None, look at `guard.state`: `RERUN` asks for another attempt (call
     `guard.restart()` first), `FAILED` for `give_up`.
 
     Args:
         settings: As for `Guard`.
         request: As for `Guard`.
+        grammar: As for `Guard`.
 
     Attributes:
-        guard: The guard that judges.
+        guard: The guard of the stream.
     """
 
-    def __init__(self, settings: GuardSettings, request: Mapping[str, Any]) -> None:
-        self.guard = Guard(settings, request, whole=True)
+    def __init__(self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None) -> None:
+        self.guard = Guard(settings, request, grammar=grammar, whole=True)
         self._observing = settings.mode == "observe"
         self._answer: dict[str, Any] = {}
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer that may go out, or None."""
+        """Returns the answer that may go out, or None."""
         self._answer = answer
         chunks = self.guard.feed(chunk_of(answer))
         chunks += self.guard.finish()
         if self._observing:
             return answer
-        return self._folded(chunks) if self.guard.state is State.DONE else None
+        return self._folded(chunks) if self.guard.state is GuardState.DONE else None
 
     def give_up(self) -> dict[str, Any]:
-        """The last answer, marked, where that is allowed, or else an error body."""
+        """Returns the last answer, marked, if that is allowed, or else an error body."""
         chunks = self.guard.give_up()
         return chunks[0] if "error" in chunks[0] else self._folded(chunks)
 
     def _folded(self, chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         deltas: dict[int, list[tuple[Mapping[str, Any], str | None]]] = {}
-        made = dict(self._answer)
+        answer = dict(self._answer)
         for chunk in chunks:
             if usage := chunk.get("usage"):
-                made["usage"] = usage
+                answer["usage"] = usage
             for choice in chunk["choices"]:
                 deltas.setdefault(choice["index"], []).append((choice["delta"], choice["finish_reason"]))
-        made["choices"] = [_choice(choice, deltas.get(choice["index"], [])) for choice in self._answer["choices"]]
+        answer["choices"] = [_choice(choice, deltas.get(choice["index"], [])) for choice in self._answer["choices"]]
         if report := self.guard.report:
-            made["specgate"] = report
-        return made
+            answer["specgate"] = report
+        return answer
 
 
-def check_answer(settings: GuardSettings, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
-    """Judge one whole answer."""
+def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:
+    """Returns the verdict on one whole answer.
+
+    Args:
+        settings: As for `Guard`.
+        request: As for `Guard`.
+        answer: The response's body.
+    """
     guard = WholeGuard(settings, request)
     guard.check(answer)
     return guard.guard.verdicts[0]
 
 
 def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole answer as a single chunk."""
+    """Returns a whole answer as a single chunk."""
     choices = []
     for choice in answer.get("choices") or ():
         message = choice.get("message") or {}
@@ -78,7 +86,7 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any], str | None]]) -> dict[str, Any]:
-    """A choice of the engine's with the texts, calls and reason that the guard let pass."""
+    """Returns the engine's choice with the texts, calls and reason that the guard let through."""
     texts: dict[str, str] = {}
     calls: list[dict[str, Any]] = []
     reason = choice.get("finish_reason")

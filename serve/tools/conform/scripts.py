@@ -9,9 +9,9 @@ from typing import Any
 
 from aiohttp import web
 
+from serve.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 
-DONE = b"data: [DONE]\n\n"
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
@@ -40,16 +40,11 @@ def chunk(delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> d
     }
 
 
-def frame(payload: Any) -> bytes:
-    """Returns one SSE frame."""
-    return b"data: " + json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
-
-
 def text_frames(texts: Iterable[str], finish: str | None = "stop") -> list[bytes]:
     """Returns a text as stream frames, one per part, without `[DONE]`."""
-    opening = frame(chunk({"role": "assistant", "content": ""}))
-    ending = [frame(chunk({}, finish))] if finish else []
-    return [opening, *(frame(chunk({"content": text})) for text in texts), *ending]
+    opening = encode_frame(chunk({"role": "assistant", "content": ""}))
+    ending = [encode_frame(chunk({}, finish))] if finish else []
+    return [opening, *(encode_frame(chunk({"content": text})) for text in texts), *ending]
 
 
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
@@ -66,7 +61,7 @@ def call_frames(arguments: str) -> list[bytes]:
     opening = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
     parts = [arguments[at : at + 3] for at in range(0, len(arguments), 3)]
     deltas = [opening, *({"index": 0, "function": {"arguments": part}} for part in parts)]
-    return [*(frame(chunk({"tool_calls": [delta]})) for delta in deltas), frame(chunk({}, "tool_calls"))]
+    return [*(encode_frame(chunk({"tool_calls": [delta]})) for delta in deltas), encode_frame(chunk({}, "tool_calls"))]
 
 
 def error(message: str, status: int) -> dict[str, Any]:

@@ -10,14 +10,15 @@ from zlib import crc32
 import httpx
 from openai import AsyncOpenAI, OpenAIError
 
+from serve.config.guard import GuardConfig
 from serve.errors import ConfigError
-from serve.guard.core import GuardSettings, check_answer
+from serve.guard.core import check_answer
 from serve.parsing.deltas import fold_deltas
 from serve.tools.probe.grid import ProbeCell
 from serve.tools.probe.plan import ProbePlan
 from serve.tools.probe.trial_log import TrialLog
 
-_GUARD_SETTINGS = GuardSettings(mode="observe", schema="warn")
+_GUARD_SETTINGS = GuardConfig(mode="observe", schema="warn")
 _EXTENSIONS = ("chat_template_kwargs", "enable_speculative")  # fields that the OpenAI SDK does not know
 
 
@@ -89,7 +90,7 @@ def check(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     verdict = check_answer(_GUARD_SETTINGS, request, answer)
     if not verdict.counts or choice.get("finish_reason") == "length":
         return {"outcome": "cut", "calls": calls}
-    details = [violation.detail for violation in verdict.violations]
+    details = [defect.detail for defect in verdict.defects]
     return {"outcome": str(verdict.outcome), "calls": calls, **({"detail": "; ".join(details)} if details else {})}
 
 

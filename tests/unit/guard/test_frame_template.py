@@ -1,4 +1,4 @@
-"""Pieces told by a frame's bytes: the same as reading its JSON tells, for any stream."""
+"""A frame read by its bytes gives what parsing its JSON gives, for any stream."""
 
 import json
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core import Piece, lone_piece
-from serve.guard.frame_template import PieceReader
-from serve.sse import chunk_of, data_of, frame_of
+from serve.guard.core import TextDelta, lone_delta
+from serve.guard.frame_template import FrameTemplate, ReadFrame, TemplateLearner
+from serve.sse import decode_chunk, encode_frame, frame_data
 
 TEXTS = st.text(max_size=5) | st.sampled_from(
     [",", '","', '":{"', "stop", "m", "\\", '"', "é", "😀", "\x00?", "}", ":"]
@@ -36,7 +36,7 @@ CHUNKS = st.builds(
 )
 # Runs of one kind, as engines send them, so that there is something to learn.
 STREAMS = st.lists(CHUNKS | st.lists(TEXTS.map(lambda text: chunk({"content": text})), max_size=8), max_size=12).map(
-    lambda runs: [each for run in runs for each in (run if isinstance(run, list) else [run])]
+    lambda runs: [made for run in runs for made in (run if isinstance(run, list) else [run])]
 )
 
 
@@ -45,44 +45,70 @@ def spelt(made: dict[str, Any], ascii_only: bool) -> bytes:
     return b"data: " + json.dumps(made, ensure_ascii=ascii_only).encode() + b"\n\n"
 
 
-def read(frame: bytes) -> Piece | None:
-    data = data_of(frame)
+def match(learner: TemplateLearner, frame: bytes) -> TextDelta | None:
+    return learner.template and learner.template.match(frame)
+
+
+def read(frame: bytes) -> TextDelta | None:
+    data = frame_data(frame)
     assert data is not None
-    return lone_piece(chunk_of(data))
+    return lone_delta(decode_chunk(data))
 
 
-@given(STREAMS, st.sampled_from([frame_of, lambda made: spelt(made, True), lambda made: spelt(made, False)]))
-def test_what_bytes_tell_is_what_reading_tells(stream: list[dict[str, Any]], frame: Any) -> None:
-    reader = PieceReader()
+@given(STREAMS, st.sampled_from([encode_frame, lambda made: spelt(made, True), lambda made: spelt(made, False)]))
+def test_a_match_is_what_parsing_gives(stream: list[dict[str, Any]], frame: Any) -> None:
+    learner = TemplateLearner()
     for made in stream:
         sent = frame(made)
-        told, known = reader.read(sent), read(sent)
-        assert told in (None, known)
-        if told is None:
-            reader.learn(sent, made)
+        matched = match(learner, sent)
+        assert matched in (None, read(sent))
+        if matched is None:
+            learner.learn(sent, made)
         else:
-            assert read(reader.frame('other "text" 😀')) == told._replace(text='other "text" 😀')
+            assert learner.template is not None
+            rendered = learner.template.render('other "text" 😀')
+            assert read(rendered) == matched._replace(text='other "text" 😀')
 
 
 @pytest.mark.parametrize("delta", [lambda text: {"content": text}, arguments])
-def test_after_two_of_a_kind_a_stream_is_told_by_its_bytes(delta: Any) -> None:
-    reader = PieceReader()
+def test_after_two_of_a_kind_frames_match(delta: Any) -> None:
+    learner = TemplateLearner()
     for text in ("one", "two"):
         made = chunk(delta(text))
-        assert reader.read(frame_of(made)) is None
-        reader.learn(frame_of(made), made)
+        assert match(learner, encode_frame(made)) is None
+        learner.learn(encode_frame(made), made)
     for text in ("three", "a\n", "é", '{"a":"'):
-        sent = frame_of(chunk(delta(text)))
-        assert reader.read(sent) == read(sent)
-    assert reader.read(frame_of(chunk(delta("")))) is None
-    assert reader.read(frame_of(chunk(delta("x"), choice=1))) is None
+        sent = encode_frame(chunk(delta(text)))
+        assert match(learner, sent) == read(sent)
+    assert match(learner, encode_frame(chunk(delta("")))) is None
+    assert match(learner, encode_frame(chunk(delta("x"), choice=1))) is None
 
 
 @pytest.mark.parametrize("broken", [b'"', b'","logprobs":1,"x":"', b"\xff", b"\n", b"\\", b"\\ud83d"])
-def test_what_is_no_text_in_the_place_of_one_is_not_told(broken: bytes) -> None:
-    reader = PieceReader()
+def test_a_frame_with_no_string_in_the_texts_place_does_not_match(broken: bytes) -> None:
+    learner = TemplateLearner()
     for text in ("one", "two"):
         made = chunk({"content": text})
-        reader.learn(frame_of(made), made)
-    sent = frame_of(made).replace(b"two", broken)
-    assert reader.read(sent) is None
+        learner.learn(encode_frame(made), made)
+    sent = encode_frame(made).replace(b"two", broken)
+    assert match(learner, sent) is None
+
+
+def test_frames_that_also_differ_elsewhere_make_no_template_and_after_some_of_them_none_is_looked_for() -> None:
+    learner = TemplateLearner()
+    for number in range(40):
+        made = chunk({"content": "x"}, created=number)
+        learner.learn(encode_frame(made), made)
+        assert learner.template is None
+    for text in ("one", "two"):
+        made = chunk({"content": text})
+        learner.learn(encode_frame(made), made)
+    assert learner.template is None
+
+
+@pytest.mark.parametrize("text", ["m", "id", ":", '","', "\x00?"])
+def test_a_text_that_also_occurs_elsewhere_in_the_frame_makes_no_wrong_template(text: str) -> None:
+    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(0, "content", -1, text))
+    template = FrameTemplate.learn(parsed, parsed)
+    other = encode_frame(chunk({"content": "other"}))
+    assert template is None or template.render("other") == other

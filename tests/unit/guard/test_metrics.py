@@ -1,4 +1,4 @@
-"""What a judgement looks like to those who collect telemetry."""
+"""Attempt results as telemetry."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from serve.guard.core import Outcome, Severity, Verdict, Violation
-from serve.guard.judgement import Judgement
-from serve.guard.metrics import VerdictTelemetry, evaluation
+from serve.guard.attempt_result import AttemptResult
+from serve.guard.core import Defect, Outcome, Severity, Verdict
+from serve.guard.metrics import ResultTelemetry, evaluation
 from serve.telemetry.instruments import Telemetry
 
 CLEAN = Verdict(Outcome.CLEAN)
-CUT = Verdict(Outcome.TRUNCATED, (Violation(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
+CUT = Verdict(Outcome.TRUNCATED, (Defect(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
 CELL = {"model": "m", "pool": "fast", "speculative": True, "request_class": "tools_auto"}
 
 
-def judgement(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> Judgement:
-    return Judgement("m", "fast", "tools_auto", True, verdict, attempt, final, "req-1", "chatcmpl-1")
+def result(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> AttemptResult:
+    return AttemptResult("m", "fast", "tools_auto", True, verdict, attempt, final, "req-1", "chatcmpl-1")
 
 
 def metrics_of(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float]]]:
@@ -29,13 +29,13 @@ def metrics_of(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, A
     }
 
 
-def test_a_judgement_is_an_evaluation_event_on_the_requests_span() -> None:
+def test_a_result_is_an_evaluation_event_on_the_requests_span() -> None:
     spans = InMemorySpanExporter()
     telemetry = Telemetry({}, spans)
-    sink = VerdictTelemetry(telemetry.meter, list)
+    sink = ResultTelemetry(telemetry.meter, list)
     with telemetry.request("POST /v1/chat/completions", {}):
-        sink(judgement(CUT))
-        sink(judgement(CLEAN, attempt=1, final=Outcome.RERUN))
+        sink(result(CUT))
+        sink(result(CLEAN, attempt=1, final=Outcome.RERUN))
     telemetry.shutdown()
     (span,) = spans.get_finished_spans()
     broken, clean = span.events
@@ -49,7 +49,7 @@ def test_a_judgement_is_an_evaluation_event_on_the_requests_span() -> None:
 
 
 def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> None:
-    told = evaluation(judgement(CLEAN))
+    told = evaluation(result(CLEAN))
     assert told["gen_ai.evaluation.name"] == "specgate.answer_integrity"
     assert told["gen_ai.response.id"] == "chatcmpl-1"
     assert "gen_ai.evaluation.explanation" not in told
@@ -57,10 +57,10 @@ def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> 
 
 def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:
     reader = InMemoryMetricReader()
-    sink = VerdictTelemetry(MeterProvider([reader]).get_meter("t"), list)
-    sink(judgement(CUT))
-    sink(judgement(CLEAN, 1, Outcome.RERUN))
-    sink(judgement(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
+    sink = ResultTelemetry(MeterProvider([reader]).get_meter("t"), list)
+    sink(result(CUT))
+    sink(result(CLEAN, 1, Outcome.RERUN))
+    sink(result(Verdict(Outcome.TRUNCATED, counts=False), 0, Outcome.TRUNCATED))
     told = metrics_of(reader)
     labels = {**CELL, "speculative": "on"}
     assert told["specgate.verdicts"] == [
@@ -77,7 +77,7 @@ def test_what_is_in_quarantine_and_how_clean_a_cell_is_can_be_graphed() -> None:
         {**CELL, "status": "quarantined", "clean_rate": None},
         {**CELL, "pool": "safe", "speculative": False, "status": "open", "clean_rate": 0.75},
     ]
-    VerdictTelemetry(MeterProvider([reader]).get_meter("t"), lambda: cells)
+    ResultTelemetry(MeterProvider([reader]).get_meter("t"), lambda: cells)
     told = metrics_of(reader)
     assert [(point["pool"], value) for point, value in told["specgate.quarantined"]] == [("fast", 1), ("safe", 0)]
     assert [(point["pool"], value) for point, value in told["specgate.clean_rate"]] == [("safe", 0.75)]

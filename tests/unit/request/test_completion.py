@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from serve.errors import InvalidRequestError
 from serve.guard.core.expectation import Expectation
-from serve.guard.request import Expected
+from serve.guard.request import LazyRequest
 from serve.request.completion import parse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -58,12 +58,12 @@ def said(expectation: Expectation) -> dict[str, Any]:
 )
 def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]) -> None:
     sent = body(**more)
-    assert said(Expectation(Expected(parse(sent), sent))) == said(Expectation(json.loads(sent)))
+    assert said(Expectation(LazyRequest(parse(sent), sent))) == said(Expectation(json.loads(sent)))
 
 
 def test_all_of_a_request_can_be_read() -> None:
     sent = body(seed=1)
-    expected = Expected(parse(sent), sent)
+    expected = LazyRequest(parse(sent), sent)
     assert (expected["seed"], len(expected), set(expected)) == (1, 6, {*BODY, "seed"})
     with pytest.raises(KeyError):
         expected["nothing"]

@@ -6,13 +6,13 @@ import time
 
 from aiohttp import web
 
+from serve.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.client import Reply
 from serve.tools.conform.engine import crash
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.scripts import (
-    DONE,
     STREAM_HEADERS,
     TOOLS,
     answering,
@@ -20,7 +20,6 @@ from serve.tools.conform.scripts import (
     call_completion,
     call_frames,
     error,
-    frame,
     streaming,
     text_frames,
     whole,
@@ -151,7 +150,7 @@ async def stream_stops(lab: Lab) -> CaseResult:
 
 
 async def engine_error_frame(lab: Lab) -> CaseResult:
-    pieces = [*text_frames(["half "], finish=None), frame(error("EngineCore died", 500)), DONE]
+    pieces = [*text_frames(["half "], finish=None), encode_frame(error("EngineCore died", 500)), DONE]
     reply, _ = await lab.ask(streaming(pieces), stream=True)
     return passed_if(reply.error is not None, reply.summary() if reply.error else "the error frame is lost")
 

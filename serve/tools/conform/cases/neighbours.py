@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from serve.sse import encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.cases.faults import crash_after
 from serve.tools.conform.engine import crash
 from serve.tools.conform.lab import Lab
-from serve.tools.conform.scripts import answering, begin, chunk, error, frame, text_frames
+from serve.tools.conform.scripts import answering, begin, chunk, error, text_frames
 
 _CLEAN = 5
 _PIECE = 256 * 1024
@@ -76,7 +77,7 @@ async def slow_client(lab: Lab) -> CaseResult:
 
     async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
         response = await begin(request)
-        piece = frame(chunk({"content": "x" * _PIECE}))
+        piece = encode_frame(chunk({"content": "x" * _PIECE}))
         for _ in range(_PIECES):
             await response.write(piece)
             arrival.sent += len(piece)

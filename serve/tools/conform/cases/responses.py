@@ -7,18 +7,17 @@ from typing import Any
 
 from aiohttp import web
 
+from serve.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.scripts import (
-    DONE,
     TOOLS,
     answering,
     begin,
     call_completion,
     call_frames,
     chunk,
-    frame,
     streaming,
     text_frames,
     whole,
@@ -50,7 +49,12 @@ async def unknown_whole(lab: Lab) -> CaseResult:
 async def unknown_stream(lab: Lab) -> CaseResult:
     special = chunk({"content": "a", "x_vendor": 5}, token_ids=[9], metrics={"drafted": 7})
     special["choices"][0]["token_ids"] = [4, 5]
-    pieces = [frame(chunk({"role": "assistant", "content": ""})), frame(special), frame(chunk({}, "stop")), DONE]
+    pieces = [
+        encode_frame(chunk({"role": "assistant", "content": ""})),
+        encode_frame(special),
+        encode_frame(chunk({}, "stop")),
+        DONE,
+    ]
     reply, _ = await lab.ask(streaming(pieces), stream=True)
     found = next((each for each in reply.chunks() if each.get("metrics")), {})
     choice = (found.get("choices") or [{}])[0]
@@ -66,7 +70,7 @@ async def reasoning(lab: Lab) -> CaseResult:
     said = {"reasoning": "because", "reasoning_content": "because"}
     reply, _ = await lab.ask(answering(whole({"content": "so", **said})))
     message = (reply.choices() or [{}])[0].get("message") or {}
-    pieces = [frame(chunk({"role": "assistant", **said})), frame(chunk({"content": "so"}, "stop")), DONE]
+    pieces = [encode_frame(chunk({"role": "assistant", **said})), encode_frame(chunk({"content": "so"}, "stop")), DONE]
     streamed, _ = await lab.ask(streaming(pieces), stream=True)
     deltas: dict[str, Any] = {}
     for choice in streamed.choices():
@@ -83,7 +87,7 @@ async def usage(lab: Lab) -> CaseResult:
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
-    pieces = [*text_frames(["hello"]), frame({**chunk({}), "choices": [], "usage": told}), DONE]
+    pieces = [*text_frames(["hello"]), encode_frame({**chunk({}), "choices": [], "usage": told}), DONE]
     reply, _ = await lab.ask(streaming(pieces), stream=True, stream_options={"include_usage": True})
     got = next((each["usage"] for each in reversed(reply.chunks()) if each.get("usage")), None)
     return passed_if(got == told, "as the engine told it" if got == told else f"the client got {got}")
@@ -113,7 +117,7 @@ async def choices(lab: Lab) -> CaseResult:
     def piece(index: int, text: str | None, finish: str | None = None) -> bytes:
         made = chunk({"content": text} if text else {}, finish)
         made["choices"][0]["index"] = index
-        return frame(made)
+        return encode_frame(made)
 
     pieces = [
         piece(0, "a"),

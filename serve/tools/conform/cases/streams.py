@@ -4,9 +4,10 @@ import asyncio
 import json
 from collections.abc import Sequence
 
+from serve.sse import DONE
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab
-from serve.tools.conform.scripts import DONE, TOOLS, call_frames, streaming, text_frames
+from serve.tools.conform.scripts import TOOLS, call_frames, streaming, text_frames
 
 _TEXTS = ("你好，", "世界", " 🧑‍🚀", " naïve", " нет")
 _TOLD = "".join(_TEXTS)

@@ -13,8 +13,9 @@ with warnings.catch_warnings():
     pytest.importorskip("vllm")
     from serve.engine.vllm import host as vllm_host
 
+from serve.config.guard import GuardConfig
 from serve.errors import ConfigError
-from serve.guard.core import Guard, GuardSettings, Outcome
+from serve.guard.core import Guard, Outcome
 from tests.unit.engine.vllm.parser_harness import NOT_THINKING, OUTPUTS, TOKENIZER, TOOL, Tokenizer, request
 
 PLUGIN = str(Path(__file__).parents[3] / "support" / "faulty_parser.py")
@@ -52,7 +53,7 @@ def test_a_parser_is_known_once_its_plug_in_is_loaded() -> None:
 
 
 def test_what_a_faulty_parser_breaks_is_held_back_and_the_rerun_is_delivered() -> None:
-    guard = Guard(GuardSettings(), {"messages": [], "tools": [TOOL]})
+    guard = Guard(GuardConfig(), {"messages": [], "tools": [TOOL]})
     message = read(through(guard, chunks(fault=1), chunks(fault=0)))
     assert guard.verdicts[0].outcome is Outcome.TRUNCATED
     assert guard.outcome is Outcome.RERUN

@@ -19,29 +19,34 @@ from support.guard_harness import (
     tools_request,
 )
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import Guard, GuardSettings, Outcome, Severity, State
+from serve.guard.core import Guard, GuardState, Outcome, Severity
+from serve.guard.core.client_view import DELTA_CHARS
 
 GOOD = '{"city": "Bern", "days": 2}'
 
 
 def test_text_passes_at_once_and_untouched() -> None:
-    guard = Guard(GuardSettings(), tools_request())
+    guard = Guard(GuardConfig(), tools_request())
     for given in (chunk({"role": "assistant", "content": ""}), chunk({"reasoning": "hm"}), chunk({"content": "a < b"})):
         assert guard.feed(given) == [given]
         assert guard.feed(given)[0] is given
 
 
 def test_a_call_is_held_until_it_is_complete_and_comes_in_the_shape_that_clients_know() -> None:
-    guard = Guard(GuardSettings(piece_chars=10), tools_request())
+    long = json.dumps({"city": "Bern", "days": 2, "notes": ["x" * 2 * DELTA_CHARS]})
+    guard = Guard(GuardConfig(), tools_request())
     assert guard.feed(chunk(calls(call(0, "get_weather", "")))) == []
-    assert guard.feed(chunk(calls({"index": 0, "function": {"arguments": GOOD}}))) == []
+    assert guard.feed(chunk(calls({"index": 0, "function": {"arguments": long}}))) == []
     sent = guard.feed(chunk(calls(call(1, "plan_trip", ""))))
     entries = [each["choices"][0]["delta"]["tool_calls"][0] for each in sent]
     assert entries[0] == {
         "index": 0, "id": "id0", "type": "function", "function": {"name": "get_weather", "arguments": ""},
     }  # fmt: skip
-    assert [entry["function"]["arguments"] for entry in entries[1:]] == [GOOD[:10], GOOD[10:20], GOOD[20:]]
+    assert [entry["function"]["arguments"] for entry in entries[1:]] == [
+        long[:DELTA_CHARS], long[DELTA_CHARS : 2 * DELTA_CHARS], long[2 * DELTA_CHARS :],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("grammar", ["kimi_k2", "qwen3_coder", "hermes"])
@@ -52,7 +57,7 @@ def test_a_clean_answer_stays_what_it_was(grammar: str, seed: int) -> None:
     sent, guard = healed(body, pool)
     assert read(sent) == read(chunks_of(body, pool, "chatcmpl-0"))
     assert guard.outcome is Outcome.CLEAN
-    assert guard.state is State.DONE
+    assert guard.state is GuardState.DONE
     assert sent[-1]["usage"]["total_tokens"] > 0
     assert "metrics" in sent[-1]
 
@@ -92,14 +97,14 @@ def test_what_can_not_be_healed_ends_in_an_error_never_in_silence() -> None:
     message = read(sent)
     assert message["error"]["code"] == "integrity_violation"
     assert message["calls"] == [] or all(name != "" for name, _ in calls_of(message))
-    assert guard.state is State.FAILED
+    assert guard.state is GuardState.FAILED
     assert guard.outcome is Outcome.FAILED
 
 
 def test_by_config_the_original_is_sent_marked_as_unclean() -> None:
     body = tools_request(3)
     sent, guard = healed(
-        body, broken("truncated_string"), broken("truncated_string"), settings=GuardSettings(on_failure="unclean")
+        body, broken("truncated_string"), broken("truncated_string"), settings=GuardConfig(on_failure="unclean")
     )
     message = read(sent)
     assert message["finish"] == ["tool_calls"]
@@ -121,7 +126,7 @@ def test_a_mismatch_that_both_pools_show_is_the_models_own_and_is_delivered() ->
     assert ("{}" in [each["arguments"] for each in read(sent)["calls"]]) is True
     assert guard.outcome is Outcome.SCHEMA_MISMATCH
     sent, _ = healed(
-        tools_request(), broken("empty_arguments"), broken("empty_arguments"), settings=GuardSettings(mode="strict")
+        tools_request(), broken("empty_arguments"), broken("empty_arguments"), settings=GuardConfig(mode="strict")
     )
     assert read(sent)["error"]["code"] == "integrity_violation"
 
@@ -130,16 +135,16 @@ def test_a_mismatch_with_a_strict_tool_never_leaves_and_a_warning_never_reruns()
     strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
     sent, _ = healed({**tools_request(), "tools": strict}, broken("empty_arguments"), broken("empty_arguments"))
     assert read(sent)["error"]["code"] == "integrity_violation"
-    sent, guard = healed(tools_request(), broken("empty_arguments"), settings=GuardSettings(schema="warn"))
+    sent, guard = healed(tools_request(), broken("empty_arguments"), settings=GuardConfig(schema="warn"))
     assert guard.outcome is Outcome.SCHEMA_MISMATCH
-    assert guard.verdicts[0].violations[0].severity is Severity.NOTE
+    assert guard.verdicts[0].defects[0].severity is Severity.NOTE
     assert "specgate" not in sent[-1]
 
 
 def test_observing_changes_nothing_and_judges_all_the_same() -> None:
     body = tools_request()
     chunks = chunks_of(body, broken("merged_calls"))
-    guard = Guard(GuardSettings(mode="observe"), body)
+    guard = Guard(GuardConfig(mode="observe"), body)
     sent = through(guard, chunks)
     assert all(one is other for one, other in zip(sent, chunks, strict=True))
     assert guard.verdicts[0].outcome is Outcome.INVALID_JSON
@@ -147,7 +152,7 @@ def test_observing_changes_nothing_and_judges_all_the_same() -> None:
 
 def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls() -> None:
     body = tools_request()
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     first, cut = call(0, "get_weather", GOOD), call(1, "plan_trip", '{"city": "Be')
     sent = through(guard, [chunk(calls(first)), chunk(calls(cut)), chunk({}, "length")])
     message = read(sent)
@@ -158,7 +163,7 @@ def test_an_answer_cut_by_length_is_no_corruption_and_keeps_its_whole_calls() ->
 
 
 def test_calls_with_odd_indices_late_names_nulls_and_twin_ids_come_out_in_order() -> None:
-    guard = Guard(GuardSettings(), tools_request())
+    guard = Guard(GuardConfig(), tools_request())
     late = {"index": 7, "id": "x", "type": "function", "function": {"name": "", "arguments": ""}}
     named = {"index": 7, "id": None, "type": None, "function": {"name": "get_weather", "arguments": GOOD}}
     twin = call(9, "plan_trip", GOOD, "x")
@@ -170,24 +175,24 @@ def test_calls_with_odd_indices_late_names_nulls_and_twin_ids_come_out_in_order(
 
 def test_empty_arguments_become_an_object_where_the_schema_allows_it() -> None:
     tools = [{"type": "function", "function": {"name": "now"}}]
-    guard = Guard(GuardSettings(), {**tools_request(), "tools": tools})
+    guard = Guard(GuardConfig(), {**tools_request(), "tools": tools})
     sent = through(guard, [chunk(calls(call(0, "now", ""))), chunk({}, "tool_calls")])
     assert calls_of(read(sent)) == [("now", {})]
 
 
 def test_the_finish_reason_fits_what_went_out() -> None:
-    guard = Guard(GuardSettings(), tools_request())
+    guard = Guard(GuardConfig(), tools_request())
     assert read(through(guard, [chunk(calls(call(0, "plan_trip", GOOD))), chunk({}, "stop")]))["finish"] == [
         "tool_calls"
     ]
     forced = tools_request(tool_choice={"type": "function", "function": {"name": "plan_trip"}})
-    guard = Guard(GuardSettings(), forced)
+    guard = Guard(GuardConfig(), forced)
     assert read(through(guard, [chunk(calls(call(0, "plan_trip", GOOD))), chunk({}, "stop")]))["finish"] == ["stop"]
 
 
 def test_another_tool_than_the_forced_one_is_a_violation() -> None:
     forced = tools_request(tool_choice={"type": "function", "function": {"name": "plan_trip"}})
-    guard = Guard(GuardSettings(), forced)
+    guard = Guard(GuardConfig(), forced)
     through(guard, [chunk(calls(call(0, "get_weather", GOOD))), chunk({}, "stop")])
     assert guard.verdicts[0].outcome is Outcome.UNKNOWN_TOOL
 
@@ -195,10 +200,10 @@ def test_another_tool_than_the_forced_one_is_a_violation() -> None:
 def test_silence_after_a_tools_result_may_be_meant() -> None:
     body = tools_request()
     silent = [chunk({"role": "assistant", "content": ""}), chunk({}, "stop")]
-    guard = Guard(GuardSettings(), {**body, "messages": [*body["messages"], {"role": "tool", "content": "ok"}]})
+    guard = Guard(GuardConfig(), {**body, "messages": [*body["messages"], {"role": "tool", "content": "ok"}]})
     through(guard, silent)
     assert guard.outcome is Outcome.CLEAN
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     message = read(through(guard, silent, silent))
     assert guard.verdicts[0].outcome is Outcome.EMPTY_WHEN_REQUIRED
     assert message["finish"] == ["stop"], "where the other pool is silent too, the model means it"
@@ -207,15 +212,15 @@ def test_silence_after_a_tools_result_may_be_meant() -> None:
 @pytest.mark.parametrize("ending", [[], [{"error": {"message": "dead", "type": "x", "param": None, "code": 500}}]])
 def test_a_stream_that_dies_is_rerun_and_counted(ending: list[dict[str, Any]]) -> None:
     body = tools_request(1)
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     sent = through(guard, [*chunks_of(body, CLEAN)[:5], *ending], chunks_of(body, CLEAN))
     assert calls_of(read(sent)) == calls_of(read(chunks_of(body, CLEAN)))
     assert guard.outcome is Outcome.RERUN
 
 
-@pytest.mark.parametrize(("ended", "state"), [(False, State.RERUN), (True, State.DONE)])
-def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: State) -> None:
-    guard = Guard(GuardSettings(), tools_request())
+@pytest.mark.parametrize(("ended", "state"), [(False, GuardState.RERUN), (True, GuardState.DONE)])
+def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool, state: GuardState) -> None:
+    guard = Guard(GuardConfig(), tools_request())
     for given in [chunk({"content": "hi"}), *([chunk({}, "stop")] if ended else [])]:
         guard.feed(given)
     guard.broke("the connection broke")
@@ -224,12 +229,12 @@ def test_a_broken_connection_matters_only_while_something_is_missing(ended: bool
 
 def test_a_lost_attempt_is_read_on_for_its_usage_once_it_has_ended_and_not_before() -> None:
     body = tools_request(stream_options={"include_usage": True})
-    early, late = Guard(GuardSettings(), body), Guard(GuardSettings(), body)
+    early, late = Guard(GuardConfig(), body), Guard(GuardConfig(), body)
     early.feed(chunk(calls(call(0, "get_weather", "{{"))))
-    assert (early.state, early.awaits_usage) == (State.RERUN, False)
+    assert (early.state, early.awaits_usage) == (GuardState.RERUN, False)
     late.feed(chunk(calls(call(0, "rm", GOOD))))
     late.feed(chunk({}, "tool_calls"))
-    assert (late.state, late.awaits_usage) == (State.RERUN, True)
+    assert (late.state, late.awaits_usage) == (GuardState.RERUN, True)
     late.feed({**chunk({}), "choices": [], "usage": {"completion_tokens": 7}})
     assert not late.awaits_usage
     late.restart("standard")
@@ -241,7 +246,7 @@ def test_usage_of_both_attempts_is_added_where_both_were_reported() -> None:
     body = tools_request(3, stream_options={"include_usage": True})
     first = chunks_of(body, broken("swallowed_call"))
     second = chunks_of(body, CLEAN)
-    sent = through(Guard(GuardSettings(), body), first, second)
+    sent = through(Guard(GuardConfig(), body), first, second)
     total = first[-1]["usage"]["completion_tokens"] + second[-1]["usage"]["completion_tokens"]
     assert sent[-1]["usage"]["completion_tokens"] == total
     assert "attempts_without_usage" not in sent[-2]["specgate"]
@@ -254,7 +259,7 @@ def test_a_client_that_did_not_ask_for_usage_gets_none() -> None:
 
 def test_several_choices_are_guarded_each_by_itself() -> None:
     good, bad = calls(call(0, "get_weather", GOOD)), calls(call(0, "rm", GOOD))
-    guard = Guard(GuardSettings(), tools_request(n=2))
+    guard = Guard(GuardConfig(), tools_request(n=2))
     first = [chunk(good, index=0), chunk({}, "tool_calls", 0), chunk(bad, index=1), chunk({}, "tool_calls", 1)]
     second = [chunk(bad, index=0), chunk({}, "tool_calls", 0), chunk(good, index=1), chunk({}, "tool_calls", 1)]
     sent = through(guard, first, second)
@@ -268,21 +273,21 @@ def test_markup_that_the_request_quotes_may_come_back() -> None:
     body = tools_request()
     body["messages"] = [{"role": "user", "content": "write '<tool_call>' and \ufffd into a file"}]
     arguments = '{"city": "<tool_call>\ufffd", "days": 2}'
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     through(guard, [chunk(calls(call(0, "get_weather", arguments))), chunk({}, "tool_calls")])
     assert guard.outcome is Outcome.CLEAN
 
 
 @pytest.mark.parametrize("escape", [r"\ud83d", r"\ude00 \ud83d\ude00"])
 def test_half_a_character_in_escapes_is_found(escape: str) -> None:
-    guard = Guard(GuardSettings(), tools_request())
+    guard = Guard(GuardConfig(), tools_request())
     arguments = f'{{"city": "a{escape}", "days": 2}}'
     through(guard, [chunk(calls(call(0, "get_weather", arguments))), chunk({}, "tool_calls")])
     assert guard.verdicts[0].outcome is Outcome.TRUNCATED
 
 
 def test_misuse_is_an_error() -> None:
-    guard = Guard(GuardSettings(), tools_request())
+    guard = Guard(GuardConfig(), tools_request())
     with pytest.raises(ValueError, match="rerun"):
         guard.restart("standard")
     with pytest.raises(ValueError, match="give up"):

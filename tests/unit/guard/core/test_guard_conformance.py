@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from serve.guard.core import Guard, GuardSettings, Outcome, State, check_answer
+from serve.config.guard import GuardConfig
+from serve.guard.core import Guard, GuardState, Outcome, check_answer
 
 FOLDER = Path(os.environ.get("SPECGATE_CONFORMANCE", Path(__file__).parents[5] / "shared" / "conformance"))
 needs_data = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no conformance data in {FOLDER}")
@@ -35,10 +36,10 @@ def test_every_corrupted_output_is_flagged_in_what_an_engine_made_of_it() -> Non
         for observed in row["observed"].values():
             body = {"messages": [{"role": "user", "content": "go"}], "tools": row["tools"]}
             seen = answer(observed["content"], [tuple(call) for call in observed["tool_calls"]])
-            assert not check_answer(GuardSettings(), body, seen).good, row["case"]
+            assert not check_answer(GuardConfig(), body, seen).good, row["case"]
             judged += 1
         raw = {"messages": [{"role": "user", "content": "go"}], "tools": row["tools"]}
-        assert not check_answer(GuardSettings(), raw, answer(row["output_text"], [])).good, row["case"]
+        assert not check_answer(GuardConfig(), raw, answer(row["output_text"], [])).good, row["case"]
     assert judged
 
 
@@ -47,7 +48,7 @@ def test_true_calls_are_not_flagged(name: str) -> None:
     for row in rows(name):
         body = {"messages": [{"role": "user", "content": "go"}], "tools": row["tools"]}
         calls = [(call["name"], json.dumps(call["arguments"])) for call in row["expected_tool_calls"]]
-        verdict = check_answer(GuardSettings(), body, answer(None, calls))
+        verdict = check_answer(GuardConfig(), body, answer(None, calls))
         assert verdict.outcome in (Outcome.CLEAN, Outcome.SCHEMA_MISMATCH), row["case"]
 
 
@@ -62,9 +63,9 @@ def test_real_streams_of_openai_pass_with_nothing_but_calls_held_back() -> None:
             for entry in choice["delta"].get("tool_calls", ()) if "id" in entry
         }  # fmt: skip
         tools = [{"type": "function", "function": {"name": name}} for name in sorted(names)]
-        guard = Guard(GuardSettings(), {"tools": tools, "stream_options": {"include_usage": True}})
+        guard = Guard(GuardConfig(), {"tools": tools, "stream_options": {"include_usage": True}})
         sent = [out for chunk in chunks for out in guard.feed(chunk)] + guard.finish()
-        assert guard.state is State.DONE
+        assert guard.state is GuardState.DONE
         assert guard.outcome in (Outcome.CLEAN, Outcome.TRUNCATED)
         if not names:
             assert [{**chunk, "usage": None} for chunk in sent] == [{**chunk, "usage": None} for chunk in chunks]

@@ -3,8 +3,9 @@
 import pytest
 from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import Guard, GuardSettings, Outcome
+from serve.guard.core import Guard, Outcome
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -27,7 +28,7 @@ def test_json_answers_are_continued_by_the_rerun_where_they_broke(fault: str, ou
 def test_a_json_answer_streams_but_for_its_last_character() -> None:
     body = json_request()
     *chunks, finish, _ = chunks_of(body, SimSettings())
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     early = [each for given in chunks for each in guard.feed(given)]
     text = read(early)["content"]
     assert len(early) >= len(chunks) - 1
@@ -44,14 +45,14 @@ def test_a_rerun_whose_document_differs_can_not_contradict_what_went_out() -> No
     assert message["error"]["code"] == "integrity_violation"
     assert guard.verdicts[1].outcome is Outcome.FAILED
     assert not guard.verdicts[1].counts, "the other pool did nothing wrong"
-    held, guard = healed(body, broken("truncated_string"), other, settings=GuardSettings(hold_json=True))
+    held, guard = healed(body, broken("truncated_string"), other, settings=GuardConfig(hold_json=True))
     assert read(held)["content"] == read(chunks_of(body, other))["content"]
     assert guard.outcome is Outcome.RERUN
 
 
 def test_a_document_against_its_strict_schema_keeps_its_last_character() -> None:
     body = json_request()
-    guard = Guard(GuardSettings(reruns=0), body)
+    guard = Guard(GuardConfig(reruns=0), body)
     sent = through(guard, [chunk({"content": '{"city": "Bern"}'}), chunk({}, "stop")])
     assert read(sent)["content"] == '{"city": "Bern"'
     assert read(sent)["error"]

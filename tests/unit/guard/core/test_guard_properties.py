@@ -20,10 +20,11 @@ from support.guard_harness import (
     tools_request,
 )
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.engine.sim.generation import Generation
-from serve.guard.core import Guard, GuardSettings, Outcome, State
-from serve.guard.core.client_view import Outflow, ReadyCall
+from serve.guard.core import Guard, GuardState, Outcome
+from serve.guard.core.client_view import ClientView, ReadyCall
 
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
 GRAMMARS = ("kimi_k2", "qwen3_coder", "hermes")
@@ -95,7 +96,7 @@ def test_broken_on_both_pools_ends_in_an_error_and_never_in_a_broken_call() -> N
         sent, guard = healed(tools_request(seed, tool_choice="required"), pool, pool)
         message = read(sent)
         assert message["error"]["code"] == "integrity_violation"
-        assert guard.state is State.FAILED
+        assert guard.state is GuardState.FAILED
         assert_valid(message)
 
 
@@ -104,7 +105,7 @@ def test_json_answers_under_faults_are_the_document_that_was_meant(hold: bool) -
     pool, standard = faulty(0.5, "kimi_k2"), faulty(0, "kimi_k2")
     for seed in range(200):
         body = json_request(seed)
-        sent, _ = healed(body, pool, standard, settings=GuardSettings(hold_json=hold))
+        sent, _ = healed(body, pool, standard, settings=GuardConfig(hold_json=hold))
         assert read(sent)["content"] == read(chunks_of(body, standard))["content"]
 
 
@@ -119,7 +120,7 @@ def test_what_leaves_does_not_depend_on_how_the_deltas_were_cut(seed: int, gramm
             acceptance=(0.9,),
             faults={name: 1 / len(TEXT_FAULTS) for name in TEXT_FAULTS},
         )
-        guard = Guard(GuardSettings(reruns=0), body)
+        guard = Guard(GuardConfig(reruns=0), body)
         message = read(through(guard, chunks_of(body, pool)))
         finals.add((message["content"], str(calls_of(message)), str(message["finish"]), guard.verdicts[0].outcome))
     assert len(finals) == 1
@@ -130,11 +131,11 @@ NAMED = st.builds(lambda name, value: ReadyCall("", name, str(value), value), st
 
 @given(st.lists(NAMED, max_size=5), st.lists(NAMED, max_size=5))
 def test_calls_of_two_attempts_become_one_list_by_name(first: list[ReadyCall], second: list[ReadyCall]) -> None:
-    flow = Outflow("seed", 0, 100)
-    sent = [delta for call in first for delta in flow.call(call)]
-    flow.restart()
-    sent += [delta for call in second for delta in flow.call(call)]
-    sent += flow.finish()
+    view = ClientView("seed", 0)
+    sent = [delta for call in first for delta in view.feed_call(call)]
+    view.restart()
+    sent += [delta for call in second for delta in view.feed_call(call)]
+    sent += view.finish()
     opened = [entry for delta in sent for entry in delta["tool_calls"] if "id" in entry]
     assert [entry["index"] for entry in opened] == list(range(len(opened)))
     assert len({entry["id"] for entry in opened}) == len(opened)
@@ -154,11 +155,11 @@ def test_text_of_a_rerun_is_continued_or_follows_as_a_paragraph_but_is_never_rep
             text = text[size:]
         return made
 
-    flow = Outflow("seed", 0, 100)
-    sent = "".join(flow.text("content", piece) for piece in pieces(first))
-    flow.restart()
-    sent += "".join(flow.text("content", piece) for piece in pieces(second))
-    sent += "".join(delta["content"] for delta in flow.finish())
+    view = ClientView("seed", 0)
+    sent = "".join(view.feed_text("content", piece) for piece in pieces(first))
+    view.restart()
+    sent += "".join(view.feed_text("content", piece) for piece in pieces(second))
+    sent += "".join(delta["content"] for delta in view.finish())
     if second.startswith(first):
         assert sent == second
     elif first.startswith(second) or not second.strip():
@@ -188,7 +189,7 @@ ODD = st.recursive(
 def test_no_shape_of_request_or_chunk_makes_the_guard_raise_or_keep_silent(
     body: dict[str, Any], deltas: list[Any], data: st.DataObject
 ) -> None:
-    guard = Guard(GuardSettings(reruns=0), body)
+    guard = Guard(GuardConfig(reruns=0), body)
     sent = []
     for delta in deltas:
         odd_choice = data.draw(st.booleans())
@@ -199,7 +200,7 @@ def test_no_shape_of_request_or_chunk_makes_the_guard_raise_or_keep_silent(
         )
         sent += guard.feed({"id": "x", "created": 1, "model": "m", "choices": [choice]})
     sent += guard.finish()
-    if guard.state is not State.DONE:
+    if guard.state is not GuardState.DONE:
         sent += guard.give_up()
     assert sent
     assert "error" in sent[-1] or sent[-1]["choices"][0]["finish_reason"]

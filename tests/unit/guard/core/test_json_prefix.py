@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.tool_call import loads
+from serve.parsing.strict_json import loads
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

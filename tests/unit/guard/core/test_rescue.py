@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from support.guard_harness import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import Guard, GuardSettings, Outcome
+from serve.guard.core import Guard, Outcome
 from serve.guard.core.rescue import grammar_of
 
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}"
@@ -49,7 +50,7 @@ def test_all_that_an_engine_without_a_parser_leaks_becomes_calls(grammar: str, s
 )
 def test_what_is_not_whole_and_valid_is_rerun_not_guessed(leak: str) -> None:
     body = tools_request(1)
-    guard = Guard(GuardSettings(), body)
+    guard = Guard(GuardConfig(), body)
     sent = through(guard, stream("Let me see. ", leak), chunks_of(body, SimSettings()))
     assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
     assert guard.outcome is Outcome.RERUN
@@ -62,13 +63,13 @@ def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
     *first, last = stream(whole)
     call = {"index": 0, "id": "a", "type": "function", "function": {"name": "get_weather", "arguments": GOOD}}
     proper = {**first[0], "choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
-    guard = Guard(GuardSettings(reruns=0), body)
+    guard = Guard(GuardConfig(reruns=0), body)
     assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
 
 
 def test_a_leak_cut_by_length_and_one_with_rescue_off_are_not_rescued() -> None:
     whole = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
-    for settings, reason in ((GuardSettings(reruns=0), "length"), (GuardSettings(reruns=0, rescue=False), "stop")):
+    for settings, reason in ((GuardConfig(reruns=0), "length"), (GuardConfig(reruns=0, rescue=False), "stop")):
         guard = Guard(settings, tools_request(1))
         through(guard, stream(whole, reason=reason))
         assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
@@ -80,13 +81,13 @@ def test_a_leak_cut_by_length_and_one_with_rescue_off_are_not_rescued() -> None:
 @pytest.mark.parametrize("before", [[], [call(0, "get_weather", GOOD)]])
 def test_the_beginning_of_a_call_that_length_cut_is_no_corruption(leak: str, before: list[dict[str, Any]]) -> None:
     """Our parsers send on the text of a call that they could not finish, since they cannot see why it ended."""
-    guard = Guard(GuardSettings(), tools_request(1))
+    guard = Guard(GuardConfig(), tools_request(1))
     sent = through(guard, [*(chunk(calls(each)) for each in before), chunk({"content": f"Hm. {leak}"}, "length")])
     message = read(sent)
     assert (message["content"], message["finish"]) == ("Hm. ", ["length"])
     assert len(message["calls"]) == len(before)
     assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == (Outcome.TRUNCATED, False)
-    stopped = Guard(GuardSettings(), tools_request(1))
+    stopped = Guard(GuardConfig(), tools_request(1))
     through(stopped, [chunk({"content": leak}, "stop")])
     assert stopped.verdicts[0].outcome is Outcome.MARKER_LEAK
 

@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from support.guard_harness import calls_of, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError
-from serve.guard.answer import Streamed
-from serve.guard.core import GuardSettings, State
-from serve.sse import frame_of
+from serve.guard.core import Guard, GuardState
+from serve.guard.response import StreamedResponse
+from serve.sse import encode_frame
 
 DONE = b"data: [DONE]\n\n"
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
 REQUEST = tools_request(3, tool_choice="required")
 
 
-class Answer:
-    """An engine's answer in the given pieces."""
+class EngineResponse:
+    """An engine's response in the given pieces."""
 
     status, headers, is_stream = 200, {"content-type": "text/event-stream"}, True
 
@@ -56,7 +57,7 @@ class Exchange:
 @cache
 def frames(fault: str | None) -> bytes:
     pool = SimSettings(num_speculative_tokens=3, faults={fault: 1.0} if fault else {})
-    return b"".join(map(frame_of, chunks_of(REQUEST, pool))) + DONE
+    return b"".join(map(encode_frame, chunks_of(REQUEST, pool))) + DONE
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -69,17 +70,17 @@ def sent(attempts: list[list[bytes]]) -> bytes:
 
     async def run() -> bytes:
         exchange = Exchange()
-        flow = Streamed(exchange, GuardSettings(), REQUEST)  # type: ignore[arg-type]
+        response = StreamedResponse(exchange, Guard(GuardConfig(), REQUEST))  # type: ignore[arg-type]
         for number, pieces in enumerate(attempts):
             if number:
-                flow.guard.restart("standard")
-            await flow.attempt(Answer(pieces))  # type: ignore[arg-type]
-            if flow.guard.state is not State.RERUN:
+                response.guard.restart("standard")
+            await response.attempt(EngineResponse(pieces))  # type: ignore[arg-type]
+            if response.guard.state is not GuardState.RERUN:
                 break
         try:
-            await flow.settle()
+            await response.finish()
         except GatewayError as error:
-            exchange.sent += frame_of(error.to_body())
+            exchange.sent += encode_frame(error.to_body())
         return exchange.sent
 
     return asyncio.run(run())
@@ -117,7 +118,9 @@ CHUNKS = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(CHUNKS.map(frame_of) | st.binary(max_size=12).map(lambda data: data + b"\n\n"), min_size=1, max_size=6))
+@given(
+    st.lists(CHUNKS.map(encode_frame) | st.binary(max_size=12).map(lambda data: data + b"\n\n"), min_size=1, max_size=6)
+)
 def test_whatever_an_engine_sends_the_client_gets_frames_that_end_in_done_or_an_error(stream: list[bytes]) -> None:
     got = sent([stream, [frames(None)]])
     last = [frame for frame in got.split(b"\n\n") if frame][-1]

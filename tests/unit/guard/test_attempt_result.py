@@ -1,5 +1,5 @@
 from policies.classes import BIT, masks_of, names_of
-from serve.guard.judgement import request_class
+from serve.guard.attempt_result import request_class
 
 
 def test_a_request_class_is_what_an_answer_may_break_by_as_an_expression_that_the_policy_reads() -> None:

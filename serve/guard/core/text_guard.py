@@ -1,0 +1,105 @@
+"""The texts of one choice in one attempt: free of markup, and one JSON document where the request demands one."""
+
+from __future__ import annotations
+
+from serve.guard.core.client_view import ClientView, Delta
+from serve.guard.core.defects import DefectLog
+from serve.guard.core.document import DocumentGuard
+from serve.guard.core.expectation import Expectation
+from serve.guard.core.markup import REPLACEMENT, MarkupScanner
+from serve.guard.core.verdict import Outcome, Severity
+
+
+class TextGuard:
+    """Returns the part of each text that may go out, and keeps leaked markup back.
+
+    Args:
+        expectation: Of the request.
+        view: What the client has of this choice.
+        log: Takes the defects.
+        document: Guards the content, if it must be a JSON document.
+
+    Attributes:
+        leaking: True once a text holds markup.
+        spoke: True once the content holds more than space.
+    """
+
+    def __init__(
+        self, expectation: Expectation, view: ClientView, log: DefectLog, document: DocumentGuard | None
+    ) -> None:
+        self.leaking = False
+        self.spoke = False
+        self._expected = expectation
+        self._view = view
+        self._log = log
+        self._document = document
+        self._scanners: dict[str, MarkupScanner] = {}
+
+    def feed(self, name: str, text: str) -> str:
+        """Returns the text that may go out now.
+
+        Args:
+            name: Of the field.
+            text: What the engine adds to it.
+        """
+        if name == "content":
+            self.spoke = self.spoke or not (text == "" or text.isspace())
+        scanner = self._scanners.get(name) or self._scanners.setdefault(name, MarkupScanner(self._expected.quotes))
+        ready = self._pass(name, scanner.feed(text))
+        if scanner.opening:
+            self.leaking = True
+        return ready
+
+    def opening(self, name: str) -> str:
+        """The first piece of a field's leak; empty if there is none."""
+        scanner = self._scanners.get(name)
+        return scanner.opening if scanner is not None else ""
+
+    def leaks(self) -> dict[str, str]:
+        """Leaked markup and all text after it, by field."""
+        return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.opening}
+
+    def finish(self, *, cut: bool, called: bool) -> Delta:
+        """Ends the texts; returns what may still go out of them.
+
+        Args:
+            cut: Whether `length` ended the choice.
+            called: Whether there are calls, so that there need not be a document.
+        """
+        ready: Delta = {}
+        for name, scanner in self._scanners.items():
+            if (held := scanner.finish()) and (text := self._pass(name, held)):
+                ready[name] = text
+        document = self._document
+        if document is not None and (document.started or not (called or self.leaks())):
+            document.finish(cut=cut)
+            if not self._log.blocked and (text := self._send("content", document.flush())):
+                ready["content"] = ready.get("content", "") + text
+        return ready
+
+    def flush(self) -> Delta:
+        """Returns everything that was held back, right or wrong."""
+        ready: Delta = {}
+        for name, scanner in self._scanners.items():
+            held = scanner.leak + scanner.finish()
+            if name == "content" and self._document is not None:
+                held = self._document.flush() + held
+            if text := self._view.feed_text(name, held):
+                ready[name] = text
+        return ready
+
+    def _pass(self, name: str, text: str) -> str:
+        """Returns the part of text without markup that may go out."""
+        if name == "content" and self._document is not None:
+            text = self._document.feed(text)
+        elif REPLACEMENT in text and not self._expected.quotes(REPLACEMENT):
+            self._log.report(Outcome.TRUNCATED, f"a cut character in {name}", Severity.NOTE, once=True)
+        return self._send(name, text)
+
+    def _send(self, name: str, text: str) -> str:
+        """Returns the part of a text that the client does not have yet."""
+        ready = self._view.feed_text(name, text) if text else ""
+        if name == "content" and self._document is not None and self._view.diverged(name):
+            self._log.contradicts = True
+            self._log.report(Outcome.FAILED, "the rerun's document does not begin with what went out", once=True)
+        return ready

@@ -1,0 +1,149 @@
+"""Frames: the same wherever the network cuts them, any that SSE allows, and how a stream of them ends."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.errors import EngineError
+from serve.sse import (
+    DONE,
+    FrameReader,
+    StreamEnd,
+    StreamState,
+    decode_chunk,
+    encode_frame,
+    error_frame,
+    frame_data,
+    is_done,
+)
+
+FRAMES = st.lists(
+    st.dictionaries(st.text(max_size=4), st.text(max_size=12), max_size=3).map(encode_frame) | st.just(b": ping\n\n"),
+    max_size=8,
+)
+
+
+@given(FRAMES, st.booleans(), st.data())
+def test_frames_are_the_same_however_they_are_cut(frames: list[bytes], crlf: bool, data: st.DataObject) -> None:
+    whole = b"".join(frames)
+    sent = whole.replace(b"\n", b"\r\n") if crlf else whole
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12)))
+    reader = FrameReader()
+    pieces = [sent[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
+    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+
+
+@pytest.mark.parametrize(
+    ("frame", "data"),
+    [
+        (b'data: {"a":1}\n\n', b'{"a":1}'),
+        (b'data:{"a":1}\n\n', b'{"a":1}'),
+        (b'event: x\nid: 1\ndata: {"a":\ndata: 1}\n\n', b'{"a":\n1}'),
+        (b": ping\n\n", None),
+        (b"data: [DONE]\n\n", b"[DONE]"),
+    ],
+)
+def test_data_is_what_the_data_lines_say(frame: bytes, data: bytes | None) -> None:
+    assert frame_data(frame) == data
+
+
+def test_only_done_ends() -> None:
+    assert is_done(b"[DONE]")
+    assert not is_done(b'{"content":"[DONE]"}')
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4), st.text(max_size=12) | st.floats(allow_nan=False, allow_infinity=False) | st.none()
+    )
+)
+def test_a_chunk_survives_the_way_to_bytes_and_back(chunk: dict[str, object]) -> None:
+    data = frame_data(encode_frame(chunk))
+    assert data is not None
+    assert decode_chunk(data) == json.loads(data) == chunk
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"a":"\\ud83d"}', b'{"a":' + b"[" * 100_000])
+def test_what_is_no_chunk_is_the_engines_fault(data: bytes) -> None:
+    with pytest.raises(EngineError):
+        decode_chunk(data)
+
+
+def test_an_error_frame_is_one_sse_frame_in_openais_shape() -> None:
+    assert error_frame(EngineError("gone")) == (
+        b'data: {"error":{"message":"gone","type":"upstream_error","param":null,"code":"engine_error"}}\n\n'
+    )
+
+
+Habit = Callable[[bytes], bytes]
+
+TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
+CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
+FAILED = b'data: {"error":{"message":"died"}}\n\n'
+# As SSE allows: other line ends, no space, a comment.
+HABITS: dict[str, Habit] = {
+    "vLLM": lambda frame: frame,
+    "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
+    "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
+    "comment": lambda frame: b": ping\n" + frame,
+}
+habits = pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in pairwise(marks)]
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, DONE]))
+    end = StreamEnd()
+    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
+    assert (end.done, end.failed) == (True, False)
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_nothing_follows_an_error_frame(habit: Habit, frames: list[bytes], places: list[int]) -> None:
+    stream = b"".join(map(habit, [*frames, FAILED]))
+    end = StreamEnd()
+    sent = b"".join(end.feed(part) for part in cut(stream + habit(DONE), places))
+    assert sent == stream
+    assert (end.done, end.failed) == (False, True)
+
+
+@habits
+@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
+def test_a_stream_that_just_stops_is_neither_done_nor_failed(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, frames))
+    end = StreamEnd()
+    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
+    assert not end.done
+    assert not end.failed
+
+
+def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
+    end = StreamEnd()
+    end.feed(b'data: {"choices":[{"delta":{"content":"data: [DONE]')
+    assert not end.done
+
+
+def test_a_stream_is_open_then_in_its_error_then_closed() -> None:
+    end = StreamEnd()
+    states = []
+    for part in (CONTENT[0], b'data: {"err', b'or":{"message":"died"}}\n', b"\n", DONE):
+        end.feed(part)
+        states.append(end.state)
+    assert states == [
+        StreamState.OPEN, StreamState.OPEN, StreamState.IN_ERROR, StreamState.CLOSED, StreamState.CLOSED,
+    ]  # fmt: skip

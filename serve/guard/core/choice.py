@@ -16,7 +16,7 @@ from serve.guard.core.markup import CALL_OPENERS
 from serve.guard.core.rescue import is_cut_call, rescue
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.tool_call import CallCheck
-from serve.guard.core.verdict import Defect, Outcome, Severity
+from serve.guard.core.verdict import Outcome, Severity
 
 Step = tuple[Delta, str | None]  # a delta that may go out, and its finish reason
 
@@ -32,6 +32,8 @@ class ChoiceGuard:
         tolerates: Severities that hold nothing back, because no later attempt could do better.
 
     Attributes:
+        calls: Guards the calls.
+        defects: All that was found so far.
         cut: True if `length` ended the choice.
         ended: True once a finish reason has come.
     """
@@ -50,20 +52,17 @@ class ChoiceGuard:
         self._settings = settings
         self._view = view
         self._reason: str | None = None
-        self._log = log = DefectLog(index, tolerates)
+        log = DefectLog(index, tolerates)
+        self.defects = log.defects
+        self._log = log
         self._check = CallCheck(expectation, settings)
-        self._calls = CallGuard(index, self._check, view, log)
+        self.calls = CallGuard(index, self._check, view, log)
         document = None
         if expectation.document is not None:
             document = DocumentGuard(
                 expectation.document, self._check, log, hold=settings.hold_json, quoted=expectation.quotes
             )
         self._texts = TextGuard(expectation, view, log, document)
-
-    @property
-    def defects(self) -> list[Defect]:
-        """All that was found so far."""
-        return self._log.defects
 
     @property
     def contradicts(self) -> bool:
@@ -78,7 +77,7 @@ class ChoiceGuard:
     @property
     def broken(self) -> bool:
         """True if nothing can save this attempt."""
-        return bool(self._log.defects) and self._log.broken  # most answers have none, and every chunk asks
+        return bool(self.defects) and self._log.broken  # most answers have none, and every chunk asks
 
     def feed(self, delta: Mapping[str, Any], finish_reason: str | None) -> list[Step]:
         """Returns what may go out now.
@@ -98,7 +97,7 @@ class ChoiceGuard:
                 ready[name] = value
         steps: list[Step] = [(ready, None)] if ready else []
         for entry in delta.get("tool_calls") or ():
-            steps += _silent(self._calls.feed(entry))
+            steps += _silent(self.calls.feed(entry))
         return steps if finish_reason is None else steps + self._finish(finish_reason)
 
     def feed_text(self, name: str, text: str) -> str:
@@ -115,27 +114,23 @@ class ChoiceGuard:
                 self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return ready
 
-    def feed_arguments(self, call: int, arguments: str) -> bool:
-        """Adds to the arguments of the open call; see `CallGuard.feed_arguments`."""
-        return self._calls.feed_arguments(call, arguments)
-
     def flush(self) -> list[Step]:
         """Returns everything that was held back, right or wrong, and the finish reason."""
         texts = self._texts.flush()
         deltas = [texts] if texts else []
-        deltas += self._calls.flush()
+        deltas += self.calls.flush()
         deltas += self._view.finish()
         return [*_silent(deltas), ({}, self._final_reason(self._reason or "stop"))]
 
     def _finish(self, reason: str) -> list[Step]:
         self.ended = True
         self.cut = reason == "length"
-        texts = self._texts.finish(cut=self.cut, called=self._calls.begun)
+        texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         deltas = [texts] if texts else []
-        deltas += self._calls.finish(cut=self.cut)
+        deltas += self.calls.finish(cut=self.cut)
         for name, leak in self._texts.leaks().items():
             deltas += self._finish_leak(name, leak)
-        silence = silence_defect(self._expected, reason, called=self._calls.begun, spoke=self._texts.spoke)
+        silence = silence_defect(self._expected, reason, called=self.calls.begun, spoke=self._texts.spoke)
         if silence is not None:
             severity, detail = silence
             self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
@@ -152,7 +147,7 @@ class ChoiceGuard:
             rescued = rescue(leak, grammar, self._expected, self._check)
         if rescued is not None:
             self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
-            deltas = self._calls.rescue(rescued.calls)
+            deltas = self.calls.rescue(rescued.calls)
             if rescued.content and not self.blocked:
                 deltas.append({"content": self._view.feed_text("content", rescued.content)})
             return deltas
@@ -163,7 +158,7 @@ class ChoiceGuard:
         return [] if self.blocked else [{name: self._view.feed_text(name, leak)}]
 
     def _may_be_rescued(self, leak: str) -> bool:
-        possible = self._settings.rescue and bool(self._expected.tools) and not self._calls.begun
+        possible = self._settings.rescue and bool(self._expected.tools) and not self.calls.begun
         return possible and leak.startswith(CALL_OPENERS)
 
     def _final_reason(self, reason: str) -> str:

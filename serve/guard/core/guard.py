@@ -115,7 +115,7 @@ class Guard:
         if self.state is not GuardState.OPEN or choice is None or choice.ended or choice.broken:
             return None
         if delta.field == ARGUMENTS:
-            if not choice.feed_arguments(delta.call, delta.text):
+            if not choice.calls.feed_arguments(delta.call, delta.text):
                 return None
             text = ""
         elif self._views[delta.choice].first:

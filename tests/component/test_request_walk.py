@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.engines import chunk, frame, streaming
-from support.guard_driving import tools_request
+from support.guard_harness import tools_request
 from support.guard_stack import config, post
 from support.stack import running
 

@@ -4,20 +4,17 @@ Identical pools, alike in all but their name, rotate. A canary comes first for i
 for all others. A conversation always gets the same order, so that its prefix stays cached where it began.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import lcm
 from typing import Generic, TypeVar
-from zlib import crc32
 
 Item = TypeVar("Item")
 Version = TypeVar("Version")
 Ranked = list[tuple[tuple[int, int], Item]]  # ((rank, place in the configuration), item)
 
 _MAX_ROTATIONS = 60
-_POINTS = 2**32
 _LAST = 9  # a rank after every other
 
 
@@ -32,14 +29,6 @@ class Split(Generic[Version]):
 
     ends: tuple[float, ...]
     versions: tuple[tuple[Version, ...], ...]
-
-    def of(self, conversation: str) -> Version:
-        """Returns the version for a conversation; an unidentified one gets the first version, never a canary's."""
-        if not self.ends and len(self.versions[0]) == 1:
-            return self.versions[0][0]
-        number = crc32(conversation.encode("utf-8", "replace"))
-        versions = self.versions[bisect_right(self.ends, number / _POINTS)]
-        return versions[number % len(versions)]
 
 
 def split(

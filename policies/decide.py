@@ -1,7 +1,9 @@
 """The decision: which pool, with or without speculation, and every reason. Pure, total, independent of any order."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
+from zlib import crc32
 
 from policies import canary
 from policies.classes import CHECKED, class_of, covers, names_of
@@ -11,6 +13,7 @@ from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
 
 _EFFECTS = ("forbid", "pin", "optimistic", "overruled", "waived", "proven", "warn", "inform")
 _ORDER = {name: place for place, name in enumerate(_EFFECTS)}
+_POINTS = 2**32  # values of crc32
 _MEMORY_LIMIT = 8192  # decisions; callers choose the classes, so they could make the memory grow without bound
 _OPTED_OUT = Reason("caller-opt-out", "forbid", "The caller said enable_speculative: false.", "caller")
 _NOWHERE = Reason(
@@ -39,7 +42,16 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
         if len(policy.memory) >= _MEMORY_LIMIT:
             policy.memory.clear()
         policy.memory[key] = split
-    return split.of(features.conversation_key)
+    return _version(split, features.conversation_key)
+
+
+def _version(split: canary.Split[Decision], conversation: str) -> Decision:
+    """Returns the version for a conversation; an unidentified one gets the first version, never a canary's."""
+    if not split.ends and len(split.versions[0]) == 1:
+        return split.versions[0][0]
+    number = crc32(conversation.encode("utf-8", "replace"))
+    versions = split.versions[bisect_right(split.ends, number / _POINTS)]
+    return versions[number % len(versions)]
 
 
 def led_by(decision: Decision, candidate: Candidate, reason: Reason) -> Decision:

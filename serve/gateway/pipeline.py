@@ -12,7 +12,7 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
-from serve.guard.attempt_result import ResultSink, ignore
+from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
@@ -53,7 +53,7 @@ class Gateway:
         pools: Mapping[tuple[str, str], Pool],
         upstream: Upstream,
         telemetry: Telemetry,
-        sink: ResultSink = ignore,
+        sink: ResultSink = lambda _: None,
     ) -> None:
         self._config = config
         self._live = live

@@ -1,10 +1,8 @@
 """The outcome of one attempt, as the guard reports it to telemetry and quarantine."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from policies.classes import JUDGED
 from serve.guard.core import Outcome, Verdict
 
 
@@ -45,16 +43,3 @@ class ResultSink(Protocol):
     def __call__(self, result: AttemptResult) -> None:
         """Counts one result."""
         ...
-
-
-def ignore(result: AttemptResult) -> None:
-    """A sink that counts nothing."""
-
-
-def request_class(classes: Iterable[str]) -> str:
-    """Returns the one class under which a response is counted, in the spelling that `policies` parses.
-
-    Args:
-        classes: The request's published classes.
-    """
-    return "+".join(name for name in classes if name in JUDGED)

@@ -9,9 +9,9 @@ from opentelemetry.trace import Span
 from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError
-from serve.guard.attempt_result import AttemptResult, ResultSink, request_class
+from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import Guard, GuardState
-from serve.guard.request import LazyRequest
+from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
 from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange
@@ -122,7 +122,7 @@ class GuardedPath:
                 AttemptResult(
                     model=request.decision.model,
                     pool=candidate.pool,
-                    request_class=request_class(request.decision.classes),
+                    request_class=request.features.request_class,
                     speculative=candidate.speculative,
                     verdict=verdict,
                     attempt=number,

@@ -9,8 +9,7 @@ from typing import cast
 import httptools
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.response import Response, ResponseError
-from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
+from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES, Response, ResponseError
 
 
 class Phase(enum.Enum):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from serve.errors import GatewayError
 from serve.http1.asgi import AsgiMessage, Drain, Scope
-from serve.http1.wire import LAST_CHUNK, READ_AHEAD_BYTES, RawHeaders, encode_chunk, encode_head
+from serve.http1.message import LAST_CHUNK, READ_AHEAD_BYTES, RawHeaders, encode_chunk, encode_head
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})

@@ -18,8 +18,7 @@ import uvicorn.config
 from serve.errors import GatewayError
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
 from serve.http1.cycle import ENDED, PENDING, RequestResponseCycle, error_response
-from serve.http1.request_head import addresses
-from serve.http1.request_parser import BETWEEN, HEAD, RequestParser
+from serve.http1.request_parser import BETWEEN, HEAD, RequestParser, addresses
 
 log = logging.getLogger("ray.serve.specgate.http1")
 

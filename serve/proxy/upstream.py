@@ -8,7 +8,7 @@ from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
-from serve.http1.wire import encode_head
+from serve.http1.message import encode_head
 from serve.routing.endpoint import Endpoint
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
 from serve.http1.client import ClientConnection
-from serve.http1.wire import READ_AHEAD_BYTES
+from serve.http1.message import READ_AHEAD_BYTES
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.routing.endpoint import Endpoint
 

@@ -11,7 +11,7 @@ import openai
 from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway
-from serve.guard.attempt_result import ResultSink, ignore
+from serve.guard.attempt_result import ResultSink
 from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
@@ -46,7 +46,7 @@ async def running(
     apps: Mapping[tuple[str, str], AsgiApp],
     pools: Mapping[tuple[str, str], Pool] | None = None,
     telemetry: Telemetry | None = None,
-    sink: ResultSink = ignore,
+    sink: ResultSink = lambda _: None,
 ) -> AsyncIterator[Stack]:
     """Runs a gateway in front of one app per (model, pool).
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from serve.guard.core.client_view import ClientView, Delta, ReadyCall
-from serve.guard.core.defects import DefectLog
 from serve.guard.core.tool_call import CallCheck, HeldCall
-from serve.guard.core.verdict import Outcome, Severity
+from serve.guard.core.verdict import DefectLog, Outcome, Severity
 
 
 class CallGuard:

@@ -9,14 +9,13 @@ from serve.config.guard import GuardConfig
 from serve.guard.core.call_guard import CallGuard
 from serve.guard.core.chunk import TEXTS
 from serve.guard.core.client_view import ClientView, Delta
-from serve.guard.core.defects import DefectLog
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import CALL_OPENERS
 from serve.guard.core.rescue import is_cut_call, rescue
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.tool_call import CallCheck
-from serve.guard.core.verdict import Outcome, Severity
+from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
 
 Step = tuple[Delta, str | None]  # a delta that may go out, and its finish reason
 
@@ -199,3 +198,51 @@ def final_reason(reason: str, *, called: bool, forced: bool) -> str:
 def _silent(deltas: list[Delta]) -> list[Step]:
     """Deltas that do not end the choice."""
     return [(delta, None) for delta in deltas]
+
+
+class Attempt:
+    """One engine's stream.
+
+    Attributes:
+        choices: The guards, by index of the choice.
+        failed: True if the stream itself is broken.
+    """
+
+    def __init__(self) -> None:
+        self.choices: dict[int, ChoiceGuard] = {}
+        self._stream_defects: list[Defect] = []
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._stream_defects)
+
+    @property
+    def hopeless(self) -> bool:
+        """True if nothing can save this attempt."""
+        return self.failed or any(choice.broken for choice in self.choices.values())
+
+    @property
+    def blocked(self) -> bool:
+        """True if this attempt must not send anything more."""
+        return self.hopeless or any(choice.blocked for choice in self.choices.values())
+
+    @property
+    def contradicts(self) -> bool:
+        """True if a document of this attempt cannot continue the one that the client has begun to receive."""
+        return any(choice.contradicts for choice in self.choices.values())
+
+    def fail(self, outcome: Outcome, detail: str) -> None:
+        """Adds a defect of the stream itself."""
+        self._stream_defects.append(Defect(outcome, Severity.HARD, detail))
+
+    def defects(self) -> tuple[Defect, ...]:
+        """Returns all that was found so far."""
+        return (*self._stream_defects, *(defect for choice in self.choices.values() for defect in choice.defects))
+
+    def verdict(self) -> Verdict:
+        """Returns the verdict of what has arrived."""
+        defects = self.defects()
+        worst = gravest(defects)
+        # Neither a cut by length nor a rerun that only differs from what went out is a fault of the pool.
+        blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
+        return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)

@@ -7,13 +7,11 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
-from serve.guard.core.attempt import Attempt
-from serve.guard.core.choice import ChoiceGuard, Step
-from serve.guard.core.chunk import ARGUMENTS, TextDelta, choices_of, lone_delta
+from serve.guard.core.choice import Attempt, ChoiceGuard, Step
+from serve.guard.core.chunk import ARGUMENTS, TextDelta, Usage, choices_of, lone_delta
 from serve.guard.core.client_view import ClientView
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
-from serve.guard.core.usage import Usage
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from serve.guard.core.client_view import ClientView, Delta
-from serve.guard.core.defects import DefectLog
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import REPLACEMENT, MarkupScanner
-from serve.guard.core.verdict import Outcome, Severity
+from serve.guard.core.verdict import DefectLog, Outcome, Severity
 
 
 class TextGuard:

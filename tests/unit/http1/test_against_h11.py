@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from serve.http1.message import MAX_HEAD_BYTES
 from serve.http1.request_parser import RequestParser
-from serve.http1.wire import MAX_HEAD_BYTES
 
 # Requests that h11 accepts and we reject, by a part of our message.
 STRICTER = {

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.http1.asgi import DIRECT
+from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 from serve.http1.server import Apps, ServerProtocol, protocol_factory
-from serve.http1.wire import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 
 HOST = b"host: gateway\r\n"
 HELLO = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 5\r\n\r\nhello"

@@ -7,8 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from serve.errors import InvalidRequestError
-from serve.guard.core.expectation import Expectation
-from serve.guard.request import LazyRequest
+from serve.guard.core.expectation import Expectation, LazyRequest
 from serve.request.completion import parse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

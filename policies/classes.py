@@ -1,6 +1,7 @@
 """Request classes: the closed vocabulary of facts about a request, and conjunctions of them as bit masks."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from policies.errors import PolicyError
 
@@ -48,6 +49,7 @@ def names_of(mask: int) -> tuple[str, ...]:
     return tuple(name for name in _PUBLISHED if mask & BIT[name])
 
 
+@lru_cache(maxsize=1024)
 def class_of(mask: int) -> str:
     """Returns the single class under which the answer is counted and checked: `kind+kind+strict+thinking`."""
     return "+".join(name for name in JUDGED if mask & BIT[name])

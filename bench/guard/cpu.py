@@ -12,7 +12,7 @@ from serve.config.guard import GuardConfig
 from serve.engine.sim import wire
 from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard
-from serve.guard.stream import GuardedStream
+from serve.guard.response import GuardedStream
 from serve.sse import decode_chunk, encode_frame
 
 Chunk = dict[str, Any]

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes: what the server and the client share."""
+"""HTTP/1.1 messages: their bytes on the way out, and a response as far as it has arrived."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Cuts what a client sends into requests."""
+"""Parses requests with llhttp: a head that is ambiguous is rejected, any other becomes ASGI's scope."""
 
 import asyncio
 import enum

@@ -1,4 +1,4 @@
-"""The guard of one choice in one attempt: texts and calls meet here, and the finish reason ends both."""
+"""One choice in one attempt, and the attempt as all of its choices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.call_guard import CallGuard
+from serve.guard.core.call_guard import CallCheck, CallGuard
 from serve.guard.core.chunk import TEXTS
 from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.document import DocumentGuard
@@ -14,7 +14,6 @@ from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import CALL_OPENERS
 from serve.guard.core.rescue import is_cut_call, rescue
 from serve.guard.core.text_guard import TextGuard
-from serve.guard.core.tool_call import CallCheck
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
 
 Step = tuple[Delta, str | None]  # a delta that may go out, and its finish reason

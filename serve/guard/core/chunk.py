@@ -1,4 +1,4 @@
-"""The shape of a chunk: well-formed or not, and the one text delta that most chunks hold."""
+"""Parts of a chunk: a delta that holds nothing but text, the choices, and the usage, added up over attempts."""
 
 from __future__ import annotations
 

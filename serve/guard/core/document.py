@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from serve.guard.core.call_guard import CallCheck, has_half_character
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
 from serve.guard.core.schema import Schema
-from serve.guard.core.tool_call import CallCheck, has_half_character
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 from serve.parsing.strict_json import loads
 

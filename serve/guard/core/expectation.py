@@ -1,4 +1,4 @@
-"""The demands of a request on its answer: tools, schemas, and whether a call or a document must come."""
+"""The expectation that an answer must meet, and the request that states it."""
 
 from __future__ import annotations
 

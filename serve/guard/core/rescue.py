@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from serve.guard.core.call_guard import CallCheck, HeldCall
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP
-from serve.guard.core.tool_call import CallCheck, HeldCall
 from serve.guard.core.verdict import Severity
 from serve.parsing import parse
 

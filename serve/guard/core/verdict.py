@@ -1,4 +1,4 @@
-"""The vocabulary of a verdict: defects of an answer, their severity, and the outcome."""
+"""The vocabulary of a verdict: defects of an answer, their severity, the outcome; and the defects of one choice."""
 
 from __future__ import annotations
 

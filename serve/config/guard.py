@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
-    """The guard of one model; see docs/guard.md.
+    """The guard of one model; see docs/explanation/guard.md.
 
     Attributes:
         mode: `heal`: hold broken output back, rescue calls, rerun. `strict`: as `heal`, and every schema counts as

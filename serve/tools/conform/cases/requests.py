@@ -101,7 +101,7 @@ async def bytes_kept(lab: Lab) -> CaseResult:
     if not trial.arrivals:
         return _lost(reply)
     same = trial.arrivals[0].body == body
-    return passed_if(same, "the same bytes" if same else "written anew")
+    return passed_if(same, "the same bytes" if same else "written again")
 
 
 async def large(lab: Lab) -> CaseResult:
@@ -181,7 +181,7 @@ CASES = (
     Case(
         "bytes",
         "The body reaches the engine byte for byte.",
-        "Whatever is not parsed and written anew can't be lost",
+        "Whatever is not parsed and written again can't be lost",
         bytes_kept,
     ),
     Case("body-8mb", "A body of 8 MB is served.", "Images and 100,000-token agent histories", large),

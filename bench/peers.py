@@ -43,6 +43,7 @@ class Peer:
         key: Bearer token that it expects from clients.
         python: Python version of its environment.
         environment: Environment variables for installing and running it.
+        folder: Where the command runs; its modules win over installed ones.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Peer:
     key: str | None = None
     python: str = "3.11"
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path = ROOT
 
     @property
     def bin(self) -> Path:
@@ -198,7 +200,7 @@ def launched(peer: Peer, upstream: str, model: str) -> Iterator[Running]:
     command = [part.format(config=config, **names) for part in peer.command]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, env={**os.environ, **peer.environment}, cwd=ROOT,
+            command, stdout=output, stderr=output, env={**os.environ, **peer.environment}, cwd=peer.folder,
             start_new_session=True,
         )  # fmt: skip
     running = Running(f"http://127.0.0.1:{port}", peer.key, process.pid)

@@ -21,6 +21,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="fewer cells and rounds: about three minutes")
     options.add_argument("--peers", help=f"comma-separated sides to compare: {', '.join(sides.NAMES)}")
+    options.add_argument("--before", type=Path, metavar="DIR", help="another checkout of specgate, as one more side")
     options.add_argument("--cells", help=f"comma-separated cells, of: {','.join(_CELLS)}")
     options.add_argument("--rounds", type=int, help="turns of every side in every cell")
     options.add_argument("--seconds", type=float, help="length of one turn")
@@ -39,10 +40,11 @@ def main() -> None:
         options.error(str(error))
     rounds = given.rounds or (2 if given.quick else 3)
     seconds = given.seconds or (1.0 if given.quick else 1.5)
+    more = [sides.before(given.before)] if given.before else []
     results = Results()
     peers.stop_when_told()
     try:
-        runner.run(results, wanted, cells, rounds, seconds, lambda line: print(line, flush=True))
+        runner.run(results, wanted, cells, rounds, seconds, lambda line: print(line, flush=True), more)
     finally:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps({**results.to_dict(), "rounds": rounds, "seconds": seconds}, indent=1) + "\n")

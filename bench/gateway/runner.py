@@ -188,7 +188,13 @@ class Results:
 
 
 def run(
-    results: Results, wanted: Sequence[str], cells: Sequence[Workload], rounds: int, seconds: float, say: Say
+    results: Results,
+    wanted: Sequence[str],
+    cells: Sequence[Workload],
+    rounds: int,
+    seconds: float,
+    say: Say,
+    more: Sequence[Peer] = (),
 ) -> None:
     """Measure the given sides, and always the upstream by itself.
 
@@ -199,10 +205,11 @@ def run(
         rounds: Turns of every side in every workload.
         seconds: Length of one run of load.
         say: Called with lines of progress.
+        more: Further sides.
     """
     with upstream() as engine, contextlib.ExitStack() as stack:
         ready = {sides.DIRECT: engine}
-        for side in (side for side in sides.QUIET if side.name in wanted):
+        for side in (*(side for side in sides.QUIET if side.name in wanted), *more):
             _enter(side, engine, ready, stack, results, say)
         _rounds(ready, engine, cells, rounds, seconds, results, say)
         stack.close()

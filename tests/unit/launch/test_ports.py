@@ -40,3 +40,12 @@ def test_a_block_in_which_something_listens_is_passed_over(monkeypatch: pytest.M
         monkeypatch.setattr(ports, "_END", start + ports.BLOCK_SIZE)
         with pytest.raises(ConfigError, match="no block"):
             ports.claim_block()
+
+
+def test_a_taken_port_is_told_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="SPECGATE_PORT"):
+        ports.require_free(taken.getsockname()[1])
+
+
+def test_a_free_port_is_free() -> None:
+    ports.require_free(ports.free_port())

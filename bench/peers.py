@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "build" / "peers"

@@ -17,7 +17,7 @@ from bench import peers
 from bench.gateway import sides, traffic
 from bench.gateway.load import Sample
 from bench.peers import Peer, PeerError, Running
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 Say = Callable[[str], None]
 # After a cluster's first answer, Ray Serve still restarts HAProxy as replicas come up, which drops connections.

@@ -23,7 +23,7 @@ from bench.gateway import traffic
 from bench.gateway.runner import Workload, apply_load, tree_cpu_s, upstream
 from bench.gateway.sides import REPLICA
 from bench.peers import HOME, Running, ask, launched, stop_when_told
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale.json"
 _CORES = sorted(os.sched_getaffinity(0))  # read before `_pin` gives some away

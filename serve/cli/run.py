@@ -1,7 +1,8 @@
 """`specgate serve` and `specgate demo`: run the whole gateway on this machine."""
 
 import asyncio
-import signal
+import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,8 @@ import typer
 
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config.gateway import GatewayConfig
-from serve.launch.local import Progress, cluster, prepare_environment
+from serve.launch.local import Progress, cluster, prepared_environment
+from serve.launch.supervisor import supervise
 
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
@@ -24,14 +26,15 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the r
 def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", verbose: Verbose = False) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
     parsed = GatewayConfig.load(config)
-    prepare_environment()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with cluster(parsed, port, _clocked(), verbose, host):
-        console().print(
-            f"specgate listens on http://{host}:{port}; models: {', '.join(parsed.models)}. Press Ctrl-C to stop."
-        )
+    code = supervise(stop)
+    if code is not None:
+        raise typer.Exit(code)
+    say = _clocked()
+    with prepared_environment(), cluster(parsed, port, say, verbose, host, stop):
+        if not stop.is_set():
+            models = ", ".join(parsed.models)
+            _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
         stop.wait()
 
 
@@ -40,10 +43,9 @@ def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, a
     from serve.tools import demo as examples  # imports the OpenAI SDK, which takes about a second
 
     parsed = GatewayConfig.load(config)
-    prepare_environment()
     started = time.monotonic()
     say: Progress = (lambda _: None) if as_json else _clocked()
-    with cluster(parsed, port, say, verbose) as url:
+    with prepared_environment(), cluster(parsed, port, say, verbose) as url:
         report = asyncio.run(examples.run(url, list(parsed.models), say))
     if as_json:
         print_json(report.to_dict())
@@ -58,5 +60,14 @@ def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, a
 def _clocked() -> Progress:
     """Returns a printer of progress that prefixes the elapsed time."""
     started = time.monotonic()
-    terminal = console()
-    return lambda line: terminal.print(f"{time.monotonic() - started:6.1f} s  {line}", markup=False)
+    return lambda line: _print(f"{time.monotonic() - started:6.1f} s  {line}")
+
+
+def _print(line: str) -> None:
+    """Prints a line; if nobody can read it any more, as after a terminal was closed, this is the last one."""
+    try:
+        console().print(line, markup=False)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())

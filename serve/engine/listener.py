@@ -20,13 +20,14 @@ class Listener:
 
     Attributes:
         key: Secret that gateways learn through Ray's control plane and send as a bearer token. Without it, anybody on
-            the network could bypass the policy by talking to an engine directly.
+            the network could bypass the policy by talking to an engine directly. `SPECGATE_ENGINE_KEY` sets it for
+            whoever must know it, such as a Prometheus that reads the engines' metrics; otherwise it is made up.
         port: TCP port, chosen by the operating system.
     """
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.key = secrets.token_urlsafe(24)
+        self.key = os.environ.get("SPECGATE_ENGINE_KEY") or secrets.token_urlsafe(24)
         self._socket = socket.create_server((host, 0), family=_family(host), backlog=2048)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]

@@ -9,6 +9,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from serve.config.pool import ModelConfig
+from serve.engine.allowed_routes import AllowedRoutes
 from serve.engine.listener import Listener, node_address
 from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError, encode_json
@@ -41,7 +42,8 @@ class VllmReplica:
         self._engine = await host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
         check_markers(self._engine.client.get_tokenizer(), model_config.grammar, settings.markers)
-        await self._listener.start(Slots(self._engine.app, release_slot))
+        slots = Slots(self._engine.app, release_slot)
+        await self._listener.start(AllowedRoutes(slots, self._listener.key))
         await self._warm_up()
         log.info(
             "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s)",

@@ -2,10 +2,11 @@
 
 import logging
 import os
-import random
 import re
-import socket
+import shutil
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,53 +14,71 @@ from pathlib import Path
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
+from serve.launch.haproxy import write_launcher
+from serve.launch.ports import claim_block, require_free
 
 Progress = Callable[[str], None]
 
 _ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit): ", re.MULTILINE)  # the first line after a traceback
 _START_TIMEOUT_S = 900.0
 _STOP_TIMEOUT_S = 60.0
-_REPLICA_PORTS = 200  # Ray Serve reuses the port of a replica that is gone only after an hour
 
 
-def prepare_environment() -> None:
-    """Sets the variables that Ray reads when it is imported; call it before anything imports Ray."""
+@contextmanager
+def prepared_environment() -> Iterator[None]:
+    """Sets the variables that Ray reads when it is imported; enter it before anything imports Ray.
+
+    The folder for HAProxy's files that it makes is gone at the end.
+    """
+    folder = tempfile.mkdtemp(prefix="specgate-")
     # `token` is Ray's default for a new cluster; setting it avoids a warning.
-    environment = {**node_environment(tempfile.mkdtemp(prefix="specgate-")), "RAY_AUTH_MODE": "token"}
+    environment = {**node_environment(folder), "RAY_AUTH_MODE": "token"}
     for name, value in environment.items():
         os.environ.setdefault(name, value)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Ray's processes would compile Ray from source at every start
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def node_environment(folder: str) -> dict[str, str]:
     """Returns the environment that Ray's processes on this machine need from their start.
 
     HAProxy with the throughput flags relays a stream for a thirtieth of the CPU of Ray Serve's default proxy
-    (docs/adr/0002). It retries a request whose gateway replica died before responding, and lets streams of up to an
-    hour finish when replicas change (docs/explanation/failures.md). Its ports and files are unused ones, so that two
-    gateways can run on one machine. So are the ports of the gateway replicas: until HAProxy learns that a replica is
-    gone, it sends requests to whatever takes over the port.
+    (docs/adr/0002). It starts through our wrapper (docs/adr/0024), retries a request whose gateway replica died before
+    responding, and lets streams of up to an hour finish when replicas change (docs/explanation/failures.md).
+
+    Its files are in a folder of its own, and all ports are of a block that no other gateway on this machine has: until
+    HAProxy learns that a replica is gone, or while there is none yet, it sends requests to whoever has the port.
 
     Args:
         folder: For HAProxy's files; a short path, because one of them is a Unix socket.
+
+    Raises:
+        ConfigError: There is no free block of ports.
     """
-    replicas = random.randrange(20_000, 30_000, _REPLICA_PORTS)
+    metrics, stats, http_fallback, grpc_fallback, *replicas = claim_block()
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # Ray's 5 s are too short while engines load on few cores
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_SERVE_HAPROXY_BINARY_PATH": str(write_launcher(Path(folder))),
         "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": "65536",
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": folder,
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replicas),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replicas + _REPLICA_PORTS),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(free_port()),
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(http_fallback),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(grpc_fallback),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replicas[0]),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replicas[-1]),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "SPECGATE_ENGINE_HOST": "127.0.0.1",
@@ -70,7 +89,12 @@ def node_environment(folder: str) -> dict[str, str]:
 
 @contextmanager
 def cluster(
-    config: GatewayConfig, port: int, say: Progress, log_to_driver: bool = False, host: str = "127.0.0.1"
+    config: GatewayConfig,
+    port: int,
+    say: Progress,
+    log_to_driver: bool = False,
+    host: str = "127.0.0.1",
+    stop: threading.Event | None = None,
 ) -> Iterator[str]:
     """Runs the gateway and its pools: yields the base URL once every pool is up, and stops everything at the end.
 
@@ -80,6 +104,7 @@ def cluster(
         say: Gets progress, a line at a time.
         log_to_driver: Print the replicas' own logs too.
         host: Address that the gateway listens on; engines stay on 127.0.0.1.
+        stop: Once it is set, nobody waits for the pools any more.
 
     Raises:
         ConfigError: The port is taken, or a deployment could not start; the message is its own error.
@@ -94,7 +119,9 @@ def cluster(
     if not log_to_driver:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("starting Ray")
-    ray.init(
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    context = ray.init(
+        address="local",  # never a cluster that somebody else has started here
         num_cpus=max(os.cpu_count() or 1, 4),
         object_store_memory=256 * 2**20,
         include_dashboard=False,
@@ -102,13 +129,17 @@ def cluster(
         logging_level="warning",
         _node_ip_address="127.0.0.1",
     )
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in place, which ends the process at once
     try:
         ray_serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
         ray_serve.run_many(
             [ray_serve.RunTarget(target=build(config), name="specgate", route_prefix="/")],
             wait_for_applications_running=False,
         )
-        _wait_until_running(say)
+        # Not `session_latest`: that link is the newest cluster's on this machine.
+        _wait_until_running(
+            say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
+        )
         yield f"http://127.0.0.1:{port}"
     finally:
         say("stopping")
@@ -131,13 +162,13 @@ def _stop_serve() -> None:
         return  # the controller is gone
 
 
-def _wait_until_running(say: Progress) -> None:
-    """Reports every deployment as it comes up, and returns when all are."""
+def _wait_until_running(say: Progress, logs: Path, stop: threading.Event) -> None:
+    """Reports every deployment as it comes up; returns when all are, or `stop` is set."""
     from ray import serve as ray_serve
 
     started_s = time.monotonic()
     seen: set[str] = set()
-    while True:
+    while not stop.is_set():
         application = ray_serve.status().applications["specgate"]
         for name, deployment in application.deployments.items():
             if deployment.status == "HEALTHY" and name not in seen:
@@ -148,10 +179,10 @@ def _wait_until_running(say: Progress) -> None:
         if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
             failed = {name: d.message for name, d in application.deployments.items() if d.status != "HEALTHY"}
             causes = (f"{name}: {cause_of(message)}" for name, message in failed.items() if message)
-            raise ConfigError("\n".join((*causes, f"The replicas' logs are under {session_logs()}")))
+            raise ConfigError("\n".join((*causes, f"The replicas' logs are under {logs}")))
         if time.monotonic() - started_s > _START_TIMEOUT_S:
-            raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {session_logs()}")
-        time.sleep(0.5)
+            raise ConfigError(f"not every pool came up within {_START_TIMEOUT_S:.0f} s; see {logs}")
+        stop.wait(0.5)
 
 
 def cause_of(message: str) -> str:
@@ -164,28 +195,3 @@ def cause_of(message: str) -> str:
         return cause.strip()
     *_, last = [0, *(match.start() for match in _ERROR.finditer(message))]
     return message[last:].strip()
-
-
-def session_logs() -> Path:
-    """Returns the folder of the replicas' logs of the running cluster."""
-    return Path(tempfile.gettempdir()) / "ray" / "session_latest" / "logs" / "serve"
-
-
-def require_free(port: int) -> None:
-    """Checks that nothing listens on the port: Ray would start anyway and never get a request.
-
-    Raises:
-        ConfigError: The port is taken.
-    """
-    with socket.socket() as probe:
-        if probe.connect_ex(("127.0.0.1", port)) == 0:
-            raise ConfigError(f"port {port} is taken; free it or choose another with SPECGATE_PORT")
-
-
-def free_port() -> int:
-    """Returns a port that nothing listens on, below the ranges from which the system and Ray assign ports."""
-    while True:
-        port = random.randint(20_000, 29_999)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port

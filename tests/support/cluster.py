@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 import yaml
 
-from serve.launch.local import free_port, node_environment
+from serve.launch.local import node_environment
+from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -16,7 +16,8 @@ import psutil
 import yaml
 
 from serve.config import layers
-from serve.launch.local import free_port, node_environment
+from serve.launch.local import node_environment
+from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "up"

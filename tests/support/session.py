@@ -18,7 +18,7 @@ import psutil
 import yaml
 
 from serve.config.gateway import GatewayConfig
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 900

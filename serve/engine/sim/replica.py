@@ -3,6 +3,7 @@
 from typing import Any
 
 from serve.config.pool import ModelConfig
+from serve.engine.allowed_routes import AllowedRoutes
 from serve.engine.listener import Listener, node_address
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.engine.slots import Slots, release_slot
@@ -25,7 +26,8 @@ class SimReplica:
         given = {"model": model, "grammar": model_config.grammar, "thinking": model_config.thinking}
         self._settings = SimSettings.from_mapping(given | model_config.pools[pool].sim)
         self._listener = Listener(node_address())
-        await self._listener.start(Slots(build_sim_app(self._settings, self._listener.key), release_slot))
+        slots = Slots(build_sim_app(self._settings, self._listener.key), release_slot)
+        await self._listener.start(AllowedRoutes(slots, self._listener.key))
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Ray Serve's hook: called once when the replica is ready; whoever chooses this replica gets the result."""

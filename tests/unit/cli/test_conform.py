@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve.cli import app
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from serve.launch import submit
-from serve.launch.local import free_port
+from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 Run = Callable[..., tuple[int, str]]

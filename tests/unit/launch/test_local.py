@@ -1,11 +1,11 @@
 """Running everything on one machine: what is told when it can't."""
 
-import socket
+import os
+from pathlib import Path
 
 import pytest
 
-from serve.errors import ConfigError
-from serve.launch.local import cause_of, free_port, node_environment, require_free
+from serve.launch.local import cause_of, node_environment, prepared_environment
 
 
 def test_our_own_error_is_told_without_the_traceback_around_it() -> None:
@@ -27,23 +27,38 @@ def test_what_is_no_traceback_is_told_whole() -> None:
     assert cause_of("1 replica waits. Resources required: {}") == "1 replica waits. Resources required: {}"
 
 
-def test_a_taken_port_is_told_with_the_way_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="SPECGATE_PORT"):
-        require_free(taken.getsockname()[1])
+def environments(folder: Path, count: int) -> list[dict[str, str]]:
+    for number in range(count):
+        (folder / str(number)).mkdir()
+    return [node_environment(str(folder / str(number))) for number in range(count)]
 
 
-def test_a_free_port_is_free() -> None:
-    require_free(free_port())
-
-
-def test_two_gateways_share_neither_files_nor_ports() -> None:
-    many = [node_environment(f"/tmp/{n}") for n in range(20)]
-    own = {name for name in many[0] if len({each[name] for each in many}) > 1}
-    chosen = {name for name in many[0] if name.endswith("_PORT") or "/tmp" in many[0][name]}
+def test_two_gateways_share_neither_files_nor_ports(tmp_path: Path) -> None:
+    many = environments(tmp_path, 4)
+    own = {name for name in many[0] if len({each[name] for each in many}) == len(many)}
+    chosen = {name for name in many[0] if name.endswith("_PORT") or str(tmp_path) in many[0][name]}
     assert own == chosen
 
 
-def test_gateway_replicas_get_ports_below_those_that_the_system_hands_out() -> None:
-    chosen = node_environment("/tmp/a")
-    first, end = (int(chosen[f"RAY_SERVE_DIRECT_INGRESS_{which}_HTTP_PORT"]) for which in ("MIN", "MAX"))
-    assert 20_000 <= first < end <= 30_000
+def test_every_port_and_file_of_ray_serve_is_the_gateways_own(tmp_path: Path) -> None:
+    constants = pytest.importorskip("ray.serve._private.constants")
+    shared = {name for name, value in vars(constants).items() if str(value).startswith("/tmp/")}
+    shared |= {name for name in vars(constants) if name.startswith("RAY_SERVE_") and name.endswith("_PORT")}
+    unused = {name for name in shared if "_WORKER_PROXY_" in name or name.endswith("_GRPC_PORT")}
+    assert shared - unused <= set(environments(tmp_path, 1)[0])
+
+
+def test_gateway_replicas_get_ports_below_those_that_the_system_hands_out(tmp_path: Path) -> None:
+    (chosen,) = environments(tmp_path, 1)
+    first, last = (int(chosen[f"RAY_SERVE_DIRECT_INGRESS_{which}_HTTP_PORT"]) for which in ("MIN", "MAX"))
+    others = {int(value) for name, value in chosen.items() if name.endswith("_PORT")} - {first, last}
+    assert 20_000 <= first < last < 30_000
+    assert not any(first <= port <= last for port in others)
+
+
+def test_the_folder_of_haproxys_files_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with prepared_environment():
+        folder = Path(os.environ["RAY_SERVE_HAPROXY_SERVER_STATE_BASE"])
+        assert folder.is_dir()
+    assert not folder.exists()

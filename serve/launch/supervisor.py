@@ -1,0 +1,51 @@
+"""Two processes for a gateway on one machine: one that takes the signals, and one in a session of its own that serves.
+
+A terminal, `timeout`, systemd or a container's runtime signals a whole process group. Ray's processes and HAProxy would
+be in it, and end before the streams that they carry; nothing could stop in order any more.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+def supervise(stop: threading.Event) -> int | None:
+    """Splits this process in two; call it before there is a thread.
+
+    Args:
+        stop: Set in the new process when any of SIGINT, SIGTERM and SIGHUP reached either of the two, or when the
+            supervising one died.
+
+    Returns:
+        None in the new process, which should serve until `stop` is set. Its exit code in the supervising process,
+        after it has ended.
+    """
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    supervisor = os.getpid()
+    worker = os.fork()
+    if worker == 0:
+        os.setsid()
+        for number in _STOPPING:
+            signal.signal(number, lambda *_: stop.set())
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+        if os.getppid() != supervisor:
+            stop.set()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+        return None
+    for number in _STOPPING:
+        # SIGINT whatever came: while Ray starts, it answers SIGTERM itself, with an exit code of 15.
+        signal.signal(number, lambda *_: os.kill(worker, signal.SIGINT))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    # Not reaped before the signals are taken no more: they could reach another process of that number.
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+    _, status = os.waitpid(worker, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code  # as a shell tells the signal that ended it

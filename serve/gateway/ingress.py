@@ -22,6 +22,7 @@ from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
+from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
@@ -65,7 +66,8 @@ class GatewayReplica:
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
-        serve_directly(self.hot)
+        limits = self._config.limits
+        serve_directly(self.hot, Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s))
         return self.app()
 
     def app(self) -> fastapi.FastAPI:

@@ -85,11 +85,10 @@ class Gateway:
             front = scope.get("extensions", {}).get(DIRECT)
             write = front and front.get("write")
             exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
-            self._ongoing += 1
             try:
                 self._admit()
                 body = await read_body(receive, headers, self._config.limits.max_body_bytes)
-                await self._respond(exchange, self._route(exchange, body))
+                await self._serve(exchange, body)
             except GatewayError as error:
                 await exchange.refuse(error)
             except asyncio.CancelledError:
@@ -99,7 +98,6 @@ class Gateway:
                 log.exception("request %s failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
-                self._ongoing -= 1
                 served = exchange.attribution
                 self._telemetry.ended(
                     exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
@@ -117,9 +115,18 @@ class Gateway:
 
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
-        if self._ongoing > self._config.max_ongoing_requests:
+        if self._ongoing >= self._config.max_ongoing_requests:
             message = f"This replica already handles {self._config.max_ongoing_requests} requests; try again shortly."
             raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
+
+    async def _serve(self, exchange: Exchange, body: bytes) -> None:
+        """Responds to a request whose body is complete; only such a one counts as ongoing, or heads would be enough."""
+        self._admit()
+        self._ongoing += 1
+        try:
+            await self._respond(exchange, self._route(exchange, body))
+        finally:
+            self._ongoing -= 1
 
     def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         parsed, features = self._read(body, exchange.headers)

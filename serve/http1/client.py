@@ -2,6 +2,7 @@
 
 import asyncio
 import enum
+import select
 import socket
 from collections.abc import Callable
 from typing import cast
@@ -50,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
         self._drain: Drain = None
         self._last_byte_at = 0.0
         self._silence_timer: asyncio.TimerHandle | None = None
+        self._arrivals = select.poll()
 
     @property
     def status(self) -> int:
@@ -67,6 +69,14 @@ class ClientConnection(asyncio.Protocol):
         response = self._response
         at_end = self._phase is _COMPLETE and not response.parts and self._drain is None
         return at_end and response.keep_alive and not self._transport.is_closing()
+
+    @property
+    def quiet(self) -> bool:
+        """True if the engine has sent nothing, not even its end, since the response before.
+
+        The socket itself is asked: bytes that the event loop has not read yet would become the next request's response.
+        """
+        return self._phase is _IDLE and not self._transport.is_closing() and not self._arrivals.poll(0)
 
     # For the user of the connection.
 
@@ -208,7 +218,9 @@ class ClientConnection(asyncio.Protocol):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._arrivals.register(sock.fileno(), select.POLLIN)
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -218,9 +230,11 @@ class ClientConnection(asyncio.Protocol):
         self._last_byte_at = self._loop.time()
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._abort(ResponseError("a change of protocol, which no request asks for"))
         except httptools.HttpParserError as error:
             self._abort(ResponseError(f"not an HTTP response: {error}"))
-        if self._phase is _HEAD:
+        if not self._response.parts:  # a part of a head, trailer or chunk extension
             self._count_head_bytes(len(data))
         if self._sink is not None:
             self._forward()
@@ -232,7 +246,7 @@ class ClientConnection(asyncio.Protocol):
     def _count_head_bytes(self, received_bytes: int) -> None:
         self._response.head_bytes += received_bytes
         if self._response.head_bytes > MAX_HEAD_BYTES:
-            self._abort(ResponseError("the head of the response is too long"))
+            self._abort(ResponseError("the head or trailer of the response is too long"))
 
     def eof_received(self) -> None:
         """Returns nothing, which closes the connection: no response can arrive over a half-closed one."""
@@ -254,8 +268,10 @@ class ClientConnection(asyncio.Protocol):
             self._response.headers = {}  # those before were of an interim response
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._phase is _HEAD:  # or else it is a trailer, which nobody reads
+        if self._phase is _HEAD:
             self._response.add_header(name, value)
+        else:  # a trailer, which nobody reads
+            self._count_head_bytes(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

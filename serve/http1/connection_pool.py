@@ -56,13 +56,15 @@ class ConnectionPool:
         self._tls: ssl.SSLContext | None = None
 
     def take_idle(self, origin: Origin) -> ClientConnection | None:
-        """Returns an idle connection, or None if there is none."""
+        """Returns an idle connection, or None if there is none. Closes those on which an engine has said something."""
         idle = self._idle.get(origin)
-        if not idle:
-            return None
-        connection, expiry = idle.popitem()
-        expiry.cancel()
-        return connection
+        while idle:
+            connection, expiry = idle.popitem()
+            expiry.cancel()
+            if connection.quiet:
+                return connection
+            connection.close()
+        return None
 
     async def connect(self, origin: Origin) -> ClientConnection:
         """Opens a connection.

@@ -2,16 +2,21 @@
 
 import asyncio
 import enum
-from email.utils import formatdate
-from http import HTTPStatus
-from time import time
+from dataclasses import dataclass
 from typing import Protocol
 
-from serve.errors import GatewayError
+from serve.errors import GatewayError, OverloadedError
 from serve.http1.asgi import AsgiMessage, Drain, Scope
-from serve.http1.message import LAST_CHUNK, READ_AHEAD_BYTES, RawHeaders, encode_chunk, encode_head
+from serve.http1.message import (
+    LAST_CHUNK,
+    READ_AHEAD_BYTES,
+    STATUS_LINES,
+    RawHeaders,
+    encode_chunk,
+    encode_head,
+    http_date,
+)
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -30,6 +35,37 @@ class Wire(Protocol):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What a listener grants to all of its clients together.
+
+    Attributes:
+        max_connections: Another one gets a 503 and is closed.
+        max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429.
+        retry_after_s: For clients that are refused.
+        held_bytes: Of the bodies of all requests under way.
+    """
+
+    max_connections: int = 8192
+    max_buffered_bytes: int = 512 * 1024 * 1024
+    retry_after_s: float = 2.0
+    held_bytes: int = 0
+
+    def take(self, size_bytes: int) -> GatewayError | None:
+        """Counts bytes, or returns the error for their sender."""
+        if self.held_bytes + size_bytes > self.max_buffered_bytes:
+            message = (
+                f"This replica already holds {self.max_buffered_bytes} bytes of request bodies; try again shortly."
+            )
+            return OverloadedError(message, None, None, self.retry_after_s)
+        self.held_bytes += size_bytes
+        return None
+
+    def give_back(self, size_bytes: int) -> None:
+        """Frees bytes for other requests."""
+        self.held_bytes -= size_bytes
 
 
 class Upload(enum.Enum):
@@ -70,6 +106,7 @@ class RequestResponseCycle:
 
     Args:
         wire: Where the response goes.
+        allowance: Counts the body's bytes until the request ends.
         scope: ASGI's description of the request.
         expects_continue: The client waits for a 100 Continue before it sends the body.
         keep_alive: The connection may serve another request after this one.
@@ -78,18 +115,25 @@ class RequestResponseCycle:
         progress: State of the response.
         scope: As it was given.
         keep_alive: As it was given, or False if the response ends the connection.
+        error: Why the body was given up; None if it was not.
+        received_bytes: Bytes of the body that have arrived and are counted in the allowance.
     """
 
     __slots__ = (
-        "_framing", "_head", "_left_bytes", "_parts", "_size_bytes", "_upload", "_waiter", "_wire",
-        "keep_alive", "progress", "scope",
+        "_allowance", "_framing", "_head", "_left_bytes", "_parts", "_size_bytes", "_upload", "_waiter",
+        "_wire", "error", "keep_alive", "progress", "received_bytes", "scope",
     )  # fmt: skip
 
-    def __init__(self, wire: Wire, scope: Scope, expects_continue: bool, keep_alive: bool) -> None:
+    def __init__(
+        self, wire: Wire, allowance: Allowance, scope: Scope, expects_continue: bool, keep_alive: bool
+    ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
         self.progress = PENDING
+        self.received_bytes = 0
+        self.error: GatewayError | None = None
         self._wire = wire
+        self._allowance = allowance
         self._upload = AWAITED if expects_continue else ARRIVING
         self._parts: list[bytes] = []
         self._size_bytes = 0
@@ -102,8 +146,12 @@ class RequestResponseCycle:
 
     def feed(self, data: bytes) -> None:
         """Takes a part of the request's body."""
-        if self._is_over():
+        if self.error is not None or self._is_over():
             return
+        if error := self._allowance.take(len(data)):
+            self.fail(error)
+            return
+        self.received_bytes += len(data)
         self._parts.append(data)
         self._size_bytes += len(data)
         if self._size_bytes >= READ_AHEAD_BYTES:
@@ -115,26 +163,45 @@ class RequestResponseCycle:
         self._upload = ARRIVED
         self._wake()
 
+    def fail(self, error: GatewayError) -> None:
+        """Gives up the body; the app learns why, and responds, or else the connection responds with that error."""
+        if self.error is not None or self._upload in (ARRIVED, RECEIVED):
+            return
+        self.error = error
+        self._parts.clear()
+        self._size_bytes = 0
+        self._wire.resume_reading()
+        self._wake()
+
     def abandon(self) -> None:
         """Lets the app know that the client is gone."""
         self.progress = ABANDONED
         self._parts.clear()
+        self.release()
         self._wake()
+
+    def release(self) -> None:
+        """Gives the body's bytes back to the allowance."""
+        self._allowance.give_back(self.received_bytes)
+        self.received_bytes = 0
 
     # For the app.
 
     async def receive(self) -> AsgiMessage:
-        """ASGI's `receive`: returns what has arrived of the body; after its end, waits until the client leaves."""
+        """ASGI's `receive`: returns what has arrived of the body; after its end, waits until the client leaves.
+
+        A body that was given up ends in `http.disconnect` too, with the cause under a key of our own, `error`.
+        """
         if self._upload is AWAITED:
             self._upload = ARRIVING
             if not self._parts and self.progress is PENDING:
                 self._wire.write(_CONTINUE)
-        while not self._is_over():
+        while self.error is None and not self._is_over():
             # In large parts only: an app can do nothing with half of a JSON document.
             if self._upload is ARRIVED or self._size_bytes >= READ_AHEAD_BYTES:
                 return self._take()
             await self._wait()
-        return {"type": "http.disconnect"}
+        return {"type": "http.disconnect", "error": self.error} if self.error else {"type": "http.disconnect"}
 
     async def send(self, message: AsgiMessage) -> None:
         """ASGI's `send`; does nothing after the client has left.
@@ -197,8 +264,8 @@ class RequestResponseCycle:
         if not self.keep_alive and b"connection" not in values:
             headers.append((b"connection", b"close"))
         if b"date" not in values:
-            headers.append((b"date", _date()))
-        self._head = encode_head(_STATUS_LINES.get(status, b"HTTP/1.1 %d " % status), headers)
+            headers.append((b"date", http_date()))
+        self._head = encode_head(STATUS_LINES.get(status, b"HTTP/1.1 %d " % status), headers)
 
     def _frame(self, status: int, values: dict[bytes, bytes], headers: RawHeaders) -> Framing:
         length = values.get(b"content-length")
@@ -228,27 +295,3 @@ class RequestResponseCycle:
         if last:
             self.progress = ENDED
             self._wake()
-
-
-def error_response(error: GatewayError) -> bytes:
-    """Returns a whole response to a request that no app gets to see; the connection ends with it."""
-    body = error.to_json()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-        (b"date", _date()),
-    ]
-    return encode_head(_STATUS_LINES[error.status], headers) + body
-
-
-_cached_date: tuple[int, bytes] = (0, b"")
-
-
-def _date() -> bytes:
-    """Returns the value of the Date header, formatted once a second."""
-    global _cached_date
-    now = int(time())
-    if _cached_date[0] != now:
-        _cached_date = (now, formatdate(now, usegmt=True).encode())
-    return _cached_date[1]

@@ -1,12 +1,18 @@
 """HTTP/1.1 messages: their bytes on the way out, and a response as far as it has arrived."""
 
 from collections.abc import Iterable
+from email.utils import formatdate
+from http import HTTPStatus
+from time import time
+
+from serve.errors import GatewayError
 
 # More than any client sends, and little enough for a thousand connections at once.
 MAX_HEAD_BYTES = 64 * 1024
 # Buffered bytes of a message at which its sender is made to wait for its reader.
 READ_AHEAD_BYTES = 256 * 1024
 LAST_CHUNK = b"0\r\n\r\n"
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus}
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -33,6 +39,32 @@ def encode_chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def error_response(error: GatewayError) -> bytes:
+    """Returns a whole response to a request that no app gets to see; the connection ends with it."""
+    body = error.to_json()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        (b"date", http_date()),
+    ]
+    if error.retry_after_s:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    return encode_head(STATUS_LINES[error.status], headers) + body
+
+
+_cached_date: tuple[int, bytes] = (0, b"")
+
+
+def http_date() -> bytes:
+    """Returns the value of the Date header, formatted once a second."""
+    global _cached_date
+    now = int(time())
+    if _cached_date[0] != now:
+        _cached_date = (now, formatdate(now, usegmt=True).encode())
+    return _cached_date[1]
+
+
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -46,7 +78,7 @@ class Response:
     Attributes:
         status: HTTP status; 0 until the head is complete.
         headers: By lower-case name; values of a repeated name are joined by commas.
-        head_bytes: Bytes received while the head was incomplete.
+        head_bytes: Bytes of head, trailer and framing received since a part of the body was last taken.
         parts: The parts of the body that nobody has taken.
         buffered_bytes: Length of `parts`, all together.
         until_closed: The body has no length; it ends when the engine closes the connection.
@@ -89,4 +121,5 @@ class Response:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self.buffered_bytes = 0
+        self.head_bytes = 0
         return data

@@ -84,6 +84,9 @@ def _address(name: Any) -> tuple[str, int] | None:
     return (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
 
 
+_TRAILER_COST_BYTES = 32  # of each trailer beside its text, so that their number is bounded too
+
+
 class Parsing(enum.Enum):
     """States of a parser, by what the next byte belongs to."""
 
@@ -102,37 +105,38 @@ class RequestParser:
 
     Args:
         begin: Called with the scope when a head is complete, then whether the client waits for a 100 Continue and
-            whether the connection may serve another request after this one. Returns what takes the body.
-        complete: Called when the body is complete.
+            whether the connection may serve another request after this one. Returns what takes the body, or the error
+            for which the request is rejected.
 
     Attributes:
         parsing: State of the parser.
         rejection: The error after which nothing more is read; None while all requests were understood.
     """
 
-    def __init__(
-        self, begin: Callable[[Scope, bool, bool], RequestResponseCycle], complete: Callable[[], None]
-    ) -> None:
+    def __init__(self, begin: Callable[[Scope, bool, bool], RequestResponseCycle | GatewayError]) -> None:
         self.parsing = BETWEEN
         self.rejection: GatewayError | None = None
         self._begin = begin
-        self._complete = complete
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: RawHeaders = []
-        self._head_bytes = 0
+        self._moved = False  # in this call of `feed`: a request began, its head ended, or body has come
+        self._unmoved_bytes = 0  # of a head, trailer, chunk extension or empty lines, since it last moved
+        self._trailer_bytes = 0
         self._cycle: RequestResponseCycle | None = None
 
     def feed(self, data: bytes) -> None:
         """Takes what has arrived; after a rejection it does nothing."""
         if self.parsing is REJECTED:
             return
-        unfinished_head = self._headers if self.parsing is HEAD else None
+        self._moved = False
         self._parse(data)
-        if self.parsing is HEAD and self._headers is unfinished_head:  # not the head of a later request
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._reject(HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes."))
+        if self._moved:
+            self._unmoved_bytes = 0
+            return
+        self._unmoved_bytes += len(data)
+        if self._unmoved_bytes > MAX_HEAD_BYTES:
+            self._reject_long()
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -151,13 +155,19 @@ class RequestParser:
         """
         self._parser = httptools.HttpRequestParser(self)
         framing = [b"%b: %b\r\n" % h for h in self._headers if h[0] in (b"content-length", b"transfer-encoding")]
-        self._parser.feed_data(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n")
-        self._parse(rest)
+        self._parse(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n" + rest)
 
     def _reject(self, error: GatewayError) -> None:
         """Reads nothing more, because nobody can tell where the next request begins."""
         self.parsing = REJECTED
         self.rejection = self.rejection or error
+        if self._cycle is not None:  # its body will never be complete
+            self._cycle.fail(self.rejection)
+            self._cycle = None
+
+    def _reject_long(self) -> None:
+        what = "trailer" if self.parsing is BODY else "head"
+        self._reject(HeadTooLargeError(f"The request's {what} is longer than {MAX_HEAD_BYTES} bytes."))
 
     # Called by httptools. A request begins BETWEEN two others, and its head is collected in HEAD. Anything that comes
     # in another state is a trailer, follows a rejected request, or repeats a head (see `_decline_upgrade`).
@@ -165,9 +175,10 @@ class RequestParser:
     def on_message_begin(self) -> None:
         if self.parsing is BETWEEN:
             self.parsing = HEAD
+            self._moved = True
             self._url = b""
             self._headers = []
-            self._head_bytes = 0
+            self._trailer_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         if self.parsing is HEAD:
@@ -176,6 +187,10 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.parsing is HEAD:
             self._headers.append((name.lower(), value))
+        elif self.parsing is BODY:
+            self._trailer_bytes += len(name) + len(value) + _TRAILER_COST_BYTES
+            if self._trailer_bytes > MAX_HEAD_BYTES:
+                self._reject_long()
 
     def on_headers_complete(self) -> None:
         if self.parsing is not HEAD:
@@ -188,16 +203,22 @@ class RequestParser:
         scope = build_scope(version, method, self._url, self._headers)
         asks = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
         keeps = self._parser.should_keep_alive()
+        cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
+        if isinstance(cycle, GatewayError):
+            self._reject(cycle)
+            return
         self.parsing = BODY
-        self._cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
+        self._moved = True
+        self._cycle = cycle
 
     def on_body(self, body: bytes) -> None:
         if self.parsing is BODY and self._cycle is not None:
+            self._moved = True
             self._cycle.feed(body)
 
     def on_message_complete(self) -> None:
         if self.parsing is BODY and self._cycle is not None and not self._parser.should_upgrade():
             self.parsing = BETWEEN
-            self._complete()
+            self._moved = True
             self._cycle.finish()
             self._cycle = None

@@ -6,7 +6,6 @@ uvicorn accepts, lists and drains the connections; this is the protocol that it 
 import asyncio
 import enum
 import logging
-import math
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,16 +14,21 @@ from typing import Any, cast
 
 import uvicorn.config
 
-from serve.errors import GatewayError
+from serve.errors import GatewayError, OverloadedError, RequestTimeoutError, TooManyConnectionsError
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
-from serve.http1.cycle import ENDED, PENDING, RequestResponseCycle, error_response
-from serve.http1.request_parser import BETWEEN, HEAD, RequestParser, addresses
+from serve.http1.cycle import ENDED, PENDING, Allowance, RequestResponseCycle
+from serve.http1.message import error_response
+from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
 
 log = logging.getLogger("ray.serve.specgate.http1")
 
-_DEADLINE_CHECK_S = 15.0  # one timer for a connection is cheaper than one for every request
+_DEADLINE_CHECK_S = 5.0  # one timer for a connection is cheaper than one for every request
 _KEEP_ALIVE_S = 75.0  # longer than the proxies before us: they should be the ones to close an idle connection
-_REQUEST_TIMEOUT_S = 300.0  # for a whole request to arrive
+_HEAD_TIMEOUT_S = 30.0  # from its first byte
+_BODY_GRACE_S = 10.0  # before a body must keep to `_BODY_BYTES_PER_S`
+_BODY_BYTES_PER_S = 1024
+_BODY_TIMEOUT_S = 300.0  # for all of it, however fast it is
+_MAX_PIPELINED = 64  # requests that wait for the one before them; in one read there may be thousands
 _WRITE_TIMEOUT_S = 300.0  # for a client to take what was written
 _LINGER_S = 2.0  # closing while a rejected client still sends would make it lose our response
 
@@ -63,23 +67,26 @@ class ServerProtocol(asyncio.Protocol):
         apps: Serve the requests.
         connections: Holds this connection while it is open.
         tasks: Holds the task of every call to an app while it runs.
+        allowance: Shared by all connections of the listener.
     """
 
-    def __init__(self, apps: Apps, connections: set[Any], tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, apps: Apps, connections: set[Any], tasks: set[asyncio.Task[None]], allowance: Allowance) -> None:
         self.drain: Drain = None
         self._apps = apps
         self._connections = connections
         self._tasks = tasks
+        self._allowance = allowance
         self._loop = asyncio.get_running_loop()
         self._transport = asyncio.Transport()  # connection_made brings the real one
         self._addresses: dict[str, Any] = {}
         self._lifetime = _OPEN
         self._reading_paused = False
-        self._deadline = self._loop.time() + _KEEP_ALIVE_S
+        self._waiting_since = self._loop.time()  # for what the client is to send next
+        self._in_head = False
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
-        self._parser = RequestParser(self._begin, self._complete)
+        self._parser = RequestParser(self._begin)
         self._cycles: deque[RequestResponseCycle] = deque()  # the first is being served, the others wait
         self._task: asyncio.Task[None] | None = None
 
@@ -103,7 +110,11 @@ class ServerProtocol(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Lets the client send more."""
+        """Lets the client send more, unless requests of it wait already."""
+        if len(self._cycles) <= 1:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
         if self._reading_paused and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
@@ -113,6 +124,9 @@ class ServerProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport = cast(asyncio.Transport, transport)
+        if len(self._connections) >= self._allowance.max_connections:
+            self._refuse_connection()
+            return
         self._deadline_timer = self._loop.call_later(_DEADLINE_CHECK_S, self._check_deadline)
         self._connections.add(self)
         self._addresses = addresses(transport)
@@ -121,6 +135,11 @@ class ServerProtocol(asyncio.Protocol):
         if self._lifetime is _CLOSED or self._parser.rejection is not None:
             return
         self._parser.feed(data)
+        if self._parser.parsing is not HEAD:
+            self._in_head = False
+        elif not self._in_head:
+            self._in_head = True
+            self._waiting_since = self._loop.time()
         if self._parser.rejection is not None and not self._cycles:
             self._close_with(self._parser.rejection)
         elif len(self._cycles) > 1:
@@ -152,26 +171,48 @@ class ServerProtocol(asyncio.Protocol):
             self._task.cancel()
         self.resume_writing()
 
+    def _refuse_connection(self) -> None:
+        message = f"This replica already has {self._allowance.max_connections} connections; try again shortly."
+        self._lifetime = _CLOSED
+        self._transport.write(
+            error_response(TooManyConnectionsError(message, None, None, self._allowance.retry_after_s))
+        )
+        self._transport.close()
+
     def _check_deadline(self) -> None:
-        if self._loop.time() > self._deadline:
+        self._deadline_timer = self._loop.call_later(_DEADLINE_CHECK_S, self._check_deadline)
+        if self._reading_paused or self._lifetime is _CLOSED:
+            return  # the client waits for us
+        waited_s = self._loop.time() - self._waiting_since
+        if self._parser.parsing is BODY and len(self._cycles) == 1:
+            self._check_body(self._cycles[0], waited_s)
+        elif not self._cycles and self._in_head and waited_s > _HEAD_TIMEOUT_S:
+            self._close_with(RequestTimeoutError(f"The request's head was not complete after {_HEAD_TIMEOUT_S:g} s."))
+        elif not self._cycles and waited_s > _KEEP_ALIVE_S:
             self._transport.close()
-        else:
-            self._deadline_timer = self._loop.call_later(_DEADLINE_CHECK_S, self._check_deadline)
+
+    def _check_body(self, cycle: RequestResponseCycle, waited_s: float) -> None:
+        if waited_s > _BODY_TIMEOUT_S:
+            cycle.fail(RequestTimeoutError(f"The request's body was not complete after {_BODY_TIMEOUT_S:g} s."))
+        elif cycle.received_bytes < (waited_s - _BODY_GRACE_S) * _BODY_BYTES_PER_S:
+            message = f"The request's body arrives at less than {_BODY_BYTES_PER_S} bytes per second."
+            cycle.fail(RequestTimeoutError(message))
 
     # Called by the parser.
 
-    def _begin(self, scope: Scope, expects_continue: bool, keep_alive: bool) -> RequestResponseCycle:
+    def _begin(self, scope: Scope, expects_continue: bool, keep_alive: bool) -> RequestResponseCycle | GatewayError:
+        if len(self._cycles) > _MAX_PIPELINED:
+            message = (
+                f"More than {_MAX_PIPELINED} requests wait on this connection; read responses before you send more."
+            )
+            return OverloadedError(message, None, None, self._allowance.retry_after_s)
         scope.update(self._addresses)
-        cycle = RequestResponseCycle(self, scope, expects_continue, keep_alive)
+        cycle = RequestResponseCycle(self, self._allowance, scope, expects_continue, keep_alive)
         scope["extensions"] = {DIRECT: {"write": cycle.write}}
-        self._deadline = self._loop.time() + _REQUEST_TIMEOUT_S
         self._cycles.append(cycle)
         if len(self._cycles) == 1:
             self._serve_next()
         return cycle
-
-    def _complete(self) -> None:
-        self._deadline = math.inf
 
     # One cycle after the other.
 
@@ -180,6 +221,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def _serve_next(self) -> None:
         cycle = self._cycles[0]
+        self._waiting_since = self._loop.time()
         app = self._direct_app(cycle) or self._apps.fallback
         self._task = self._loop.create_task(app(cycle.scope, cycle.receive, cycle.send))
         self._tasks.add(self._task)
@@ -190,12 +232,13 @@ class ServerProtocol(asyncio.Protocol):
         self._tasks.discard(task)
         self._task = None
         cycle = self._cycles.popleft()
+        cycle.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s %s failed", cycle.scope["method"], cycle.scope["path"], exc_info=error)
         if self._lifetime is _CLOSED:
             return
         if cycle.progress is PENDING:
-            self._close_with(GatewayError("Internal error; see the server's log."))
+            self._close_with(cycle.error or GatewayError("Internal error; see the server's log."))
         elif cycle.progress is not ENDED:
             self._transport.abort()  # so that the client cannot take the response for a whole one
         elif self._lifetime is _ENDING or not cycle.keep_alive:
@@ -205,7 +248,7 @@ class ServerProtocol(asyncio.Protocol):
         elif self._parser.rejection is not None:
             self._close_with(self._parser.rejection)
         else:
-            self._deadline = self._loop.time() + _KEEP_ALIVE_S
+            self._waiting_since = self._loop.time()
             self.resume_reading()
 
     def _close_with(self, error: GatewayError) -> None:
@@ -213,7 +256,7 @@ class ServerProtocol(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        self.resume_reading()
+        self._resume_reading()
         self._lifetime = _CLOSED
         if self._parser.parsing in (BETWEEN, HEAD):
             self._transport.close()
@@ -223,27 +266,32 @@ class ServerProtocol(asyncio.Protocol):
         self._loop.call_later(_LINGER_S, self._transport.close)
 
 
-def protocol_factory(direct: Mapping[str, AsgiApp]) -> Callable[..., ServerProtocol]:
+def protocol_factory(
+    direct: Mapping[str, AsgiApp], allowance: Allowance | None = None
+) -> Callable[..., ServerProtocol]:
     """Returns uvicorn's `http`: the protocol for uvicorn's own app, with some paths served before it.
 
     Args:
         direct: `Apps.direct`. They live in the event loop that makes this call; where uvicorn runs in another one, its
             own app gets these requests too.
+        allowance: Shared by all connections.
     """
+    shared = allowance or Allowance()
     home = asyncio.get_running_loop()
 
     def create(
         config: Any, server_state: Any, app_state: Any, _loop: asyncio.AbstractEventLoop | None = None
     ) -> ServerProtocol:
         here = direct if asyncio.get_running_loop() is home else {}
-        return ServerProtocol(Apps(here, config.loaded_app), server_state.connections, server_state.tasks)
+        apps = Apps(here, config.loaded_app)
+        return ServerProtocol(apps, server_state.connections, server_state.tasks, shared)
 
     return create
 
 
-def serve_directly(direct: Mapping[str, AsgiApp]) -> None:
+def serve_directly(direct: Mapping[str, AsgiApp], allowance: Allowance | None = None) -> None:
     """Makes every uvicorn server that this process starts from now on serve some paths before its own app.
 
     For a Ray Serve replica, which starts its own server and cannot be given a protocol for it.
     """
-    uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_factory(direct)  # type: ignore[assignment]
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_factory(direct, allowance)  # type: ignore[assignment]

@@ -75,6 +75,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
 
     Raises:
         BodyTooLargeError: The body, or the length that the client announced, is over the limit.
+        GatewayError: The listener gave up the body: it is malformed or too slow, or there is no room for it.
         CancelledError: The client left.
     """
     length = headers.get("content-length", "")
@@ -85,7 +86,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
+            raise message.get("error") or asyncio.CancelledError
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > limit_bytes:

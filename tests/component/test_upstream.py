@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -51,6 +52,12 @@ class Engine:
             self.left.set()
         finally:
             writer.close()
+
+    def send_now(self, data: bytes) -> int:
+        """Sends on every connection at once, past the event loop; returns how many there are."""
+        for writer in self._writers:
+            os.write(writer.get_extra_info("socket").fileno(), data)
+        return len(self._writers)
 
     def hang_up(self) -> None:
         """Close every connection, as an engine does with idle ones."""
@@ -203,6 +210,56 @@ async def test_a_second_answer_to_one_request_is_never_taken_for_the_next_ones(e
     assert engine.connections == 2
 
 
+async def test_a_second_answer_that_nobody_has_read_yet_is_not_taken_for_the_next_ones_either() -> None:
+    """The bytes wait in the socket's buffer: the event loop has had no turn to read them."""
+
+    async def answers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(WHOLE)
+
+    engine = Engine(talk=answers)
+    async with running(engine) as ask:
+        await ask()
+        sent = engine.send_now(WHOLE.replace(b"hello", b"never"))
+        assert await ask() == (200, b"hello")
+    assert (sent, engine.connections) == (1, 2)
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "endless", [b"a" * 1000, b"a: b\r\n" * 200, b"0;" + b"a" * 1000], ids=["one-trailer", "many-trailers", "extension"]
+)
+async def test_an_answer_whose_trailer_does_not_end_is_given_up(endless: bytes, pumped: bool) -> None:
+    async def trails(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n")
+        writer.write(b"" if endless.startswith(b"0;") else b"0\r\n")
+        if endless.startswith(b"aa"):
+            writer.write(b"a: ")
+        while not writer.is_closing():
+            writer.write(endless.removeprefix(b"0;") if engine.left.is_set() else endless)
+            engine.left.set()
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    engine = Engine(talk=trails)
+    async with running(engine, pumped) as ask:
+        with pytest.raises(EngineError, match="broke in the middle"):
+            await asyncio.wait_for(ask(), 20)
+
+
+async def test_many_small_chunks_whose_sizes_come_alone_are_no_trailer() -> None:
+    connection, _ = flowing()
+    got: list[bytes] = []
+    pumping = asyncio.ensure_future(connection.pump(got.append))
+    await asyncio.sleep(0)
+    for _ in range(30_000):
+        connection.data_received(b"1\r\n")
+        connection.data_received(b"a\r\n")
+    connection.data_received(b"0\r\n\r\n")
+    await pumping
+    assert len(b"".join(got)) == 30_000
+    connection.close()
+
+
 @both_ways
 @pytest.mark.parametrize("begun", [False, True])
 async def test_leaving_before_the_end_closes_the_connection_at_once(begun: bool, pumped: bool) -> None:
@@ -299,6 +356,9 @@ class Socket:
         return self
 
     def setsockopt(self, *_: int) -> None: ...
+
+    def fileno(self) -> int:
+        return 0
 
     def writelines(self, _: object) -> None: ...
 

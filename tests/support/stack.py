@@ -12,6 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway
 from serve.guard.attempt_result import ResultSink
+from serve.http1.cycle import Allowance
 from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
@@ -30,10 +31,12 @@ class Stack:
 
 
 @asynccontextmanager
-async def listening(app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None) -> AsyncIterator[Endpoint]:
+async def listening(
+    app: AsgiApp, hot: Mapping[str, AsgiApp] | None = None, allowance: Allowance | None = None
+) -> AsyncIterator[Endpoint]:
     """Serve an ASGI app on a free loopback port; with `hot` routes, by the gateway's own listener."""
     listener = Listener("127.0.0.1")
-    await listener.start(app, "auto" if hot is None else protocol_factory(hot))
+    await listener.start(app, "auto" if hot is None else protocol_factory(hot, allowance))
     try:
         yield Endpoint(f"http://127.0.0.1:{listener.port}", None)
     finally:
@@ -69,7 +72,10 @@ async def running(
             parsed, LivePolicy(compile_for(parsed)), all_pools, upstream, telemetry or Telemetry({}), sink
         )
         paths = ("/v1/chat/completions", "/v1/completions")
-        front = await resources.enter_async_context(listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway)))
+        limits = parsed.limits
+        allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
+        app = listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway), allowance)
+        front = await resources.enter_async_context(app)
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         resources.push_async_callback(client.close)
         yield Stack(front.url, gateway, client)

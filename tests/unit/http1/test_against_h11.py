@@ -88,6 +88,8 @@ class Body:
     def finish(self) -> None:
         self.complete = True
 
+    def fail(self, _: Any) -> None: ...
+
 
 def ours(parts: list[bytes]) -> tuple[Request | None, str]:
     """The first request as our parser reads it, or None and the message of its rejection."""
@@ -97,7 +99,7 @@ def ours(parts: list[bytes]) -> tuple[Request | None, str]:
         begun.append((scope, Body()))
         return begun[-1][1]
 
-    parser = RequestParser(begin, lambda: None)
+    parser = RequestParser(begin)
     for part in parts:
         parser.feed(part)
     if begun and begun[0][1].complete:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.http1.asgi import DIRECT
+from serve.http1.cycle import Allowance
 from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES
 from serve.http1.server import Apps, ServerProtocol, protocol_factory
 
@@ -94,7 +95,7 @@ def responses_in(sent: bytes) -> list[tuple[int, bytes]]:
 async def converse(pieces: list[bytes], app: Any = echo) -> Socket:
     """The transport of a client that sent these pieces, with a turn of the event loop after each."""
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    protocol = ServerProtocol(Apps({"/hot": app}, app), set(), tasks)
+    protocol = ServerProtocol(Apps({"/hot": app}, app), set(), tasks, Allowance())
     protocol.connection_made(socket)  # type: ignore[arg-type]
     waiting = list(pieces)
     while waiting and not socket.closed:
@@ -284,7 +285,7 @@ async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_
             sent += 1
 
     socket, tasks = Socket(), set[asyncio.Task[None]]()
-    protocol = ServerProtocol(Apps({"/hot": flood}, flood), set(), tasks)
+    protocol = ServerProtocol(Apps({"/hot": flood}, flood), set(), tasks, Allowance())
     protocol.connection_made(socket)  # type: ignore[arg-type]
     protocol.pause_writing()
     protocol.data_received(b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 900000\r\n\r\n")
@@ -300,9 +301,31 @@ async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_
     protocol.connection_lost(None)
 
 
+async def test_while_requests_wait_on_a_connection_no_more_are_read() -> None:
+    turn = asyncio.Semaphore(0)
+
+    async def one_at_a_time(scope: Any, receive: Any, send: Any) -> None:
+        await turn.acquire()
+        await echo(scope, receive, send)
+
+    socket, tasks = Socket(), set[asyncio.Task[None]]()
+    protocol = ServerProtocol(Apps({"/hot": one_at_a_time}, echo), set(), tasks, Allowance())
+    protocol.connection_made(socket)  # type: ignore[arg-type]
+    protocol.data_received(HELLO * 3)
+    readings = [socket.reading]
+    for _ in range(3):
+        turn.release()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        readings.append(socket.reading)
+    assert readings == [False, False, True, True]
+    assert len(responses_in(socket.sent)) == 3
+    protocol.connection_lost(None)
+
+
 async def test_a_listener_that_shuts_down_ends_the_connection_after_the_response() -> None:
     socket, connections, tasks = Socket(), set[Any](), set[asyncio.Task[None]]()
-    protocol = ServerProtocol(Apps({"/hot": echo}, echo), connections, tasks)
+    protocol = ServerProtocol(Apps({"/hot": echo}, echo), connections, tasks, Allowance())
     protocol.connection_made(socket)  # type: ignore[arg-type]
     protocol.data_received(HELLO[:-2])
     await asyncio.sleep(0)

@@ -1,0 +1,1 @@
+"""Inputs that nobody thought of: `python -m tests.fuzz --minutes 10`."""

@@ -37,19 +37,21 @@ COPY --chown=specgate:specgate deploy /etc/specgate
 
 USER 10001
 WORKDIR /home/specgate
-# Ray's launcher reads HOME from the image. The flags must be there when Ray starts, in every process (ADR 0002); the
-# three of HAProxy's are what a death or a change costs without them (docs/explanation/failures.md).
+# Ray's launcher reads HOME from the image. The flags must be there when Ray starts, in every process (ADR 0002);
+# HAProxy starts through our wrapper (ADR 0024), and its other three flags are what a death or a change costs without them (docs/explanation/failures.md).
 ENV HOME=/home/specgate \
     RAY_SERVE_ENABLE_HA_PROXY=1 \
     RAY_SERVE_THROUGHPUT_OPTIMIZED=1 \
+    RAY_SERVE_HAPROXY_BINARY_PATH=/usr/local/bin/specgate-haproxy \
     RAY_SERVE_HAPROXY_RETRY_ON="conn-failure empty-response" \
     RAY_SERVE_HAPROXY_TUNE_BUFSIZE=65536 \
     RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S=3600 \
     RAY_USAGE_STATS_ENABLED=0 \
     VLLM_NO_USAGE_STATS=1
 
-# Every advisory and every config that ships must read and pass before there is an image.
-RUN specgate doctor --config /etc/specgate/h20-kimi-qwen.yaml
+# Every advisory and every config that ships must read and pass before there is an image, and HAProxy's wrapper be there.
+RUN test -x "$RAY_SERVE_HAPROXY_BINARY_PATH" \
+ && specgate doctor --config /etc/specgate/h20-kimi-qwen.yaml
 
 EXPOSE 8000
 # A node is healthy when its Ray answers; whether every pool is up is what `GET /ready` of the gateway says.

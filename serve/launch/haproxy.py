@@ -8,7 +8,8 @@ places and then becomes HAProxy (ADR 0024):
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
   belongs to its owner. Ray opens both to everybody.
 - A client has 30 s to send a request's head.
-- A request that HAProxy itself refuses gets OpenAI's error shape instead of HTML.
+- A request that HAProxy's rules refuse gets OpenAI's error shape instead of HTML. What its parser refuses, such as a
+  head larger than its buffer, still gets HTML, which is compiled in.
 - HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
   the port.
 """

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from serve.config.gateway import GatewayConfig
@@ -113,6 +113,7 @@ def cluster(
     import ray
     from ray import serve as ray_serve
     from ray.serve.config import HTTPOptions
+    from ray.serve.exceptions import RayServeException
 
     from serve.app import build
 
@@ -141,10 +142,28 @@ def cluster(
             say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
         )
         yield f"http://127.0.0.1:{port}"
+        say("streams under way finish first; Ctrl-C again stops at once")
+        with suppress(ray.exceptions.RayError, RayServeException):  # without a controller there is none to wait for
+            _drain(config)
     finally:
         say("stopping")
         _stop_serve()
         ray.shutdown()
+
+
+def _drain(config: GatewayConfig) -> None:
+    """Lets streams under way finish, at most for as long as the deployments' own limits say.
+
+    Ray Serve's shutdown kills HAProxy first, and every stream with it; an application that is deleted drains.
+    """
+    from ray import serve as ray_serve
+
+    pools = [pool for model in config.models.values() for pool in model.pools.values()]
+    limits = [config.graceful_shutdown_timeout_s, *(pool.graceful_shutdown_timeout_s for pool in pools)]
+    deadline_s = time.monotonic() + max(limits) + _STOP_TIMEOUT_S
+    ray_serve.delete("specgate", _blocking=False)
+    while "specgate" in ray_serve.status().applications and time.monotonic() < deadline_s:
+        time.sleep(0.1)
 
 
 def _stop_serve() -> None:

@@ -9,8 +9,12 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
+from types import FrameType
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_AGAIN_S = 1.0  # `timeout` and others signal a process and then its group: sooner than this is one and the same
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -38,9 +42,9 @@ def supervise(stop: threading.Event) -> int | None:
             stop.set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
         return None
+    pass_on = _passing_on(worker)
     for number in _STOPPING:
-        # SIGINT whatever came: while Ray starts, it answers SIGTERM itself, with an exit code of 15.
-        signal.signal(number, lambda *_: os.kill(worker, signal.SIGINT))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     # Not reaped before the signals are taken no more: they could reach another process of that number.
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
@@ -49,3 +53,20 @@ def supervise(stop: threading.Event) -> int | None:
     _, status = os.waitpid(worker, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code  # as a shell tells the signal that ended it
+
+
+def _passing_on(worker: int) -> Callable[[int, FrameType | None], None]:
+    """Returns a handler that tells the worker to stop, and kills it if somebody presses Ctrl-C again."""
+    asked_s = float("inf")
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        nonlocal asked_s
+        now_s = time.monotonic()
+        if number == signal.SIGINT and now_s > asked_s + _AGAIN_S:
+            os.kill(worker, signal.SIGKILL)
+        else:
+            # SIGINT whatever came: while Ray starts, it answers SIGTERM itself, with an exit code of 15.
+            os.kill(worker, signal.SIGINT)
+        asked_s = min(asked_s, now_s)
+
+    return pass_on

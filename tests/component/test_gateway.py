@@ -140,7 +140,7 @@ class TestDecision:
             await post(stack.url, CHAT, **{"x-enable-speculative": "false"})
         assert (len(fast.requests), len(slow.requests)) == (0, 2)
 
-    @pytest.mark.parametrize("value", ["no", 0, None, [], "true"])
+    @pytest.mark.parametrize("value", ["no", 0, [], "true"])
     async def test_enable_speculative_must_be_a_boolean(self, value: Any) -> None:
         async with running(config(), pools(answering(), answering())) as stack:
             status, _, body = await post(stack.url, {**CHAT, "enable_speculative": value})

@@ -16,9 +16,10 @@ from rich.table import Table
 
 import policies
 from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
-from serve.request.completion import parse
+from serve.config.requests import RequestsConfig
+from serve.request.completion import parse, without_members
 from serve.request.features import features_of
-from serve.request.rewrite import strip_own_fields
+from serve.request.field_rules import RequestReader
 
 ROUNDS = 300
 CALLS = 20
@@ -43,14 +44,16 @@ def main() -> None:
         policy.memory.clear()
         decide(policy, features, None)
 
+    reader = RequestReader(RequestsConfig())
     figures = _medians(
         {
             "json.loads (yardstick)": lambda: json.loads(body),
+            "read": lambda: reader.read(body),
             "features": lambda: features_of(parse(body), {}),
             "decide": lambda: decide(policy, features, None),
             "decide, class not seen before": cold,
             "features + decide": lambda: decide(policy, features_of(parse(body), {}), None),
-            "strip_own_fields": lambda: strip_own_fields(body),
+            "without_members": lambda: without_members(body, {"enable_speculative"}),
         }
     )
     _print(figures, len(body), len(facts), len(advisories))

@@ -93,7 +93,8 @@ _OPEN = StreamState.OPEN  # compared once a read, and an attribute of an enum is
 
 # Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends. Engines other than
 # vLLM may leave out the space or end lines with CR LF, as SSE allows.
-_ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error"')
+# `"error": null` is no error, and a mark that the network cut before the value is completed by the next read.
+_ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error" ?: ?[^n ]')
 _DONE_MARK = re.compile(rb"(?<=\n)data: ?\[DONE\]\r?\n\r?\n")
 _FRAME_END = re.compile(rb"\n\r?\n")
 _MARK_TAIL = slice(-32, None)  # no less than the longest mark with the line end before it

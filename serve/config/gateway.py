@@ -11,6 +11,7 @@ from policies.facts import facts_from_engine_args
 from serve.config import layers
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
+from serve.config.requests import RequestsConfig
 from serve.errors import ConfigError
 
 
@@ -61,6 +62,7 @@ class GatewayConfig(_Strict):
     limits: LimitsConfig = LimitsConfig()
     policy: PolicyConfig = PolicyConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
+    requests: RequestsConfig = RequestsConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600

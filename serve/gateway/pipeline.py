@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
 from typing import Any
-
-from msgspec import UNSET
 
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
@@ -18,12 +15,12 @@ from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts, RoutedRequest
-from serve.proxy.exchange import Exchange, read_body, request_headers
+from serve.proxy.exchange import Exchange, read_body, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
-from serve.request.completion import CompletionRequest, parse
+from serve.request.completion import CompletionRequest
 from serve.request.features import FeatureReader
-from serve.request.rewrite import strip_own_fields
+from serve.request.field_rules import RequestReader
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
@@ -59,6 +56,7 @@ class Gateway:
         self._live = live
         self._telemetry = telemetry
         self._ongoing = 0
+        self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
         self._attempts = Attempts(config, pools, upstream, telemetry)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
@@ -81,10 +79,9 @@ class Gateway:
         headers = request_headers(scope["headers"])
         path = scope["path"]
         with self._telemetry.request(f"POST {path}", headers) as span:
-            request_id = headers.get("x-request-id") or f"{random.getrandbits(128):032x}"
-            front = scope.get("extensions", {}).get(DIRECT)
-            write = front and front.get("write")
-            exchange = Exchange(path, headers, send, request_id, span, front is not None, write)
+            direct = scope.get("extensions", {}).get(DIRECT)
+            write = direct and direct.get("write")
+            exchange = Exchange(path, headers, send, request_id_of(headers), span, direct is not None, write)
             try:
                 self._admit()
                 body = await read_body(receive, headers, self._config.limits.max_body_bytes)
@@ -109,7 +106,7 @@ class Gateway:
         Raises:
             GatewayError: The request is wrong.
         """
-        _, features = self._read(body, headers)
+        _, _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.preference)
         return explain(self.policy, features, decision), decision.evidence
 
@@ -129,7 +126,7 @@ class Gateway:
             self._ongoing -= 1
 
     def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
-        parsed, features = self._read(body, exchange.headers)
+        body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
             decision = self._live.decide(features)
         exchange.attribution.decided(decision)
@@ -139,8 +136,6 @@ class Gateway:
             raise PolicyConflictError(_refusal(decision))
         if features.tool_history:
             body = self._repair_history(body, decision.model, exchange.request_id)
-        if parsed.enable_speculative is not UNSET:
-            body = strip_own_fields(body)
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
@@ -152,10 +147,10 @@ class Gateway:
             guarded=self._is_guarded(exchange.path, decision),
         )
 
-    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[CompletionRequest, RequestFeatures]:
+    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
-            parsed = parse(body)
-            return parsed, self._features.read(parsed, headers)
+            body, parsed = self._reader.read(body)
+            return body, parsed, self._features.read(parsed, headers)
 
     def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""

@@ -1,10 +1,11 @@
 """Sends a request to its candidates, one after the other, until one of them responds."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from policies import Candidate, Decision, RequestFeatures
@@ -36,6 +37,7 @@ class RoutedRequest:
         body: For the engine: history repaired, our own fields removed.
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
+        attempt_numbers: Numbers of the attempts to come, reruns included.
     """
 
     path: str
@@ -46,6 +48,7 @@ class RoutedRequest:
     features: RequestFeatures
     decision: Decision
     guarded: bool
+    attempt_numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
 
 class Attempt(NamedTuple):
@@ -81,6 +84,8 @@ class Attempts:
         self, config: GatewayConfig, pools: Mapping[tuple[str, str], Pool], upstream: Upstream, telemetry: Telemetry
     ) -> None:
         self._max_attempts = config.limits.max_attempts
+        self._pass_headers = config.requests.pass_headers
+        self._pass_baggage = "baggage" in self._pass_headers
         self._pools = pools
         self._upstream = upstream
         self._telemetry = telemetry
@@ -166,14 +171,17 @@ class Attempts:
     async def _post(
         self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint
     ) -> AsyncIterator[UpstreamResponse]:
-        headers = forwarded_headers(request.headers, endpoint.key)
-        headers["x-request-id"] = request.request_id
+        headers = forwarded_headers(request.headers, endpoint.key, self._pass_headers)
+        # Engines mix up requests that share an id, so that each attempt has its own.
+        headers["x-request-id"] = f"{request.request_id}-{next(request.attempt_numbers)}"
         if endpoint.slot:
             headers[SLOT_HEADER] = endpoint.slot
         xargs = self._xargs(request, candidate)
         body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
+            if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
+                headers.pop("baggage", None)
             async with self._upstream.post(endpoint, request.path, body, headers) as response:
                 yield response
 

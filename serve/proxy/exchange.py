@@ -1,8 +1,10 @@
 """One request and its response over plain ASGI, and the headers that pass in either direction."""
 
 import asyncio
+import random
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span
@@ -20,14 +22,11 @@ _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade", "host", "content-length", "expect", "accept-encoding"}
 )  # fmt: skip
-# The client's credentials and addresses, our own fields, and two headers that would let a client steer Ray Serve.
-_PRIVATE = frozenset(
-    {"authorization", "cookie", "forwarded", "via", "x-real-ip", "x-enable-speculative", "x-request-timeout-seconds",
-     "x-request-disconnect-disabled", "x-api-key"}
-)  # fmt: skip
-_PRIVATE_PREFIXES = ("x-specgate-", "x-forwarded-")
-_WITHHELD_FROM_ENGINE = _HOP_BY_HOP | _PRIVATE
-_WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "content-encoding", "x-request-id"}
+# What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
+# list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
+_PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
+_WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "x-request-id"}
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -35,22 +34,31 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
-def forwarded_headers(headers: Mapping[str, str], key: str | None) -> dict[str, str]:
-    """Returns the headers for the engine: all but hop-by-hop headers, credentials, addresses and our own fields.
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """Returns the client's `x-request-id` if it is short and plain, else a fresh one.
+
+    An id stands in logs and in the response, and engines have read addresses and injected lines from it.
+    """
+    given = headers.get("x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return f"{random.getrandbits(128):032x}"
+
+
+def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the headers for the engine: those of a short list, and what we say ourselves.
 
     Args:
         headers: From `request_headers`.
         key: The engine's bearer token.
+        extra: Further names that may pass, in lower case.
     """
-    withheld = _WITHHELD_FROM_ENGINE
-    if "connection" in headers:
-        withheld |= {name.strip().lower() for name in headers["connection"].split(",")}
-    forwarded = {
-        name: value
-        for name, value in headers.items()
-        if name not in withheld and not name.startswith(_PRIVATE_PREFIXES)
-    }
+    forwarded = {name: headers[name] for name in (*_PASSED_TO_ENGINE, *extra) if name in headers}
+    if "connection" in headers:  # names there are for this connection alone
+        for name in headers["connection"].split(","):
+            forwarded.pop(name.strip().lower(), None)
     forwarded["content-type"] = "application/json"  # whatever the client called it, it was parsed as JSON
+    forwarded["accept-encoding"] = "identity"  # the guard reads what the engine says
     if key is not None:
         forwarded["authorization"] = f"Bearer {key}"
     return forwarded

@@ -1,6 +1,7 @@
 """The fields of a request's body that the gateway reads, by one partial decoding, however large the body is."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -8,9 +9,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from serve.errors import InvalidRequestError
 
-NONE = Raw(b"null")
 PREFERENCE_FIELD = "enable_speculative"
 
+NONE = Raw(b"null")
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
 
 
@@ -55,55 +56,132 @@ class Choice(Struct, gc=False):
     allowed_tools: dict[str, Any] | None = None
 
 
-class _Template(Struct, gc=False):
-    thinking: Any = None
-    enable_thinking: Any = None
+class EngineFields(Struct, kw_only=True, gc=False):
+    """Fields for which there is a rule."""
+
+    # Addresses, code and state of the engine.
+    kv_transfer_params: Raw = NONE
+    ec_transfer_params: Raw = NONE
+    bootstrap_host: Raw = NONE
+    bootstrap_port: Raw = NONE
+    bootstrap_room: Raw = NONE
+    logits_processors: Raw = NONE
+    custom_logit_processor: Raw = NONE
+    lora_path: Raw = NONE
+    chat_template: Raw = NONE
+    guided_decoding_backend: Raw = NONE
+    prompt_embeds: Raw = NONE
+    input_embeds: Raw = NONE
+    media_io_kwargs: Raw = NONE
+    mm_processor_kwargs: Raw = NONE
+    prompt_logprobs: Raw = NONE
+    use_beam_search: bool | None = None
+    # Where another gateway would send the request.
+    api_base: Raw = NONE
+    base_url: Raw = NONE
+    api_key: Raw = NONE
+    user_config: Raw = NONE
+    extra_headers: Raw = NONE
+    # Places in queue and cache, which are not the client's to choose.
+    request_id: Raw = NONE
+    rid: Raw = NONE
+    session_id: Raw = NONE
+    priority: Raw = NONE
+    data_parallel_rank: Raw = NONE
+    cache_salt: Raw = NONE
+    vllm_xargs: dict[str, Raw] | UnsetType | None = UNSET
+    # Bounded in number or content.
+    n: int | None = None
+    best_of: int | None = None
+    prompt: Raw = NONE
+    logprobs: bool | int | None = None
+    top_logprobs: int | None = None
+    logit_bias: Raw = NONE
+    chat_template_kwargs: dict[str, Any] | None = None
+    structured_outputs: Raw = NONE
 
 
-class CompletionRequest(Struct, gc=False):
+class CompletionRequest(EngineFields, kw_only=True, gc=False):
     """A chat or text completion: the fields that policy and guard need. All others are skipped, not built."""
 
     model: str
     messages: list[Message] | None = None
-    prompt: Raw = NONE
     stream: bool | None = None
     stream_options: Raw = NONE
     tools: list[Tool] | None = None
     tool_choice: str | Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: Format | None = None
-    structured_outputs: Raw = NONE
     guided_json: Raw = NONE
     guided_regex: Raw = NONE
     guided_choice: Raw = NONE
     guided_grammar: Raw = NONE
-    chat_template_kwargs: _Template | None = None
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     stop: str | list[str] | None = None
-    logprobs: bool | int | None = None
-    n: int | None = None
     prompt_cache_key: str | None = None
-    vllm_xargs: dict[str, Raw] | UnsetType | None = UNSET
-    enable_speculative: bool | UnsetType = UNSET
+    enable_speculative: bool | UnsetType | None = UNSET
 
 
-_DECODER = msgspec.json.Decoder(CompletionRequest)
+# Fields without a rule that mode `strict` knows, beside those that the gateway reads.
+HARMLESS = frozenset(
+    {"temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
+     "frequency_penalty", "presence_penalty", "repetition_penalty", "length_penalty", "stop_token_ids", "bad_words",
+     "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
+     "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
+     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids", "thinking_token_budget", "echo",
+     "suffix", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention",
+     "verbosity", "modalities", "prediction", "functions", "function_call"}
+)  # fmt: skip
+
+RequestDecoder = msgspec.json.Decoder[CompletionRequest]
+ANY_FIELDS = msgspec.json.Decoder(CompletionRequest)
+_members = msgspec.json.Decoder(dict[str, Raw])
 _LOCATION = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN = re.compile(r"unknown field `(.*)`$")
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def parse(body: bytes) -> CompletionRequest:
+def without_members(body: bytes, names: Collection[str], nulls: Collection[str] = ()) -> bytes:
+    """Returns a JSON object without some members; every other member's value stays as it was sent.
+
+    Args:
+        body: A JSON object.
+        names: Members to leave out.
+        nulls: Members to leave out if their value is null.
+    """
+    members = _members.decode(body)
+    kept = {
+        name: value
+        for name, value in members.items()
+        if name not in names and (name not in nulls or bytes(value) != b"null")
+    }
+    return body if len(kept) == len(members) else msgspec.json.encode(kept)
+
+
+def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionRequest:
     """Returns the request that a body holds.
+
+    Args:
+        body: JSON.
+        decoder: Says whether unknown fields are accepted.
 
     Raises:
         InvalidRequestError: The body is not the JSON of a chat or text completion.
     """
     try:
-        return _DECODER.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json") from error
+    except MALFORMED as error:
+        if not body.strip():
+            raise InvalidRequestError("The body is empty.", None, "invalid_json") from error
+        raise not_json(error) from error
+
+
+def not_json(error: Exception) -> InvalidRequestError:
+    """Returns the error for a body that does not decode."""
+    return InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json")
 
 
 def _invalid(text: str) -> InvalidRequestError:
@@ -111,6 +189,14 @@ def _invalid(text: str) -> InvalidRequestError:
     location = _LOCATION.search(text)
     if location is None and "missing required field `model`" in text:
         return InvalidRequestError("The field `model` is missing.", "model", "missing_field")
+    if unknown := _UNKNOWN.search(text):
+        name = unknown[1]
+        return InvalidRequestError(
+            f"The field `{name}` is not known here. An operator allows it with `requests.pass_fields: [{name}]`, or "
+            "any with `requests.mode: open`.",
+            name,
+            "field_not_allowed",
+        )
     if location is None:
         return InvalidRequestError(f"The body must be a JSON object: {text}.")
     param = location[1]

@@ -133,7 +133,7 @@ def _given(raw: Raw) -> bool:
 def _thinking(request: CompletionRequest, default: bool) -> bool:
     template = request.chat_template_kwargs
     if template is not None:
-        for switch in (template.thinking, template.enable_thinking):
+        for switch in (template.get("thinking"), template.get("enable_thinking")):
             if switch is not None:
                 return bool(switch)
     if request.reasoning_effort is not None:

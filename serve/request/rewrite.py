@@ -1,18 +1,17 @@
-"""Rewrites a request's body for an engine: the client's bytes, without the one field that is ours."""
+"""Rewrites a request's body for an engine: the client's bytes, with what we say to the engine."""
 
 from collections.abc import Mapping
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from serve.request.completion import PREFERENCE_FIELD, CompletionRequest
+from serve.request.completion import CompletionRequest
 
 # Tells the engine's scheduler not to speculate for this request.
 OPT_OUT = {"enable_speculative": 0}
 # Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
 REPORT = {"specgate_violations": 1}
 
-_OWN_FIELDS = frozenset({PREFERENCE_FIELD})
 _decoder = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -39,14 +38,3 @@ def with_member(body: bytes, name: str, value: bytes) -> bytes:
         value: Its value, as JSON.
     """
     return msgspec.json.encode(_decoder.decode(body) | {name: Raw(value)})
-
-
-def strip_own_fields(body: bytes) -> bytes:
-    """Returns a JSON object without the gateway's own fields; every other member's value stays as it was sent.
-
-    Args:
-        body: A JSON object that `serve.request.completion.parse` has accepted.
-    """
-    members = _decoder.decode(body)
-    kept = {name: value for name, value in members.items() if name not in _OWN_FIELDS}
-    return body if len(kept) == len(members) else msgspec.json.encode(kept)

@@ -140,7 +140,7 @@ class TestDecision:
             await post(stack.url, CHAT, **{"x-enable-speculative": "false"})
         assert (len(fast.requests), len(slow.requests)) == (0, 2)
 
-    @pytest.mark.parametrize("value", ["no", 0, None, [], "true"])
+    @pytest.mark.parametrize("value", ["no", 0, [], "true"])
     async def test_enable_speculative_must_be_a_boolean(self, value: Any) -> None:
         async with running(config(), pools(answering(), answering())) as stack:
             status, _, body = await post(stack.url, {**CHAT, "enable_speculative": value})
@@ -194,6 +194,10 @@ class TestFidelity:
             "x-request-timeout-seconds": "1",
             "x-request-id": "mine",
             "x-session-id": "s1",
+            "baggage": "secret=1",
+            "api-key": "theirs",
+            "x-data-parallel-rank": "1",
+            "content-encoding": "identity",
             "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         }
         async with running(config(), pools(fast, answering())) as stack:
@@ -201,9 +205,34 @@ class TestFidelity:
         got = fast.requests[0][0]
         assert not {"cookie", "x-forwarded-for", "forwarded", "authorization", "x-specgate-pool"} & set(got)
         assert "x-request-timeout-seconds" not in got
-        assert got["x-session-id"] == "s1"
-        assert got["x-request-id"] == "mine"
+        assert not {"x-session-id", "baggage", "api-key", "x-data-parallel-rank", "content-encoding"} & set(got)
+        assert got["x-request-id"] == "mine-1"
         assert got["traceparent"].split("-")[1] == "0af7651916cd43dd8448eb211c80319c"
+
+    async def test_listed_headers_reach_the_engine(self) -> None:
+        fast = answering()
+        settings = config(requests={"pass_headers": ["x-session-id", "baggage"]})
+        async with running(settings, pools(fast, answering())) as stack:
+            await post(stack.url, CHAT, **{"x-session-id": "s1", "baggage": "team=a"})
+        assert fast.requests[0][0]["x-session-id"] == "s1"
+        assert fast.requests[0][0]["baggage"] == "team=a"
+
+    @pytest.mark.parametrize("given", ["a b", "x" * 129, "http://10.0.0.1/", "ab\u00e9", ""])
+    async def test_an_odd_request_id_is_replaced_and_echoed_nowhere(self, given: str) -> None:
+        fast = answering()
+        async with running(config(), pools(fast, answering())) as stack:
+            _, headers, _ = await post(stack.url, CHAT, **{"x-request-id": given})
+        assert len(headers["x-request-id"]) == 32
+        assert fast.requests[0][0]["x-request-id"] == headers["x-request-id"] + "-1"
+
+    async def test_every_attempt_has_an_id_of_its_own(self) -> None:
+        fast = answering(status=503)
+        slow = answering()
+        async with running(config(), pools(fast, slow)) as stack:
+            _, headers, _ = await post(stack.url, CHAT, **{"x-request-id": "mine"})
+        ids = [got["x-request-id"] for got, _ in (*fast.requests, *slow.requests)]
+        assert ids == ["mine-1", "mine-2", "mine-3"]
+        assert headers["x-request-id"] == "mine"
 
     async def test_an_engine_cannot_speak_in_our_name_or_set_cookies(self) -> None:
         engine = answering(x_specgate_pool="forged", set_cookie="a=b", server="vllm", x_kept="yes")

@@ -147,3 +147,12 @@ def test_a_stream_is_open_then_in_its_error_then_closed() -> None:
     assert states == [
         StreamState.OPEN, StreamState.OPEN, StreamState.IN_ERROR, StreamState.CLOSED, StreamState.CLOSED,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("frame", [b'data: {"error": null, "choices": []}\n\n', b'data: {"error":null}\n\n'])
+def test_a_frame_without_an_error_goes_on(frame: bytes, size: int) -> None:
+    stream = frame + b"data: [DONE]\n\n"
+    end = StreamEnd()
+    sent = b"".join(end.feed(stream[start : start + size]) for start in range(0, len(stream), size))
+    assert (sent, end.failed, end.done) == (stream, False, True)

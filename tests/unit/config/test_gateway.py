@@ -133,3 +133,9 @@ def test_overrides_become_the_policys_own(expires: date | str) -> None:
 def test_policy_settings_that_make_no_sense_are_refused(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         GatewayConfig.parse({**config(), "policy": policy})
+
+
+@pytest.mark.parametrize("name", ["X-Mine", "a b", "authorization", "content-length", "x-specgate-pool", ""])
+def test_a_header_that_must_not_pass_cannot_be_listed(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"requests\.pass_headers"):
+        GatewayConfig.parse({**config(), "requests": {"pass_headers": [name]}})

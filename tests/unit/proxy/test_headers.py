@@ -1,19 +1,54 @@
 """Headers that pass and headers that do not."""
 
+import pytest
+
 from serve.errors import encode_json
 from serve.proxy.exchange import forwarded_headers, request_headers, response_headers
 
 
 def test_headers_that_the_client_names_as_its_connections_own_stay_here() -> None:
-    sent = {"connection": "close, X-Hop", "x-hop": "1", "x-mine": "2"}
-    assert set(forwarded_headers(sent, None)) == {"x-mine", "content-type"}
+    sent = {"connection": "close, User-Agent", "user-agent": "1", "accept": "2"}
+    assert set(forwarded_headers(sent, None)) == {"accept", "content-type", "accept-encoding"}
 
 
-def test_only_known_private_headers_are_withheld_from_the_engine() -> None:
-    sent = {"cookie": "a", "x-forwarded-host": "h", "x-specgate-pool": "p", "x-mine": "1", "te": "trailers"}
-    assert forwarded_headers(sent, "key") == {
+WITHHELD = [
+    "authorization",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "x-auth-token",
+    "x-amz-security-token",
+    "x-amz-date",
+    "cookie",
+    "baggage",
+    "cf-access-client-secret",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "x-forwarded-for",
+    "forwarded",
+    "via",
+    "x-vllm-priority",
+    "x-data-parallel-rank",
+    "x-specgate-pool",
+    "x-enable-speculative",
+    "content-encoding",
+    "te",
+    "x-anything-else",
+]
+
+
+@pytest.mark.parametrize("name", WITHHELD)
+def test_a_header_that_is_not_on_the_list_is_withheld_from_the_engine(name: str) -> None:
+    assert "secret" not in forwarded_headers({name: "secret"}, None).values()
+
+
+def test_listed_headers_reach_the_engine_with_our_own() -> None:
+    sent = {"x-mine": "1", "x-other": "2", "accept": "a", "accept-encoding": "gzip", "authorization": "theirs"}
+    assert forwarded_headers(sent, "key", ("x-mine",)) == {
+        "accept": "a",
         "x-mine": "1",
         "content-type": "application/json",
+        "accept-encoding": "identity",
         "authorization": "Bearer key",
     }
 

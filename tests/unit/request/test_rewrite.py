@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.request.completion import CompletionRequest, parse
-from serve.request.rewrite import OPT_OUT, REPORT, strip_own_fields, with_xargs
+from serve.request.completion import CompletionRequest, parse, without_members
+from serve.request.rewrite import OPT_OUT, REPORT, with_xargs
 
+OWN = {"enable_speculative"}
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -20,13 +21,13 @@ MEMBERS = st.dictionaries(st.text().filter(lambda key: key not in CompletionRequ
 
 
 def engine_body(body: bytes, xargs: dict[str, int]) -> bytes:
-    return with_xargs(strip_own_fields(body), parse(body), xargs)
+    return with_xargs(without_members(body, OWN), parse(body), xargs)
 
 
 @given(MEMBERS)
 def test_a_body_without_our_field_is_not_touched(members: dict[str, Any]) -> None:
     body = json.dumps({"model": "m", **members}).encode()
-    assert strip_own_fields(body) is body
+    assert without_members(body, OWN) is body
 
 
 @given(MEMBERS)

@@ -32,7 +32,6 @@ def _kept(reply: Reply, trial: Trial, sent: dict[str, Any]) -> CaseResult:
 async def unknown_fields(lab: Lab) -> CaseResult:
     sent: dict[str, Any] = {
         "structured_outputs": {"regex": "a+"},
-        "vllm_xargs": {"level": 2},
         "chat_template_kwargs": {"thinking": False},
         "min_p": 0.05,
         "x_vendor_field": {"deep": [1, {"er": None}]},

@@ -1,0 +1,299 @@
+"""The fields of a body that must not reach an engine as they are, and what the gateway does about them.
+
+An engine trusts its caller: some fields name addresses that it connects to, code that it runs, or other clients' state.
+A body is not searched for them: the decoder that reads it anyway collects the fields of this table.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from serve.config.requests import RequestsConfig
+from serve.errors import InvalidRequestError
+from serve.request.completion import (
+    ANY_FIELDS,
+    HARMLESS,
+    MALFORMED,
+    NONE,
+    PREFERENCE_FIELD,
+    CompletionRequest,
+    EngineFields,
+    RequestDecoder,
+    not_json,
+    parse,
+    without_members,
+)
+
+REFUSE = "refuse"
+STRIP = "strip"
+# docs/explanation says where each was used in an attack; `requests.pass_fields` lets a field through.
+ACTIONS = {
+    **dict.fromkeys(
+        ("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",
+         "logits_processors", "custom_logit_processor", "lora_path", "chat_template", "guided_decoding_backend",
+         "prompt_embeds", "input_embeds", "media_io_kwargs", "mm_processor_kwargs", "prompt_logprobs",
+         "use_beam_search", "api_base", "base_url", "api_key", "user_config", "extra_headers"),
+        REFUSE,
+    ),
+    **dict.fromkeys(
+        ("request_id", "rid", "session_id", "priority", "data_parallel_rank", "cache_salt", "vllm_xargs"),
+        STRIP,
+    ),
+}  # fmt: skip
+
+_SEVERAL_PROMPTS = re.compile(rb'\s*\[\s*["\[]')
+_LOGIT_BIAS_BYTES = 16 * 1024
+# vLLM renders the template with these as arguments of its own.
+_NOT_FOR_TEMPLATES = frozenset(
+    {"chat_template", "conversation", "messages", "tools", "documents", "tokenize", "tokenizer", "return_dict",
+     "return_tensors", "tokenizer_kwargs", "continue_final_message", "add_generation_prompt"}
+)  # fmt: skip
+# Marks of content that an engine fetches or loads; escapes could hide any of them.
+_MEDIA_MARKS = (b"_url", b"_embeds", b"\\u00")
+_ODD_IN_URL = frozenset("\\@ \t\r\n")
+
+
+class _Url(Struct, gc=False):
+    url: str | None = None
+
+
+class _Part(Struct, gc=False):
+    image_url: str | _Url | None = None
+    video_url: str | _Url | None = None
+    audio_url: str | _Url | None = None
+    image_embeds: Raw = NONE
+    audio_embeds: Raw = NONE
+    video_embeds: Raw = NONE
+    prompt_embeds: Raw = NONE
+
+
+class _Spoken(Struct, gc=False):
+    content: str | list[_Part | str] | None = None
+
+
+class _Conversation(Struct, gc=False):
+    messages: list[_Spoken] | None = None
+
+
+_media = msgspec.json.Decoder(_Conversation)
+_flags = msgspec.json.Decoder(dict[str, Raw])
+_URLS = attrgetter("image_url", "video_url", "audio_url")
+_EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
+_NO_URLS = (None, None, None)
+_NO_EMBEDS = (NONE, NONE, NONE, NONE)
+
+
+_BOM = b"\xef\xbb\xbf"
+# Half a surrogate pair: clients cut strings in the middle of an emoji. What stands before the escape is looked at after
+# it, so that the search begins with a literal; an escaped backslash before the letters `ud83d` is none.
+_HALF_PAIR = re.compile(
+    rb"\\u(?:(?<!\\\\u)|(?<=[^\\]\\\\\\u))"
+    rb"(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+_MOST_HALF_PAIRS = 10_000
+# Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
+_NULL_IS_ABSENT = frozenset(
+    {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
+     "chat_template_kwargs", "stream", "stream_options", "stop", "n", "logprobs", "top_logprobs", "logit_bias"}
+)  # fmt: skip
+
+
+class FieldRules:
+    """Applies the rules of one configuration to requests.
+
+    Args:
+        config: Names the fields and hosts that are allowed all the same, and the limits.
+    """
+
+    def __init__(self, config: RequestsConfig) -> None:
+        self._config = config
+        self._names = tuple(name for name in ACTIONS if name not in config.pass_fields)
+        self._get = attrgetter("model", *self._names)  # the model makes it a tuple, however many names there are
+        defaults = dict(zip(EngineFields.__struct_fields__, EngineFields.__struct_defaults__, strict=True))
+        self._absent = tuple(defaults[name] for name in self._names)
+        self._hosts = frozenset(config.media_hosts)
+        self._check_template = "chat_template_kwargs" not in config.pass_fields
+        slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]
+        prompts = msgspec.defstruct("Prompts", slots, array_like=True, forbid_unknown_fields=True)
+        self._prompts = msgspec.json.Decoder(prompts)  # stops at the first prompt too many
+
+    def apply(self, request: EngineFields, body: bytes) -> Sequence[str]:
+        """Returns the names of the fields that must be taken out of the body.
+
+        Args:
+            request: The body, parsed.
+            body: A JSON object.
+
+        Raises:
+            InvalidRequestError: A field is not allowed, or over its limit.
+        """
+        _, *values = self._get(request)
+        names = () if tuple(values) == self._absent else self._stripped(values)
+        self._check_numbers(request)
+        if request.prompt is not NONE:
+            self._check_prompts(request.prompt)
+        if request.chat_template_kwargs and self._check_template:
+            _check_template(request.chat_template_kwargs)
+        if request.structured_outputs is not NONE:
+            _check_structured(request.structured_outputs)
+        if any([mark in body for mark in _MEDIA_MARKS]):
+            self._check_media(body)
+        return names
+
+    def _stripped(self, values: Sequence[Any]) -> list[str]:
+        names = []
+        for name, value, absent in zip(self._names, values, self._absent, strict=True):
+            if value == absent or value is None or value is False:
+                continue
+            if ACTIONS[name] is REFUSE:
+                raise _refused(name)
+            names.append(name)
+        return names
+
+    def _check_numbers(self, request: EngineFields) -> None:
+        config = self._config
+        _at_most("n", request.n, config.max_n, "max_n")
+        _at_most("best_of", request.best_of, config.max_n, "max_n")
+        _at_most("top_logprobs", request.top_logprobs, config.max_top_logprobs, "max_top_logprobs")
+        _at_most("logprobs", request.logprobs, config.max_top_logprobs, "max_top_logprobs")
+        if request.logit_bias is not NONE:
+            raw = bytes(request.logit_bias)
+            if len(raw) > _LOGIT_BIAS_BYTES or raw.count(b":") > config.max_logit_bias:
+                raise _too_many("logit_bias", config.max_logit_bias, "max_logit_bias")
+
+    def _check_prompts(self, prompt: Raw) -> None:
+        """Counts prompts; one prompt may be a list as well, of tokens."""
+        if not _SEVERAL_PROMPTS.match(prompt):
+            return
+        try:
+            self._prompts.decode(prompt)
+        except msgspec.ValidationError as error:
+            raise _too_many("prompt", self._config.max_prompts, "max_prompts") from error
+
+    def _check_media(self, body: bytes) -> None:
+        try:
+            messages = _media.decode(body).messages
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError(f"The content of a message is wrong: {error}.", "messages") from error
+        for message in messages or ():
+            for part in message.content if isinstance(message.content, list) else ():
+                if isinstance(part, _Part):
+                    self._check_part(part)
+
+    def _check_part(self, part: _Part) -> None:
+        if _EMBEDS(part) != _NO_EMBEDS and "prompt_embeds" not in self._config.pass_fields:
+            raise _refused("prompt_embeds", "messages")
+        urls = _URLS(part)
+        if urls == _NO_URLS:
+            return
+        for url in urls:
+            text = url.url if isinstance(url, _Url) else url
+            if text is not None and not self._may_fetch(text):
+                raise InvalidRequestError(
+                    "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
+                    "`requests.media_hosts`.",
+                    "messages",
+                    "media_not_allowed",
+                )
+
+    def _may_fetch(self, url: str) -> bool:
+        if url[:5].lower() == "data:":
+            return True
+        if not self._hosts or not _ODD_IN_URL.isdisjoint(url):
+            return False
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return False
+        return parts.scheme in ("http", "https") and parts.hostname in self._hosts
+
+
+def _check_template(arguments: dict[str, Any]) -> None:
+    for name, value in arguments.items():
+        if name in _NOT_FOR_TEMPLATES or isinstance(value, dict | list):
+            raise _refused(f"chat_template_kwargs.{name}", allow="chat_template_kwargs")
+
+
+def _check_structured(raw: Raw) -> None:
+    if not bytes(raw).lstrip().startswith(b"{"):
+        return  # the engine will say what it thinks of it
+    for name in _flags.decode(raw):
+        if name.startswith("_") or "backend" in name:
+            raise _refused(f"structured_outputs.{name}", allow=None)
+
+
+def _at_most(name: str, value: float | None, most: int, setting: str) -> None:
+    if value is not None and value > most:
+        raise _too_many(name, most, setting)
+
+
+def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"The field `{name}` is over the limit of {most}, which the operator sets with `requests.{setting}`.",
+        name,
+        "over_limit",
+    )
+
+
+def _refused(name: str, param: str | None = None, allow: str | None = "") -> InvalidRequestError:
+    """Returns the error for a field that must not reach an engine; `allow` None if no setting lets it through."""
+    way_out = "" if allow is None else f" An operator allows it with `requests.pass_fields: [{allow or name}]`."
+    return InvalidRequestError(
+        f"The field `{name}` is not accepted here: it would steer the engine itself.{way_out}",
+        param or name,
+        "field_not_allowed",
+    )
+
+
+class RequestReader:
+    """Reads bodies under the rules of one configuration.
+
+    Args:
+        config: What a body may hold.
+    """
+
+    def __init__(self, config: RequestsConfig) -> None:
+        self._rules = FieldRules(config)
+        self._decoder = _strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
+
+    def read(self, body: bytes) -> tuple[bytes, CompletionRequest]:
+        """Returns a body for the engine, without what must not reach it, and the request that it holds.
+
+        A body that needs no change comes back as the very same bytes.
+
+        Raises:
+            InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
+        """
+        body = body.removeprefix(_BOM)
+        try:
+            request = parse(body, self._decoder)
+        except InvalidRequestError:
+            whole, count = _HALF_PAIR.subn(rb"\\ufffd", body, _MOST_HALF_PAIRS)
+            if not count:
+                raise
+            body = whole
+            request = parse(body, self._decoder)
+        try:
+            dropped = {*self._rules.apply(request, body)}
+            if "vllm_xargs" in dropped:
+                request.vllm_xargs = UNSET
+            if request.enable_speculative is not UNSET:
+                dropped.add(PREFERENCE_FIELD)
+            nulls = _NULL_IS_ABSENT if b"null" in body else frozenset[str]()
+            return (without_members(body, dropped, nulls) if dropped or nulls else body), request
+        except MALFORMED as error:  # in a part that the first reading skipped
+            raise not_json(error) from error
+
+
+def _strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:
+    further = [(name, Raw, NONE) for name in {*HARMLESS, *pass_fields}.difference(CompletionRequest.__struct_fields__)]
+    strict = msgspec.defstruct(
+        "StrictRequest", further, bases=(CompletionRequest,), kw_only=True, gc=False, forbid_unknown_fields=True
+    )
+    return msgspec.json.Decoder(cast("type[CompletionRequest]", strict))

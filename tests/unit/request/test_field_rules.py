@@ -1,0 +1,178 @@
+"""What a body may hold: fields that would steer an engine are refused or taken out, limits hold, the rest passes."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from serve.config.requests import RequestsConfig
+from serve.errors import InvalidRequestError
+from serve.request.completion import EngineFields
+from serve.request.field_rules import ACTIONS, REFUSE, STRIP, RequestReader
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE and name != "use_beam_search"]
+STRIPPED = [name for name, action in ACTIONS.items() if action is STRIP]
+
+
+def sent(body: bytes | dict[str, Any], **config: Any) -> bytes:
+    """What an engine gets."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return RequestReader(RequestsConfig(**config)).read(raw)[0]
+
+
+def problem(body: bytes | dict[str, Any], **config: Any) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        sent(body, **config)
+    return caught.value
+
+
+def saying(*parts: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
+
+
+def test_every_rule_is_about_a_field_that_is_read() -> None:
+    assert set(ACTIONS) <= set(EngineFields.__struct_fields__)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_field_that_steers_the_engine_is_refused_with_the_way_to_allow_it(name: str) -> None:
+    error = problem({**CHAT, name: {"a": 1}})
+    assert (error.status, error.param, error.code) == (400, name, "field_not_allowed")
+    assert f"requests.pass_fields: [{name}]" in error.message
+    assert sent({**CHAT, name: {"a": 1}}, pass_fields=(name,)) == json.dumps({**CHAT, name: {"a": 1}}).encode()
+    assert sent({**CHAT, name: None}) == json.dumps({**CHAT, name: None}).encode()
+
+
+@pytest.mark.parametrize("name", STRIPPED)
+def test_a_place_in_queue_or_cache_is_taken_out(name: str) -> None:
+    body = {**CHAT, name: {"a": 1}, "x": 1.5}
+    assert json.loads(sent(body)) == {**CHAT, "x": 1.5}
+    assert sent(body, pass_fields=(name,)) == json.dumps(body).encode()
+
+
+def test_an_escaped_name_hides_nothing() -> None:
+    body = b'{"model":"m","\\u0063ache_salt":"x","messages":[]}'
+    assert sent(body) == b'{"model":"m","messages":[]}'
+    assert problem(b'{"model":"m","chat\\u005ftemplate":"x"}').param == "chat_template"
+
+
+def test_beam_search_is_refused_where_it_is_on() -> None:
+    assert problem({**CHAT, "use_beam_search": True}).param == "use_beam_search"
+    assert sent({**CHAT, "use_beam_search": False}) == json.dumps({**CHAT, "use_beam_search": False}).encode()
+
+
+def test_the_clients_arguments_for_the_engine_do_not_come_back_with_ours() -> None:
+    body = json.dumps({**CHAT, "vllm_xargs": {"test_fault": 1}}).encode()
+    assert RequestReader(RequestsConfig()).read(body)[1].vllm_xargs is UNSET
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fine"),
+    [
+        ({"thinking": False, "enable_thinking": True}, True),
+        ({"own_switch": "low", "level": 2}, True),
+        ({"chat_template": "{{ 1 }}"}, False),
+        ({"tokenize": False}, False),
+        ({"own_switch": {"a": 1}}, False),
+        ({"own_switch": ["a"]}, False),
+    ],
+)
+def test_arguments_of_the_template_are_scalars_and_not_the_renderers_own(arguments: Any, fine: bool) -> None:
+    body = {**CHAT, "chat_template_kwargs": arguments}
+    if fine:
+        assert sent(body) == json.dumps(body).encode()
+    else:
+        assert problem(body).code == "field_not_allowed"
+        assert sent(body, pass_fields=("chat_template_kwargs",)) == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("name", ["_backend", "backend"])
+def test_a_client_does_not_choose_the_grammar_backend(name: str) -> None:
+    assert problem({**CHAT, "structured_outputs": {"regex": "a+", name: "x"}}).code == "field_not_allowed"
+    assert sent({**CHAT, "structured_outputs": {"regex": "a+"}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "setting"),
+    [
+        ({"n": 5}, {"max_n": 5}),
+        ({"best_of": 5}, {"max_n": 5}),
+        ({"top_logprobs": 21}, {"max_top_logprobs": 21}),
+        ({"logprobs": 21}, {"max_top_logprobs": 21}),
+        ({"logit_bias": {str(token): 1 for token in range(301)}}, {"max_logit_bias": 301}),
+        ({"prompt": ["a"] * 17}, {"max_prompts": 17}),
+        ({"prompt": [[1, 2]] * 17}, {"max_prompts": 17}),
+    ],
+)
+def test_numbers_over_their_limit_are_refused_with_the_setting(fields: Any, setting: dict[str, int]) -> None:
+    body = {"model": "m", **fields}
+    error = problem(body)
+    assert (error.param, error.code) == (next(iter(fields)), "over_limit")
+    assert f"requests.{next(iter(setting))}" in error.message
+    assert sent(body, **setting) == json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("prompt", ["x" * 100, list(range(1000)), ["a"] * 16, [], None])
+def test_one_long_prompt_is_one_prompt(prompt: Any) -> None:
+    assert json.loads(sent({"model": "m", "prompt": prompt}))["prompt"] == prompt
+
+
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
+@pytest.mark.parametrize("written", [lambda url: url, lambda url: {"url": url}])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://listed.example.evil.org/x.png",
+        "https://evil.org\\@listed.example/x.png",
+        "https://listed.example@evil.org/x.png",
+        "file:///etc/passwd",
+        "ftp://listed.example/x",
+        "//listed.example/x",
+        " http://evil.org/x",
+    ],
+)
+def test_engines_fetch_nothing_from_hosts_that_are_not_listed(kind: str, written: Any, url: str) -> None:
+    body = saying({"type": kind, kind: written(url)})
+    assert problem(body).code == "media_not_allowed"
+    assert problem(body, media_hosts=("listed.example",)).code == "media_not_allowed"
+
+
+def test_data_urls_and_listed_hosts_pass() -> None:
+    inline = saying({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "text"})
+    assert sent(inline) == json.dumps(inline).encode()
+    listed = saying({"type": "image_url", "image_url": {"url": "https://listed.example/x.png", "detail": "low"}})
+    assert sent(listed, media_hosts=("listed.example",)) == json.dumps(listed).encode()
+
+
+def test_an_escaped_key_hides_no_url_and_no_embedding() -> None:
+    hidden = b'{"model":"m","messages":[{"role":"user","content":[{"\\u0069mage\\u005Furl":"http://evil.org"}]}]}'
+    assert problem(hidden).code == "media_not_allowed"
+    assert problem(saying({"type": "image_embeds", "image_embeds": "AAAA"})).code == "field_not_allowed"
+
+
+@pytest.mark.parametrize("text", ["see image_url: http://x", "\u0001 _embeds", 'a "video_url" b'])
+def test_text_about_media_is_no_media(text: str) -> None:
+    body = {**CHAT, "messages": [{"role": "user", "content": text}, {"role": "assistant", "content": None}]}
+    assert sent(body) == json.dumps(body).encode()
+
+
+class TestStrict:
+    def test_known_fields_pass_byte_for_byte(self) -> None:
+        body = b'{ "model":"m", "temperature":1.50, "max_tokens":3, "stream":true,"user":"u", "min_p":0.1, "seed":1 }'
+        assert sent(body, mode="strict") == body
+
+    def test_unknown_fields_are_refused_by_name_unless_they_are_listed(self) -> None:
+        body = b'{ "model":"m", "x_vendor":{"a":[ ]} }'
+        error = problem(body, mode="strict")
+        assert (error.param, error.code) == ("x_vendor", "field_not_allowed")
+        assert "requests.pass_fields: [x_vendor]" in error.message
+        assert sent(body, mode="strict", pass_fields=("x_vendor",)) == body
+        assert sent(body) == body
+
+    def test_rules_hold_too(self) -> None:
+        assert problem({**CHAT, "chat_template": "x"}, mode="strict").param == "chat_template"
+        assert json.loads(sent({**CHAT, "cache_salt": "x"}, mode="strict")) == CHAT
+        assert sent({**CHAT, "tools": [{"type": "function", "x": 1}]}, mode="strict")

@@ -1,0 +1,98 @@
+"""Bodies as odd clients write them: nulls, halves of emoji, byte order marks, bytes that are no text."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from serve.config.requests import RequestsConfig
+from serve.errors import InvalidRequestError
+from serve.request.field_rules import RequestReader
+
+READER = RequestReader(RequestsConfig())
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def sent(body: bytes) -> bytes:
+    return READER.read(body)[0]
+
+
+def problem(body: bytes) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        READER.read(body)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["tool_choice", "parallel_tool_calls", "response_format", "stop", "n", "stream"])
+def test_a_null_that_means_not_given_does_not_reach_the_engine(name: str) -> None:
+    body = json.dumps({"model": "m", "tools": TOOLS, name: None, "x": None}).encode()
+    assert json.loads(sent(body)) == {"model": "m", "tools": TOOLS, "x": None}
+
+
+def test_other_nulls_keep_their_bytes() -> None:
+    body = b'{ "model":"m", "messages":[{"role":"assistant", "content":null}], "x":{"er":[null ]}, "y": null }'
+    assert sent(body) == body
+
+
+def test_no_preference_is_not_said() -> None:
+    left, request = READER.read(b'{"model":"m","enable_speculative":null}')
+    assert (left, request.enable_speculative) == (b'{"model":"m"}', None)
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        (rb"hello \ud83d", "hello \ufffd"),
+        (rb"\uD83D\ud83d\ude00 x", "\ufffd\U0001f600 x"),
+        (rb"\ude00 \ud83d\ude00\ude00", "\ufffd \U0001f600\ufffd"),
+        (rb"\\\ud83d", "\\\ufffd"),
+        (rb"\\ud83d \ud83d", "\\ud83d \ufffd"),
+        (rb"\ud83d\n", "\ufffd\n"),
+        (rb"\ud83dxx", "\ufffdxx"),
+    ],
+)
+def test_half_a_surrogate_pair_becomes_a_replacement_character(text: bytes, mended: str) -> None:
+    left = sent(b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % text)
+    assert json.loads(left)["messages"][0]["content"] == mended
+
+
+def test_whole_pairs_keep_their_bytes() -> None:
+    body = rb'{"model":"m","messages":[{"role":"user","content":"\ud83d\ude00 \\ud83d"}]}'
+    assert sent(body) == body
+
+
+@pytest.mark.parametrize("flood", [rb"\ud83d" * 700_000, rb"\\" * 2_000_000 + rb"\ud83", rb"\n" * 2_000_000 + b"\x00"])
+def test_a_flood_of_odd_escapes_is_read_in_a_moment(flood: bytes) -> None:
+    began = time.process_time()
+    problem(b'{"model":"m","prompt":"%b"}' % flood)
+    assert time.process_time() - began < 0.5
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json() -> None:
+    assert sent(b'\xef\xbb\xbf{"model":"m"}') == b'{"model":"m"}'
+
+
+@pytest.mark.parametrize("body", [b"", b" \n", b"\xef\xbb\xbf"])
+def test_an_empty_body_is_called_empty(body: bytes) -> None:
+    error = problem(body)
+    assert (error.code, error.message) == ("invalid_json", "The body is empty.")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","vllm_xargs":{"a":1},"\xff":1}',
+        b'{"model":"m","tool_choice":null,"\xff":1}',
+        b'{"model":"m","enable_speculative":true,"\xc3":1}',
+        b'{"model":"m","messages":[{"role":"user","content":[{"image_url":"\xff"}]}]}',
+        b'{"model":"m","chat_template_kwargs":{"a":"\xff"}}',
+    ],
+)
+def test_bytes_that_are_no_text_are_400(body: bytes) -> None:
+    assert problem(body).code == "invalid_json"
+
+
+def test_deep_nesting_is_400() -> None:
+    deep: Any = b"[" * 200_000
+    assert problem(b'{"model":"m","x":' + deep).code == "invalid_json"

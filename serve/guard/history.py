@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from serve.guard.core import Repair, repair_history
-from serve.request.rewrite import with_member
+from serve.request.completion import with_member
 
 
 class _Body(msgspec.Struct):

@@ -13,8 +13,7 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import CompletionRequest
-from serve.request.rewrite import OPT_OUT, REPORT, with_xargs
+from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.pool import Pool
 from serve.routing.session_affinity import session_key

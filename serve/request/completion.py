@@ -1,7 +1,7 @@
-"""The fields of a request's body that the gateway reads, by one partial decoding, however large the body is."""
+"""A request's body: the fields that the gateway reads, by one partial decoding, and its rewriting for an engine."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -201,3 +201,34 @@ def _invalid(text: str) -> InvalidRequestError:
         return InvalidRequestError(f"The body must be a JSON object: {text}.")
     param = location[1]
     return InvalidRequestError(f"The field `{param}` is wrong: {text[: location.start()]}.", param)
+
+
+# Tells the engine's scheduler not to speculate for this request.
+OPT_OUT = {"enable_speculative": 0}
+# Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
+REPORT = {"specgate_violations": 1}
+
+
+def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]) -> bytes:
+    """Returns the body with our arguments added to those in `vllm_xargs`.
+
+    Args:
+        body: A JSON object.
+        request: The body, parsed.
+        xargs: Arguments for the engine; they win over the client's of the same name.
+    """
+    if request.vllm_xargs is UNSET:
+        start = body.index(b"{") + 1
+        return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
+    return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
+
+
+def with_member(body: bytes, name: str, value: bytes) -> bytes:
+    """Returns a JSON object with one member replaced or added; the values of all others keep their bytes.
+
+    Args:
+        body: A JSON object.
+        name: The member's name.
+        value: Its value, as JSON.
+    """
+    return msgspec.json.encode(_members.decode(body) | {name: Raw(value)})

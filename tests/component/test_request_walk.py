@@ -58,7 +58,7 @@ def recorded(files: set[str]) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("request_body", "frames", "most"),
-    [(PLAIN, TEXT_ANSWER, 20), (GUARDED, CALL_ANSWER, 36)],
+    [(PLAIN, TEXT_ANSWER, 20), (GUARDED, CALL_ANSWER, 35)],
     ids=["plain", "guarded"],
 )
 async def test_a_streaming_request_crosses_few_files(

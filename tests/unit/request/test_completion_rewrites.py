@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.request.completion import CompletionRequest, parse, without_members
-from serve.request.rewrite import OPT_OUT, REPORT, with_xargs
+from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, parse, with_xargs, without_members
 
 OWN = {"enable_speculative"}
 VALUES = st.recursive(

@@ -121,7 +121,6 @@ class ChoiceGuard:
         return [*_silent(deltas), ({}, self._final_reason(self._reason or "stop"))]
 
     def _finish(self, reason: str) -> list[Step]:
-        self.ended = True
         self.cut = reason == "length"
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         deltas = [texts] if texts else []
@@ -132,10 +131,11 @@ class ChoiceGuard:
         if silence is not None:
             severity, detail = silence
             self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
-        if self.blocked:
-            return _silent(deltas)
-        deltas += self._view.finish()
-        return [*_silent(deltas), ({}, self._final_reason(reason))]
+        steps = _silent(deltas)
+        if not self.blocked:
+            steps = [*_silent([*deltas, *self._view.finish()]), ({}, self._final_reason(reason))]
+        self.ended = True  # last: what raised before is an attempt without an end, and never one that is done
+        return steps
 
     def _finish_leak(self, name: str, leak: str) -> list[Delta]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""

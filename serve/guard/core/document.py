@@ -70,7 +70,11 @@ class DocumentGuard:
             self._log.report(Outcome.TRUNCATED, "the document ends early")
             return
         text = "".join(self._pieces)
-        value = loads(text)
+        try:
+            value = loads(text)
+        except ValueError:  # a number of 5,000 digits, or a thousand brackets
+            self._log.report(Outcome.INVALID_JSON, "the document can't be read")
+            return
         if has_half_character(text, value):
             self._log.report(Outcome.TRUNCATED, "half a character in the document")
         elif mismatch := self._schema.mismatch(value):

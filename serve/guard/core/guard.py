@@ -67,6 +67,8 @@ class Guard:
     @property
     def outcome(self) -> Outcome:
         """The outcome of the whole answer, as the client sees it."""
+        if self.verdicts and self.verdicts[-1].outcome is Outcome.GUARD_ERROR:
+            return Outcome.GUARD_ERROR
         if self.state is not GuardState.DONE:
             return Outcome.FAILED
         last = self.verdicts[-1]

@@ -15,7 +15,14 @@ from serve.errors import ConfigError
 
 
 class LimitsConfig(_Strict):
-    """Limits of one request."""
+    """Limits of one request.
+
+    Attributes:
+        max_schema_bytes: Of all JSON schemas of a request together.
+        max_schema_depth: Deepest nesting within one schema.
+        max_schema_nodes: Values within all schemas of a request together.
+        max_tools: Tools that a request may offer.
+    """
 
     max_body_bytes: Count = 32 * 1024 * 1024
     request_timeout_s: Seconds = 600
@@ -24,6 +31,10 @@ class LimitsConfig(_Strict):
     connect_timeout_s: Seconds = 5
     max_attempts: Count = 3
     retry_after_s: Seconds = 2
+    max_schema_bytes: Count = 1024 * 1024
+    max_schema_depth: Count = 64
+    max_schema_nodes: Count = 20_000
+    max_tools: Count = 512
 
 
 class PolicyConfig(_Strict):

@@ -22,7 +22,7 @@ from serve.proxy.exchange import Exchange, read_body, request_headers
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest, parse
-from serve.request.features import FeatureReader
+from serve.request.features import FeatureReader, check_schemas
 from serve.request.rewrite import strip_own_fields
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
@@ -148,6 +148,7 @@ class Gateway:
     def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
             parsed = parse(body)
+            check_schemas(parsed, self._config.limits)
             return parsed, self._features.read(parsed, headers)
 
     def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:

@@ -230,6 +230,11 @@ class Attempt:
         """True if a document of this attempt cannot continue the one that the client has begun to receive."""
         return any(choice.contradicts for choice in self.choices.values())
 
+    @property
+    def unjudged(self) -> bool:
+        """True if a schema could not be applied, which no other pool would change."""
+        return any(defect.outcome is Outcome.UNJUDGED for defect in self.defects())
+
     def fail(self, outcome: Outcome, detail: str) -> None:
         """Adds a defect of the stream itself."""
         self._stream_defects.append(Defect(outcome, Severity.HARD, detail))
@@ -244,4 +249,5 @@ class Attempt:
         worst = gravest(defects)
         # Neither a cut by length nor a rerun that only differs from what went out is a fault of the pool.
         blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
+        blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED)
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)

@@ -21,6 +21,10 @@ class LimitsConfig(_Strict):
     Attributes:
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
         max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
+        max_schema_bytes: Of all JSON schemas of a request together.
+        max_schema_depth: Deepest nesting within one schema.
+        max_schema_nodes: Values within all schemas of a request together.
+        max_tools: Tools that a request may offer.
     """
 
     max_body_bytes: Count = 32 * 1024 * 1024
@@ -32,6 +36,10 @@ class LimitsConfig(_Strict):
     connect_timeout_s: Seconds = 5
     max_attempts: Count = 3
     retry_after_s: Seconds = 2
+    max_schema_bytes: Count = 1024 * 1024
+    max_schema_depth: Count = 64
+    max_schema_nodes: Count = 20_000
+    max_tools: Count = 512
 
 
 class PolicyConfig(_Strict):

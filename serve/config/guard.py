@@ -20,6 +20,8 @@ class GuardConfig:
             `off`: do not look.
         schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts. Strict schemas always
             rerun, and a response that violates one is never delivered unmarked.
+        unjudged: A schema that can't be applied, or not in the time that a request may take (20 ms for all its schemas
+            together): `pass` delivers the response and counts it as unjudged, `refuse` sends an error.
         reruns: How many times a broken response may run again.
         on_failure: If the last rerun is broken too: `error` sends an `integrity_violation`, `unclean` the response as
             it is, marked.
@@ -32,6 +34,7 @@ class GuardConfig:
 
     mode: Literal["off", "observe", "heal", "strict"] = "heal"
     schema: Literal["warn", "enforce"] = "enforce"
+    unjudged: Literal["pass", "refuse"] = "pass"
     reruns: Annotated[int, Ge(0), Le(5)] = 1
     on_failure: Literal["error", "unclean"] = "error"
     rescue: bool = True

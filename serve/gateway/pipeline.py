@@ -19,7 +19,7 @@ from serve.proxy.exchange import Exchange, read_body, request_headers, request_i
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import FeatureReader
+from serve.request.features import FeatureReader, check_schemas
 from serve.request.field_rules import RequestReader
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
@@ -150,6 +150,7 @@ class Gateway:
     def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
             body, parsed = self._reader.read(body)
+            check_schemas(parsed, self._config.limits)
             return body, parsed, self._features.read(parsed, headers)
 
     def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:

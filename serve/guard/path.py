@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from opentelemetry.trace import Span
 
@@ -10,9 +11,16 @@ from policies import Candidate
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError
 from serve.guard.attempt_result import AttemptResult, ResultSink
-from serve.guard.core import Guard, GuardState
+from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
-from serve.guard.response import GuardedResponse, ObservedResponse, guarded_response
+from serve.guard.response import (
+    CONTROL,
+    GuardedResponse,
+    ObservedResponse,
+    guard_fault,
+    guarded_response,
+    unjudged_error,
+)
 from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
@@ -60,7 +68,13 @@ class GuardedPath:
             if model.guard.mode == "observe":
                 await self._observe(exchange, request, model, attempt)
                 return
-            guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
+            try:
+                guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
+            except CONTROL:
+                raise
+            except BaseException as error:
+                self._unguarded(request, exchange.span, attempt.candidate)
+                raise unjudged_error() from error
             if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
             await guarded.attempt(response)
@@ -71,6 +85,11 @@ class GuardedPath:
                 pass
             settled = True
             await guarded.finish()
+        except (GatewayError, *CONTROL):
+            raise
+        except BaseException as error:
+            settled = True
+            raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
             self._report(request, exchange.span, guarded.guard, tried, settled)
 
@@ -99,7 +118,14 @@ class GuardedPath:
         return True
 
     async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
-        observed = ObservedResponse(model, _lazy(request), streamed=attempt.response.is_stream)
+        try:
+            observed = ObservedResponse(model, _lazy(request), streamed=attempt.response.is_stream)
+        except CONTROL:
+            raise
+        except BaseException:  # noqa: BLE001 - logged and reported; the answer passes
+            self._unguarded(request, exchange.span, attempt.candidate)
+            await relay(exchange, attempt, self._telemetry)
+            return
         try:
             await relay(exchange, attempt, self._telemetry, observed.feed)
         except EngineError as error:
@@ -114,10 +140,34 @@ class GuardedPath:
         self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], settled: bool
     ) -> None:
         """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
-        final = guard.outcome if settled and guard.verdicts else None
+        try:
+            final = guard.outcome if settled and guard.verdicts else None
+            response_id = guard.response_id
+            verdicts = as_evidence(guard.verdicts, tried, settled=settled)
+        except CONTROL:
+            raise
+        except BaseException:  # the client's answer stands, whatever becomes of the report
+            log.exception("request %s: the guard's report failed", request.request_id)
+            final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]
+        self._send_results(request, span, verdicts, final, response_id, tried)
+
+    def _unguarded(self, request: RoutedRequest, span: Span, candidate: Candidate) -> None:
+        """Reports that there is no guard for a response, because making it failed. Called in the handler."""
+        log.exception("request %s: the guard failed", request.request_id)
+        self._send_results(request, span, [GUARD_ERROR], Outcome.GUARD_ERROR, "", [candidate])
+
+    def _send_results(
+        self,
+        request: RoutedRequest,
+        span: Span,
+        verdicts: Sequence[Verdict],
+        final: Outcome | None,
+        response_id: str,
+        tried: Sequence[Candidate],
+    ) -> None:
         if final is not None:
             span.set_attribute("specgate.guard.outcome", str(final))
-        for number, (verdict, candidate) in enumerate(zip(guard.verdicts, tried, strict=False)):
+        for number, (verdict, candidate) in enumerate(zip(verdicts, tried, strict=False)):
             self._sink(
                 AttemptResult(
                     model=request.decision.model,
@@ -126,15 +176,35 @@ class GuardedPath:
                     speculative=candidate.speculative,
                     verdict=verdict,
                     attempt=number,
-                    final=final if number == len(guard.verdicts) - 1 else None,
+                    final=final if number == len(verdicts) - 1 else None,
                     request_id=request.request_id,
-                    response_id=guard.response_id,
+                    response_id=response_id,
                 )
             )
 
 
 def _lazy(request: RoutedRequest) -> LazyRequest:
     return LazyRequest(request.parsed, request.body)
+
+
+def as_evidence(verdicts: Sequence[Verdict], tried: Sequence[Candidate], *, settled: bool) -> list[Verdict]:
+    """Returns the verdicts, those that say nothing about their pools marked so.
+
+    One client must not be able to have a sound pool quarantined. So nothing counts of a request whose client left
+    before the rerun could tell whether another pool does better, nor of one with a schema that no pool satisfied: two
+    pools failed it in the very same way.
+
+    Args:
+        verdicts: On the attempts, in their order.
+        tried: Where they ran.
+        settled: False if the client left.
+    """
+    pools = {candidate.pool for candidate in tried[: len(verdicts)]}
+    same = len({verdict.defects for verdict in verdicts}) == 1
+    unsatisfied = len(pools) > 1 and same and verdicts[0].outcome is Outcome.SCHEMA_MISMATCH
+    if settled and not unsatisfied:
+        return list(verdicts)
+    return [replace(verdict, counts=False) for verdict in verdicts]
 
 
 def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:

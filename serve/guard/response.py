@@ -4,17 +4,45 @@
 the client of one or several attempts.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from serve.config.pool import ModelConfig
-from serve.errors import EngineError, encode_json
-from serve.guard.core import Guard, GuardState, WholeGuard
+from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
+from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.frame_template import TemplateLearner
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
 from serve.proxy.upstream import UpstreamResponse
 from serve.sse import DONE, FrameReader, decode_chunk, encode_frame, encode_frames, frame_data, is_done
+
+log = logging.getLogger("ray.serve.specgate.guard")
+
+# What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
+# any BaseException: a panic in an extension written in Rust is no Exception.
+CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
+    """Ends an answer that the guard failed to judge; returns the client's error. Called while the exception is handled.
+
+    It calls nothing of the guard: whatever failed once may fail again.
+
+    Args:
+        guard: That failed.
+        attempt: Number of the present attempt, 0 for the first.
+    """
+    log.exception("the guard failed")
+    guard.verdicts[attempt:] = [GUARD_ERROR]
+    guard.state = GuardState.FAILED
+    return unjudged_error()
+
+
+def unjudged_error() -> IntegrityError:
+    """Returns the client's error for an answer that the guard failed to judge."""
+    return IntegrityError("The gateway failed to check the model's answer. Please try again.")
 
 
 class GuardedStream:
@@ -25,20 +53,18 @@ class GuardedStream:
 
     Attributes:
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
-        failure: The engine's fault, if that ended the attempt.
+        failure: The engine's fault, if that ended the attempt, or the guard's own.
+        over: True if the rest of this attempt is of no use.
     """
 
     def __init__(self, guard: Guard) -> None:
+        self.over = False
         self._guard = guard
+        self._number = len(guard.verdicts)
         self._frames = FrameReader()
         self._templates = TemplateLearner()
         self.ending: list[dict[str, Any]] = []
-        self.failure: EngineError | None = None
-
-    @property
-    def over(self) -> bool:
-        """True if the rest of this attempt is of no use."""
-        return self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage
+        self.failure: GatewayError | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
@@ -46,10 +72,15 @@ class GuardedStream:
         try:
             for frame in self._frames.feed(data):
                 self._feed_frame(frame, out)
-                if self.over:
+                if self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage:
+                    self.over = True
                     break
+        except CONTROL:
+            raise
         except EngineError as error:
             self.finish(error)
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            self._fail()
         return out[0] if len(out) == 1 else b"".join(out)
 
     def finish(self, failure: EngineError | None = None) -> None:
@@ -61,7 +92,18 @@ class GuardedStream:
         if self._guard.state is not GuardState.OPEN:
             return
         self.failure = failure
-        self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
+        self.over = True
+        try:
+            self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
+        except CONTROL:
+            raise
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            self._fail()
+
+    def _fail(self) -> None:
+        """Ends the attempt because the guard itself failed."""
+        self.over = True
+        self.failure = guard_fault(self._guard, self._number)
 
     def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
         template = self._templates.template
@@ -150,6 +192,8 @@ class StreamedResponse:
             stream.finish()
 
     async def finish(self) -> None:
+        if self.guard.state is GuardState.FAILED and self._stream.failure is not None:
+            raise self._stream.failure
         ending = self._stream.ending if self.guard.state is GuardState.DONE else self.guard.give_up()
         if self.guard.state is GuardState.FAILED:
             raise self._stream.failure or self.guard.error()
@@ -165,12 +209,13 @@ class WholeResponse:
         self.guard = guard.guard
         self._whole_guard = guard
         self._exchange = exchange
-        self._failure: EngineError | None = None
+        self._failure: GatewayError | None = None
         self._headers: RawHeaders = []
         self._body = b""
 
     async def attempt(self, response: UpstreamResponse) -> None:
         self._failure = None
+        number = len(self.guard.verdicts)
         self._headers = response_headers(response.headers)
         try:
             body = await response.body()
@@ -179,10 +224,17 @@ class WholeResponse:
             self._failure = error
             self.guard.broke(error.message)
             return
-        checked = self._whole_guard.check(completion)
-        self._body = body if checked == completion or checked is None else encode_json(checked)
+        try:
+            checked = self._whole_guard.check(completion)
+            self._body = body if checked == completion or checked is None else encode_json(checked)
+        except CONTROL:
+            raise
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            self._failure = guard_fault(self.guard, number)
 
     async def finish(self) -> None:
+        if self.guard.state is GuardState.FAILED and self._failure is not None:
+            raise self._failure
         if self.guard.state is not GuardState.DONE:
             self._body = encode_json(self._whole_guard.give_up())
         if self.guard.state is GuardState.FAILED:
@@ -209,12 +261,17 @@ class ObservedResponse:
     def feed(self, data: bytes) -> None:
         """Checks bytes of the response: any part of a stream, or all of a whole one."""
         if self._whole_guard is None:
-            self._stream.feed(data)
+            if not self._stream.over:
+                self._stream.feed(data)
             return
         try:
             self._whole_guard.check(decode_chunk(data))
+        except CONTROL:
+            raise
         except EngineError as error:
-            self.guard.broke(error.message)
+            self.finish(error)
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            guard_fault(self.guard, 0)
 
     def finish(self, failure: EngineError | None = None) -> None:
         """Ends the response.
@@ -222,7 +279,4 @@ class ObservedResponse:
         Args:
             failure: The engine's fault, if that ended it.
         """
-        if failure is None:
-            self.guard.finish()
-        else:
-            self.guard.broke(failure.message)
+        self._stream.finish(failure)

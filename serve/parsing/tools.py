@@ -18,7 +18,7 @@ class Tools:
     def __init__(self, declared: Iterable[Mapping[str, Any]] = ()) -> None:
         functions = [tool.get("function") or tool for tool in declared]
         self._schemas: dict[str, Schema] = {
-            function["name"]: function.get("parameters") or {} for function in functions if function.get("name")
+            function["name"]: _object(function.get("parameters")) for function in functions if function.get("name")
         }
 
     def __bool__(self) -> bool:
@@ -49,3 +49,8 @@ class Tools:
     def required(self, name: str) -> frozenset[str]:
         required = self.schema(name).get("required")
         return frozenset(key for key in required if isinstance(key, str)) if isinstance(required, list) else frozenset()
+
+
+def _object(parameters: Any) -> Schema:
+    """Returns a tool's parameters; a schema that is no object says nothing about them."""
+    return parameters if isinstance(parameters, Mapping) else {}

@@ -4,10 +4,11 @@ from serve.guard.core.chunk import TextDelta, lone_delta
 from serve.guard.core.guard import Guard
 from serve.guard.core.history import Repair, repair_history
 from serve.guard.core.state import GuardState
-from serve.guard.core.verdict import Defect, Outcome, Severity, Verdict
+from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Verdict
 from serve.guard.core.whole import WholeGuard, check_answer
 
 __all__ = [
+    "GUARD_ERROR",
     "Defect",
     "Guard",
     "GuardState",

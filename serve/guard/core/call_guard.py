@@ -14,6 +14,7 @@ from serve.guard.core.client_view import ClientView, Delta, ReadyCall
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
+from serve.guard.core.schema import UnjudgedError
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
 from serve.parsing.strict_json import loads
 
@@ -115,10 +116,24 @@ class CallCheck:
             return of(Outcome.INVALID_JSON, "arguments are no object")
         if has_half_character(text, value):
             return of(Outcome.TRUNCATED, "half a character in the arguments")
-        schema = self._expected.tools[call.name]
-        if mismatch := schema.mismatch(value):
-            return of(Outcome.SCHEMA_MISMATCH, f"{call.name} at {mismatch}", self.schema_severity(schema.strict))
+        if found := self._schema_problem(call.name, value):
+            return of(*found)
         return None
+
+    def _schema_problem(self, name: str, value: Any) -> tuple[Outcome, str, Severity] | None:
+        schema = self._expected.tools[name]
+        try:
+            mismatch = schema.mismatch(value)
+        except UnjudgedError as error:
+            return Outcome.UNJUDGED, f"{name}: {error}", self.unjudged_severity
+        if mismatch is None:
+            return None
+        return Outcome.SCHEMA_MISMATCH, f"{name} at {mismatch}", self.schema_severity(schema.strict)
+
+    @property
+    def unjudged_severity(self) -> Severity:
+        """The severity of a schema that could not be applied."""
+        return Severity.HARD if self._settings.unjudged == "refuse" else Severity.NOTE
 
     def schema_severity(self, strict: bool) -> Severity:
         """Returns the severity of a schema mismatch."""

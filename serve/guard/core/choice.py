@@ -121,7 +121,6 @@ class ChoiceGuard:
         return [*_silent(deltas), ({}, self._final_reason(self._reason or "stop"))]
 
     def _finish(self, reason: str) -> list[Step]:
-        self.ended = True
         self.cut = reason == "length"
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         deltas = [texts] if texts else []
@@ -132,10 +131,11 @@ class ChoiceGuard:
         if silence is not None:
             severity, detail = silence
             self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
-        if self.blocked:
-            return _silent(deltas)
-        deltas += self._view.finish()
-        return [*_silent(deltas), ({}, self._final_reason(reason))]
+        steps = _silent(deltas)
+        if not self.blocked:
+            steps = [*_silent([*deltas, *self._view.finish()]), ({}, self._final_reason(reason))]
+        self.ended = True  # last: what raised before is an attempt without an end, and never one that is done
+        return steps
 
     def _finish_leak(self, name: str, leak: str) -> list[Delta]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
@@ -230,6 +230,11 @@ class Attempt:
         """True if a document of this attempt cannot continue the one that the client has begun to receive."""
         return any(choice.contradicts for choice in self.choices.values())
 
+    @property
+    def unjudged(self) -> bool:
+        """True if a schema could not be applied, which no other pool would change."""
+        return any(defect.outcome is Outcome.UNJUDGED for defect in self.defects())
+
     def fail(self, outcome: Outcome, detail: str) -> None:
         """Adds a defect of the stream itself."""
         self._stream_defects.append(Defect(outcome, Severity.HARD, detail))
@@ -244,4 +249,5 @@ class Attempt:
         worst = gravest(defects)
         # Neither a cut by length nor a rerun that only differs from what went out is a fault of the pool.
         blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
+        blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED)
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from serve.guard.core.call_guard import CallCheck, has_half_character
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
-from serve.guard.core.schema import Schema
+from serve.guard.core.schema import Schema, UnjudgedError
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 from serve.parsing.strict_json import loads
 
@@ -70,10 +70,20 @@ class DocumentGuard:
             self._log.report(Outcome.TRUNCATED, "the document ends early")
             return
         text = "".join(self._pieces)
-        value = loads(text)
+        try:
+            value = loads(text)
+        except ValueError:  # a number of 5,000 digits, or a thousand brackets
+            self._log.report(Outcome.INVALID_JSON, "the document can't be read")
+            return
         if has_half_character(text, value):
             self._log.report(Outcome.TRUNCATED, "half a character in the document")
-        elif mismatch := self._schema.mismatch(value):
+            return
+        try:
+            mismatch = self._schema.mismatch(value)
+        except UnjudgedError as error:
+            self._log.report(Outcome.UNJUDGED, f"the document: {error}", self._check.unjudged_severity)
+            return
+        if mismatch:
             severity = self._check.schema_severity(self._schema.strict)
             self._log.report(Outcome.SCHEMA_MISMATCH, f"the document at {mismatch}", severity)
 

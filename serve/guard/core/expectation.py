@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from serve.guard.core.schema import Schema
+from serve.guard.core.schema import Budget, Schema
 from serve.request.completion import CompletionRequest, Format, Tool
 
 
@@ -90,15 +90,16 @@ class Expectation:
         tools = _sequence(request.get("tools"))
         self.raw_tools: list[Any] = [tool for tool in tools if not names or _function(tool).get("name") in names]
         functions = map(_function, self.raw_tools)
+        budget = Budget()
         self.tools: dict[str, Schema] = {
-            function["name"]: Schema(function.get("parameters"), strict=function.get("strict") is True)
+            function["name"]: Schema(function.get("parameters"), strict=function.get("strict") is True, budget=budget)
             for function in functions
             if isinstance(function.get("name"), str)
         }
         named = _mapping(_mapping(choice).get("function")).get("name")
         self.forced: str | None = named if isinstance(named, str) else None
         self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
-        self.document = _document(_mapping(request.get("response_format")))
+        self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
 
     @property
@@ -117,13 +118,13 @@ class Expectation:
         return json.dumps(parts, ensure_ascii=False)
 
 
-def _document(form: Mapping[str, Any]) -> Schema | None:
+def _document(form: Mapping[str, Any], budget: Budget) -> Schema | None:
     """Returns the schema that a JSON answer must satisfy; None if prose will do."""
     if form.get("type") == "json_object":
-        return Schema({"type": "object"}, strict=True)
+        return Schema({"type": "object"}, strict=True, budget=budget)
     if form.get("type") == "json_schema":
         json_schema = _mapping(form.get("json_schema"))
-        return Schema(json_schema.get("schema"), strict=json_schema.get("strict") is True)
+        return Schema(json_schema.get("schema"), strict=json_schema.get("strict") is True, budget=budget)
     return None
 
 

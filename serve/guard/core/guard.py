@@ -67,6 +67,8 @@ class Guard:
     @property
     def outcome(self) -> Outcome:
         """The outcome of the whole answer, as the client sees it."""
+        if self.verdicts and self.verdicts[-1].outcome is Outcome.GUARD_ERROR:
+            return Outcome.GUARD_ERROR
         if self.state is not GuardState.DONE:
             return Outcome.FAILED
         last = self.verdicts[-1]
@@ -266,7 +268,8 @@ class Guard:
         return not self._views or any(not view.finished and i not in choices for i, view in self._views.items())
 
     def _end_attempt(self, *, lost: bool) -> None:
-        rerun = len(self.verdicts) < self._settings.reruns
+        refused = self._attempt.unjudged and self._settings.unjudged == "refuse"
+        rerun = len(self.verdicts) < self._settings.reruns and not refused
         self.verdicts.append(self._attempt.verdict())
         if not lost:
             self.state = GuardState.DONE
@@ -275,6 +278,8 @@ class Guard:
 
     def _may_leave_marked(self) -> bool:
         if self._settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
+            return False
+        if self._attempt.unjudged and self._settings.unjudged == "refuse":
             return False
         hard = any(defect.severity is Severity.HARD for defect in self._attempt.defects())
         return self._settings.on_failure == "unclean" or not hard

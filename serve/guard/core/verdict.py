@@ -19,6 +19,8 @@ class Outcome(StrEnum):
     RESCUED = "rescued"
     RERUN = "rerun"
     FAILED = "failed"
+    UNJUDGED = "unjudged"
+    GUARD_ERROR = "guard_error"
 
 
 class Severity(StrEnum):
@@ -71,6 +73,13 @@ class Verdict:
         """True if the pool did its work: a rescued answer is its fault, although the client does not see it."""
         return self.outcome is Outcome.CLEAN
 
+
+# The guard itself failed: no answer leaves as clean that nobody has judged, and no pool is blamed for our own fault.
+GUARD_ERROR = Verdict(
+    Outcome.GUARD_ERROR,
+    (Defect(Outcome.GUARD_ERROR, Severity.HARD, "the guard failed; see the gateway's log"),),
+    counts=False,
+)
 
 _GRAVITY = (Severity.HARD, Severity.SOFT, Severity.NOTE)
 

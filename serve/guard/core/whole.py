@@ -34,6 +34,9 @@ class WholeGuard:
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
         """Returns the answer that may go out, or None."""
+        if not _is_answer(answer):
+            self.guard.broke("a malformed answer")
+            return answer if self._observing else None
         self._answer = answer
         chunks = self.guard.feed(chunk_of(answer))
         chunks += self.guard.finish()
@@ -71,6 +74,23 @@ def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict
     guard = WholeGuard(settings, request)
     guard.check(answer)
     return guard.guard.verdicts[0]
+
+
+def _is_answer(answer: Mapping[str, Any]) -> bool:
+    """Returns whether an answer has OpenAI's shape: a foreign engine may send anything."""
+    choices = answer.get("choices", [])
+    return isinstance(choices, list) and all(map(_is_choice, choices))
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or type(choice.get("index")) is not int:
+        return False
+    message = choice.get("message") or {}
+    if not isinstance(message, dict) or not isinstance(choice.get("finish_reason"), str | None):
+        return False
+    calls = message.get("tool_calls") or []
+    texts = all(isinstance(message.get(name), str | None) for name in TEXTS)
+    return texts and isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
 
 
 def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 import json
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.config.gateway import LimitsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import parse, without_members
-from serve.request.features import features_of
+from serve.request.features import check_schemas, features_of
 
 OWN = {"enable_speculative"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -219,3 +221,35 @@ class TestWithoutMembers:
         assert [
             (key, bytes(raw)) for key, raw in msgspec.json.decode(left, type=dict[str, msgspec.Raw]).items()
         ] == others
+
+
+def nested(depth: int) -> Any:
+    schema: Any = {}
+    for _ in range(depth):
+        schema = {"not": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        [{"description": "x" * 1_100_000}],
+        [{"enum": list(range(20_001))}],
+        [{"enum": list(range(12_000))}] * 2,
+        [nested(65)],
+        [{}] * 513,
+    ],
+)
+def test_schemas_over_a_limit_are_refused(schemas: list[Any]) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}} for schema in schemas]
+    body = {"model": "m", "messages": [], "tools": tools}
+    with pytest.raises(InvalidRequestError) as caught:
+        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+    assert caught.value.param == "tools"
+
+
+def test_schemas_within_the_limits_are_accepted() -> None:
+    schemas = [nested(60), {"enum": ["{[,:"] * 5000}, *[{"properties": {"a": {}}}] * 100]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}} for schema in schemas]
+    body = {"model": "m", "messages": [], "tools": tools}
+    check_schemas(parse(json.dumps(body).encode()), LimitsConfig())

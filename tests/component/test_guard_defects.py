@@ -1,0 +1,145 @@
+"""Whatever fails inside the guard, the client has an explicit error, and nobody calls such an answer clean."""
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, FunctionType
+from typing import Any
+
+import pytest
+from support.engines import answering, chunk, frame, streaming
+from support.guard_harness import TOOLS
+from support.guard_stack import config, post
+from support.stack import running
+
+from serve.guard.core import Outcome, schema
+
+DONE = b"data: [DONE]\n\n"
+HELLO = [{"role": "user", "content": "hello"}]
+WITH_TOOLS = {"model": "m", "messages": HELLO, "tools": TOOLS, "tool_choice": "required"}
+WITH_DOCUMENT = {"model": "m", "messages": HELLO, "response_format": {"type": "json_object"}}
+ARGUMENTS = '{"city": "Oslo", "days": 2}'
+LEAK = f'<tool_call>{{"name": "get_weather", "arguments": {ARGUMENTS}}}</tool_call>'
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
+def entry(arguments: str = ARGUMENTS, **more: Any) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}, **more}
+
+
+def stream_of(*deltas: dict[str, Any], reason: str) -> list[bytes]:
+    last = {**chunk({}, reason), "usage": USAGE}
+    return [*(frame(chunk(delta)) for delta in deltas), frame(last), DONE]
+
+
+def whole_of(message: dict[str, Any], reason: str) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+    return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE}
+
+
+CALL_DELTAS = [
+    {"tool_calls": [entry("", index=0)]},
+    {"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS}}]},
+]
+PROSE = [{"role": "assistant", "content": ""}, {"content": "It "}, {"content": "is <b>"}, {"content": " sunny"}]
+KINDS: dict[str, tuple[dict[str, Any], Any]] = {
+    "streamed call": (WITH_TOOLS, stream_of(*CALL_DELTAS, reason="tool_calls")),
+    "streamed leak": (WITH_TOOLS, stream_of({"content": LEAK}, reason="stop")),
+    "streamed prose": (WITH_TOOLS | {"tool_choice": "auto"}, stream_of(*PROSE, reason="stop")),
+    "streamed document": (WITH_DOCUMENT, stream_of({"content": '{"a"'}, {"content": ": 1}"}, reason="stop")),
+    "whole call": (WITH_TOOLS, whole_of({"content": None, "tool_calls": [entry()]}, "tool_calls")),
+    "whole document": (WITH_DOCUMENT, whole_of({"content": '{"a": 1}'}, "stop")),
+}
+
+
+def core_functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """(owner, name, function) of all that the guard's core defines, methods and properties too."""
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("serve.guard.core."):
+            continue
+        for key, value in vars(module).items():
+            if isinstance(value, FunctionType) and value.__module__ == name:
+                yield module, key, value
+            elif inspect.isclass(value) and value.__module__ == name:
+                for attribute, member in vars(value).items():
+                    function = getattr(member, "fget", None) or getattr(member, "func", None)
+                    function = function or getattr(member, "__func__", member)
+                    if isinstance(function, FunctionType) and function.__module__ == name and not function.__closure__:
+                        yield value, attribute, function
+
+
+class PanicError(BaseException):
+    """Like pyo3's PanicException, which is no Exception."""
+
+
+def raising(*_: Any, **__: Any) -> Any:
+    raise PanicError("injected")
+
+
+def called_by(codes: set[Any]) -> Callable[[FrameType, str, Any], None]:
+    def profile(caller: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(caller.f_code)
+
+    return profile
+
+
+@pytest.mark.parametrize("mode", ["heal", "observe"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_clean(
+    kind: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, response = KINDS[kind]
+    streamed = kind.startswith("streamed")
+    body = {**body, "stream": streamed}
+    engine = streaming(response) if streamed else answering(response)
+    results: list[Any] = []
+    monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
+    pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+    async with running(config("hermes", {"mode": mode}), pools, sink=results.append) as stack:
+        codes: set[Any] = set()
+        sys.setprofile(called_by(codes))
+        try:
+            sound = await post(stack.url, body)
+        finally:
+            sys.setprofile(None)
+        assert results[-1].final in (Outcome.CLEAN, Outcome.RESCUED, Outcome.MARKER_LEAK)
+        crossed = [place for place in core_functions() if place[2].__code__ in codes]
+        assert len(crossed) > 20
+        for owner, name, function in crossed:
+            results.clear()
+            caplog.clear()
+            schema._validator_class.cache_clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(function, "__code__", raising.__code__)
+                patched.setitem(function.__globals__, "PanicError", PanicError)
+                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
+            place = f"{owner.__name__}.{name}"
+            if "core.schema" in function.__module__ and Outcome.UNJUDGED in outcomes_of(results):
+                assert results[0].final in (Outcome.UNJUDGED, Outcome.RESCUED, Outcome.MARKER_LEAK), place
+                continue
+            if mode == "observe":
+                assert (status, answer) == (sound[0], sound[2]), place
+            else:
+                assert_explicit_error(streamed, status, answer, place, sound[2])
+            assert [each.final for each in results] == [Outcome.GUARD_ERROR], place
+            assert not results[0].verdict.counts, place
+            assert sum(record.exc_info is not None for record in caplog.records) == 1, place
+
+
+def outcomes_of(results: list[Any]) -> set[Outcome]:
+    return {defect.outcome for each in results for defect in each.verdict.defects}
+
+
+def assert_explicit_error(streamed: bool, status: int, answer: bytes, place: str, sound: bytes) -> None:
+    if streamed and status == 200 and answer == sound:
+        return  # only the report failed: all was judged, and had gone out
+    if streamed and status == 200:
+        assert b"[DONE]" not in answer, place
+        last = json.loads(answer.removesuffix(b"\n\n").rpartition(b"data: ")[2])
+    else:
+        assert answer == sound or status == 502, place
+        last = json.loads(answer)
+    assert answer == sound or last["error"]["code"] == "integrity_violation", place

@@ -109,6 +109,10 @@ models: $(READY) ## train the two tiny stand-in models again (an hour or so; the
 	@$(BIN)/python -m models.eagle
 	@$(BIN)/python -m models.evaluate
 
+.PHONY: fuzz
+fuzz: $(READY) ## fuzz the listener, the engine side and the guard: make fuzz MINUTES=10
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10)
+
 .PHONY: docs reference
 docs: $(READY) ## the documentation as a site in build/docs; every warning is an error
 	@$(BIN)/python -m docs._generate --check

@@ -23,6 +23,7 @@ DESCRIPTIONS: dict[str, str] = {
     "models": "The models by the names that callers use.",
     "limits": "What one request may take.",
     "policy": "How decisions are made.",
+    "requests": "Which fields and headers of a request reach an engine.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
     "models.MODEL.quantization": (
@@ -98,6 +99,8 @@ ERRORS: dict[str, str] = {
         "`max_queued_requests` of every allowed pool, or the gateway's `max_ongoing_requests`, is reached. Retry after "
         "`Retry-After`."
     ),
+    "request_timeout": "The head took longer than 30 s, or the body came too slowly. Send it faster.",
+    "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections; try again.",
     "head_too_large": "The request line and headers exceed 64 KiB.",
     "internal_error": "A bug in the gateway. The log has the traceback under the request id.",
     "engine_error": "The engine failed, or its connection broke before the response was complete. Retry.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
-# Finding these crawls the whole schema, for every reference anew.
+# Finding these crawls the whole schema, for every reference again.
 _CRAWLED = ("$anchor", "$dynamicAnchor", "$dynamicRef")
 _MOST_CRAWLED = 500  # schemas
 

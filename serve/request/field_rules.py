@@ -123,7 +123,7 @@ class FieldRules:
         prompts = msgspec.defstruct("Prompts", slots, array_like=True, forbid_unknown_fields=True)
         self._prompts = msgspec.json.Decoder(prompts)  # stops at the first prompt too many
 
-    def apply(self, request: EngineFields, body: bytes) -> Sequence[str]:
+    def apply(self, request: CompletionRequest, body: bytes) -> Sequence[str]:
         """Returns the names of the fields that must be taken out of the body.
 
         Args:
@@ -142,7 +142,7 @@ class FieldRules:
             _check_template(request.chat_template_kwargs)
         if request.structured_outputs is not NONE:
             _check_structured(request.structured_outputs)
-        if any([mark in body for mark in _MEDIA_MARKS]):
+        if request.messages and any([_may_hold_media(message.content) for message in request.messages]):
             self._check_media(body)
         return names
 
@@ -212,6 +212,14 @@ class FieldRules:
         except ValueError:
             return False
         return parts.scheme in ("http", "https") and parts.hostname in self._hosts
+
+
+def _may_hold_media(content: Raw) -> bool:
+    """True if a message's content may name media: only a list of parts does, and plain text is not searched."""
+    if bytes(memoryview(content)[:1]) != b"[":
+        return False
+    parts = bytes(content)
+    return any([mark in parts for mark in _MEDIA_MARKS])
 
 
 def _check_template(arguments: dict[str, Any]) -> None:

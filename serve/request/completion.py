@@ -1,8 +1,8 @@
 """A request's body: the fields that the gateway reads, by one partial decoding, and its rewriting for an engine."""
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -140,6 +140,15 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 _LOCATION = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`$")
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:
+    """Returns the decoder of mode `strict`, which refuses every field that nobody knows or lets pass."""
+    further = [(name, Raw, NONE) for name in {*HARMLESS, *pass_fields}.difference(CompletionRequest.__struct_fields__)]
+    strict = msgspec.defstruct(
+        "StrictRequest", further, bases=(CompletionRequest,), kw_only=True, gc=False, forbid_unknown_fields=True
+    )
+    return msgspec.json.Decoder(cast("type[CompletionRequest]", strict))
 
 
 def without_members(body: bytes, names: Collection[str], nulls: Collection[str] = ()) -> bytes:

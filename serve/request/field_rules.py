@@ -5,9 +5,9 @@ A body is not searched for them: the decoder that reads it anyway collects the f
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,15 +17,14 @@ from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import (
     ANY_FIELDS,
-    HARMLESS,
     MALFORMED,
     NONE,
     PREFERENCE_FIELD,
     CompletionRequest,
     EngineFields,
-    RequestDecoder,
     not_json,
     parse,
+    strict_decoder,
     without_members,
 )
 
@@ -268,7 +267,7 @@ class RequestReader:
 
     def __init__(self, config: RequestsConfig) -> None:
         self._rules = FieldRules(config)
-        self._decoder = _strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
+        self._decoder = strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
 
     def read(self, body: bytes) -> tuple[bytes, CompletionRequest]:
         """Returns a body for the engine, without what must not reach it, and the request that it holds.
@@ -297,11 +296,3 @@ class RequestReader:
             return (without_members(body, dropped, nulls) if dropped or nulls else body), request
         except MALFORMED as error:  # in a part that the first reading skipped
             raise not_json(error) from error
-
-
-def _strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:
-    further = [(name, Raw, NONE) for name in {*HARMLESS, *pass_fields}.difference(CompletionRequest.__struct_fields__)]
-    strict = msgspec.defstruct(
-        "StrictRequest", further, bases=(CompletionRequest,), kw_only=True, gc=False, forbid_unknown_fields=True
-    )
-    return msgspec.json.Decoder(cast("type[CompletionRequest]", strict))

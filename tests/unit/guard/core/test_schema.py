@@ -83,10 +83,10 @@ BOMBS = {
     "another draft inside": {"allOf": [{**DRAFT4, **doubling("allOf", DRAFT4)}]},
     "unevaluated": {**doubling("allOf", {}), "unevaluatedProperties": False},
     "anchors": {"$defs": {f"a{n}": {"$anchor": f"a{n}"} for n in range(5000)}, "$ref": "#a9"},
-    "patterns": {"allOf": [{"patternProperties": {f"{SLOW}{n}": True}} for n in range(100)]},
+    "patterns": {"allOf": [{"patternProperties": {f"{SLOW}{n}": True}} for n in range(5000)]},
     "many errors": {"anyOf": [{"required": [f"n{n}" for n in range(2000)]}] * 50},
     "enumeration": {"anyOf": [{"enum": [[n] for n in range(5000)]}] * 50},
-    "wide": {"allOf": [{}] * 20_000},
+    "wide": {"allOf": [{}] * 200_000},
 }
 
 

@@ -92,9 +92,14 @@ BOMBS = {
 
 @pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
 def test_no_schema_takes_more_than_its_share_of_the_loop(schema: Any) -> None:
+    # The least of five: what the collector of garbage or a busy machine adds is not the schema's doing.
+    assert min(cost_of_three_checks_s(schema) for _ in range(5)) < 0.06
+
+
+def cost_of_three_checks_s(schema: Any) -> float:
     budget = Budget()
     began = time.thread_time()
     for _ in range(3):
         with pytest.raises(UnjudgedError):
             Schema(schema, strict=True, budget=budget).mismatch({"a": "x" * 60, "x" * 60: 1})
-    assert time.thread_time() - began < 0.06
+    return time.thread_time() - began

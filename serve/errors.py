@@ -58,6 +58,11 @@ class GatewayError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def retry_after(self) -> str:
+        """Value of the `Retry-After` header, in whole seconds; empty if the error has none."""
+        return str(max(1, round(self.retry_after_s))) if self.retry_after_s else ""
+
     def to_body(self) -> dict[str, Any]:
         """Returns OpenAI's error object; its specification requires all four keys."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}

@@ -96,7 +96,8 @@ def _model_object(name: str) -> dict[str, Any]:
 async def error_response(_: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
-    return Response(error.to_json(), error.status, media_type="application/json")
+    headers = {"retry-after": error.retry_after} if error.retry_after else None
+    return Response(error.to_json(), error.status, headers, media_type="application/json")
 
 
 async def not_found(request: fastapi.Request, error: Exception) -> JSONResponse:

@@ -136,6 +136,9 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
     ("POST", "/v1/quarantine"): "Quarantines, lifts or pins one pool for one request class; returns the new list.",
     ("GET", "/health"): "200 as long as this gateway replica runs.",
-    ("GET", "/ready"): "200 if every pool has a replica that responds, else 503; the body lists the pools.",
+    ("GET", "/ready"): (
+        "200 if every pool has a running replica, or may scale to zero; else 503. A full pool is up. The body lists "
+        "the pools."
+    ),
     ("GET", "/metrics"): "This replica's metrics in Prometheus' text format.",
 }

@@ -1,6 +1,5 @@
 """The gateway's HTTP endpoints beside the completions: models, policy, explanations, health and metrics."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +13,11 @@ from starlette.routing import Match
 from serve.config.gateway import GatewayConfig
 from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
 from serve.gateway.pipeline import Gateway
-from serve.gateway.pools import PoolKey, reported_facts
+from serve.gateway.pools import PoolKey
 from serve.proxy.exchange import read_body, request_headers
 from serve.routing.pool import Pool
+
+_DOWN = "starting or down"
 
 
 class GatewayApi:
@@ -97,16 +98,21 @@ class GatewayApi:
         return {"status": "ok"}
 
     async def ready(self) -> JSONResponse:
-        """Returns 200 if every pool has a replica that answers, else 503."""
-        facts = await asyncio.gather(*map(reported_facts, self._pools.values()))
-        is_up = {key: pool_facts is not None for key, pool_facts in zip(self._pools, facts, strict=True)}
-        pools = {f"{model}/{pool}": "up" if up else "starting or down" for (model, pool), up in is_up.items()}
-        ready = all(is_up.values())
+        """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up."""
+        states = {key: self._state(*key) for key in self._pools}
+        ready = _DOWN not in states.values()
+        pools = {f"{model}/{pool}": state for (model, pool), state in states.items()}
         return JSONResponse({"ready": ready, "pools": pools}, 200 if ready else 503)
 
     async def metrics(self) -> Response:
         """Returns all metrics in Prometheus's format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    def _state(self, model: str, pool: str) -> str:
+        if self._pools[model, pool].facts() is not None:
+            return "up"
+        scaling = self._config.models[model].pools[pool].autoscaling
+        return "scaled to zero" if scaling is not None and scaling.min_replicas == 0 else _DOWN
 
     def _model_object(self, name: str) -> dict[str, Any]:
         model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}

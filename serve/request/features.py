@@ -24,9 +24,7 @@ class FeatureReader:
     """
 
     def __init__(self, config: GatewayConfig) -> None:
-        self._models = {
-            alias: (name, model.thinking) for name, model in config.models.items() for alias in (name, *model.aliases)
-        }
+        self._models = {alias: (name, config.models[name].thinking) for alias, name in config.each_name()}
         self._names = tuple(config.models)
 
     def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:

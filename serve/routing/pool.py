@@ -12,6 +12,7 @@ from ray.serve.handle import DeploymentHandle, ReplicaSelection
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
+from serve.routing.running_replicas import metadata_of_running
 
 # A pool that had no capacity a moment ago gets just enough time to show that it has some again.
 _NO_CAPACITY_TIMEOUT_S = 0.1
@@ -45,11 +46,10 @@ class Pool(Protocol):
         """Avoids a replica that did not answer."""
         ...
 
-    async def facts(self) -> Mapping[str, Any]:
-        """Returns what a running replica reports about itself.
+    def facts(self) -> Mapping[str, Any] | None:
+        """Returns what a running replica has reported about itself; None if none is known to run.
 
-        Raises:
-            GatewayError: No replica is up.
+        It takes no slot and no place in a queue, so a full pool answers like any other.
         """
         ...
 
@@ -90,13 +90,11 @@ class RayPool:
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
-    async def facts(self) -> Mapping[str, Any]:
-        resources = AsyncExitStack()
-        selection = await self._acquire(resources, self._handle, self._queue_timeout_s)
-        try:
-            return dict(selection.replica_metadata["facts"])
-        finally:
-            await asyncio.shield(resources.aclose())
+    def facts(self) -> Mapping[str, Any] | None:
+        if not self._handle.is_initialized:
+            self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
+        running = metadata_of_running(self._handle.app_name, self._handle.deployment_name)
+        return dict(running[0]["facts"]) if running else None
 
     async def close(self) -> None:
         await self._leases.close()
@@ -151,7 +149,7 @@ class RemotePool:
     def forget(self, endpoint: Endpoint) -> None:
         """Does nothing: there is no other replica to choose."""
 
-    async def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Mapping[str, Any] | None:
         return self._facts
 
     async def close(self) -> None:

@@ -15,6 +15,8 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 from ray.serve.request_router import RunningReplica
 
+from serve.routing import running_replicas
+
 log = logging.getLogger("ray.serve.specgate.routing")
 
 _PowerOfTwoChoices: Any = RequestRouterConfig().get_request_router_class()  # Ray's default
@@ -49,7 +51,14 @@ class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
 
 
 class _ReservingRouter:
-    """Makes one of Ray's routers use `ReservedReplica`."""
+    """Makes one of Ray's routers use `ReservedReplica`, and lets the rest of the process see its replicas."""
+
+    _deployment_id: Any  # Ray's
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Ray's hook, called once before any replica is known."""
+        super().initialize_state(**kwargs)  # type: ignore[misc]
+        running_replicas.register(self._deployment_id.app_name, self._deployment_id.name, self)
 
     def create_replica_wrapper(self, replica_info: Any) -> ReservedReplica:
         """Ray's hook."""

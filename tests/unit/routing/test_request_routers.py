@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
+from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
+from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
 from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+from serve.routing.running_replicas import metadata_of_running
 
 
 class Actor:
@@ -95,3 +98,41 @@ async def test_a_replica_that_died_in_between_troubles_nobody(replica: ReservedR
 def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
     assert isinstance(router.create_replica_wrapper(None, "info"), ReservedReplica)
+
+
+class Running:
+    """A replica as Ray hands it to a router."""
+
+    multiplexed_model_ids: frozenset[str] = frozenset()
+    node_id = "node"
+    availability_zone = None
+    max_ongoing_requests = 1
+
+    def __init__(self, deployment: DeploymentID, name: str) -> None:
+        self.replica_id = ReplicaID(name, deployment)
+        self.replica_metadata = {"facts": {"name": name}}
+
+    async def get_queue_len(self, *, deadline_s: float) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("name", ["BalancedRouter", "StickyRouter"])
+async def test_the_process_knows_which_replicas_run_as_soon_as_rays_router_does(name: str) -> None:
+    path = f"serve.routing.request_routers:{name}"
+    router_class: Any = RequestRouterConfig(request_router_class=path).get_request_router_class()
+    deployment = DeploymentID(name, "app")
+    router = router_class(
+        deployment_id=deployment,
+        handle_source=DeploymentHandleSource.REPLICA,
+        self_node_id="node",
+        self_actor_id="actor",
+        self_actor_handle=None,
+    )
+    router.initialize_state()
+    assert metadata_of_running("app", name) == []
+    first, second = Running(deployment, "first"), Running(deployment, "second")
+    router.update_replicas([first, second])
+    assert metadata_of_running("app", name) == [{"facts": {"name": "first"}}, {"facts": {"name": "second"}}]
+    router.on_replica_actor_died(first.replica_id)
+    assert metadata_of_running("app", name) == [{"facts": {"name": "second"}}]
+    assert metadata_of_running("another app", name) == []

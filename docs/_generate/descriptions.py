@@ -65,7 +65,7 @@ DESCRIPTIONS: dict[str, str] = {
     "limits.max_body_bytes": "Largest request body; a larger one gets 413.",
     "limits.request_timeout_s": "Time for a whole response that is not streamed, reruns included; then 504.",
     "limits.stream_idle_timeout_s": "Longest silence of an engine, before its first byte and between two.",
-    "limits.queue_timeout_s": "Longest wait for a replica of one pool before the next allowed pool is tried.",
+    "limits.queue_timeout_s": "Longest wait for a replica; another allowed pool is asked much sooner.",
     "limits.connect_timeout_s": "Longest time to open a connection to an engine.",
     "limits.max_attempts": "Most engines that one request is sent to until one begins to respond.",
     "limits.retry_after_s": "The `Retry-After` of 429 and 503.",

@@ -50,7 +50,8 @@ class GatewayReplica:
         self._config = GatewayConfig.parse(config)
         self._policy_config = self._config.policy
         self._facts: dict[PoolKey, dict[str, Any]] = {}
-        self._pools = build_pools(self._config, {(model, pool): handle for model, pool, handle in pools})
+        handles = {(model, pool): handle for model, pool, handle in pools}
+        self._pools = build_pools(self._config, handles, _gateway_replicas())
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
@@ -161,6 +162,14 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
     return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+
+
+def _gateway_replicas() -> int:
+    """Returns how many gateway replicas there were when this one started."""
+    try:
+        return max(1, int(ray_serve.get_replica_context().world_size))
+    except RayServeException:
+        return 1  # outside Ray, as in tests
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -10,7 +10,13 @@ from ray.serve._private.common import DeploymentHandleSource, DeploymentID, Repl
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
-from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+from serve.routing.request_routers import (
+    BalancedRouter,
+    ReservedReplica,
+    StickyRouter,
+    capacity_seen_by,
+    unknown_capacity,
+)
 from serve.routing.running_replicas import metadata_of_running
 
 
@@ -45,11 +51,11 @@ async def actor() -> Actor:
 
 @pytest.fixture
 def replica(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> ReservedReplica:
-    def made(self: Any) -> None:
+    def made(self: Any, _: Any) -> None:
         self._actor_handle, self._replica_info = actor, SimpleNamespace(is_cross_language=False)
 
     monkeypatch.setattr(RunningReplica, "__init__", made)
-    return ReservedReplica()
+    return ReservedReplica(None, unknown_capacity)
 
 
 async def leave(replica: ReservedReplica, actor: Actor) -> None:
@@ -97,7 +103,19 @@ async def test_a_replica_that_died_in_between_troubles_nobody(replica: ReservedR
 @pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
 def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
-    assert isinstance(router.create_replica_wrapper(None, "info"), ReservedReplica)
+    assert isinstance(router.create_replica_wrapper(router.__new__(router), "info"), ReservedReplica)
+
+
+@pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
+def test_a_chosen_replica_tells_how_many_slots_its_pool_has_now(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
+    replicas = {"a": SimpleNamespace(max_ongoing_requests=25)}
+    made = router.__new__(router)
+    monkeypatch.setattr(router, "curr_replicas", replicas, raising=False)
+    capacity = capacity_seen_by(SimpleNamespace(_replica=made.create_replica_wrapper("info")))  # type: ignore[arg-type]
+    assert capacity() == 25
+    replicas["b"] = SimpleNamespace(max_ongoing_requests=30)
+    assert capacity() == 55
 
 
 class Running:

@@ -23,6 +23,7 @@ class Story(NamedTuple):
 TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
 FORCED = {"tools": 1, "tool_choice": "required", "stream": True}
 JSON = {"response_format": "json_schema", "strict_schema": True}
+REFUSED = {"unspeculable": True}
 KIMI = {"tool-call-parser": "kimi_k2", "reasoning-parser": "kimi_k2"}
 OURS = {"tool-call-parser": "specgate_kimi_k2", "tokenizer-mode": "specgate_kimi"}
 QWEN = {"tool_call_parser": "qwen3_coder", "reasoning_parser": "qwen3"}
@@ -97,6 +98,11 @@ STORIES = [
           None),
     Story("async placeholders are refuted", *K25, OURS, MLA, on("0.32.0", async_scheduling=True), TOOLS, True, None),
     Story("shifted ids are a warning", *K25, KIMI, MLA, on("0.32.0"), TOOLS, True, "kimi-shifted-special-ids"),
+    Story("a bias that no speculating vLLM accepts", *K25, OURS, MLA, on("0.33.0", opt_out=True), REFUSED, False,
+          "sampling-refused-by-speculation"),
+    Story("the same with tools", *K25, OURS, MLA, on("0.19.1", opt_out=True), TOOLS | REFUSED, False,
+          "sampling-refused-by-speculation"),
+    Story("penalties are accepted", *K25, OURS, MLA, on("0.33.0"), {"penalties": True}, True, None),
     Story("dynamic draft length", *K25, OURS, MLA | {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]},
           on("0.32.0"), {}, True, "dynamic-draft-length"),
 ]  # fmt: skip
@@ -150,3 +156,20 @@ def test_guided_fields_are_refused_with_the_way_out(shipped, vllm_pools):
     decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", guided=True), None)
     assert decision.refused
     assert "structured_outputs" in decision.reasons[0].summary
+
+
+def test_what_a_speculating_vllm_refuses_goes_to_the_pool_without_a_drafter_and_not_to_the_opt_out(shipped, vllm_pools):
+    facts = vllm_pools("m", "kimi-k2", "2.5", OURS, MLA, engine_version="0.32.0", opt_out=True)
+    policy = compile_policy(facts, shipped, PolicySettings())
+    for preference in (None, True, False):
+        decision = decide(policy, RequestFeatures("m", **REFUSED), preference)
+        assert [candidate.pool for candidate in decision.candidates] == ["standard"]
+    alone = compile_policy(facts[:1], shipped, PolicySettings())
+    assert decide(alone, RequestFeatures("m", **REFUSED), None).refused
+
+
+@pytest.mark.parametrize("engine", ["sglang", "sim"])
+def test_other_engines_take_what_vllm_refuses(shipped, engine):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine": engine})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **REFUSED), None).speculative

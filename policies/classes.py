@@ -33,7 +33,10 @@ MODIFIERS = (
     "images",  # images or video among the messages
 )
 # Needed by advisories but of no interest to readers: not among a request's published classes.
-IMPLIED = ("loose",)  # tools, none of them strict
+IMPLIED = (
+    "loose",  # tools, none of them strict
+    "whole",  # not streamed
+)
 GROUPS = {
     "any": KINDS,
     "tools": ("tools_auto", "tools_forced"),

@@ -10,7 +10,7 @@ _PLAIN, _TOOLS_AUTO, _TOOLS_FORCED, _GUIDED = (BIT[n] for n in ("plain", "tools_
 _STRUCTURED = BIT["structured"] | BIT["grammar"]
 _STRICT, _GRAMMAR, _THINKING, _HIDDEN_THINKING = (BIT[n] for n in ("strict", "grammar", "thinking", "hidden_thinking"))
 _STREAM, _STOP, _SINGLE, _HISTORY = (BIT[n] for n in ("stream", "stop", "single", "history"))
-_LOGPROBS, _MANY, _LOOSE = BIT["logprobs"], BIT["many"], BIT["loose"]
+_LOGPROBS, _MANY, _LOOSE, _WHOLE = BIT["logprobs"], BIT["many"], BIT["loose"], BIT["whole"]
 _UNSPECULABLE, _PENALTIES = BIT["unspeculable"], BIT["penalties"]
 _PROMPT_LOGPROBS, _IMAGES = BIT["prompt_logprobs"], BIT["images"]
 
@@ -110,7 +110,7 @@ class RequestFeatures:
         return (
             (_THINKING if self.thinking else 0)
             | (0 if self.include_reasoning else _HIDDEN_THINKING)
-            | (_STREAM if self.stream else 0)
+            | (_STREAM if self.stream else _WHOLE)
             | (_STOP if self.stop else 0)
             | (_HISTORY if self.tool_history else 0)
             | (_LOGPROBS if self.logprobs else 0)

@@ -134,6 +134,38 @@ class TestDecision:
         assert headers["x-specgate-speculative"] == "off"
         assert headers["x-specgate-reasons"]
 
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+    @pytest.mark.parametrize(
+        "fields",
+        [{"logit_bias": {"5": -100}}, {"min_p": 0.1}, {"min_p": 0.1, "enable_speculative": False},
+         {"logit_bias": {"5": 1}, "enable_speculative": True}],
+    )  # fmt: skip
+    async def test_sampling_that_a_speculating_vllm_refuses_reaches_the_pool_without_a_drafter(
+        self, path: str, fields: dict[str, Any]
+    ) -> None:
+        fast, slow = answering(), answering()
+        settings = config(policy={})
+        settings["models"]["m"]["pools"]["speculative"]["opt_out"] = True
+        body = {"model": "m", "messages": HELLO} if "chat" in path else {"model": "m", "prompt": "hello"}
+        async with (
+            running(settings, pools(fast, slow)) as stack,
+            aiohttp.ClientSession() as session,
+            session.post(f"{stack.url}{path}", json=body | fields) as response,
+        ):
+            assert response.status == 200
+            assert "sampling-refused-by-speculation" in response.headers["x-specgate-reasons"]
+        assert (len(fast.requests), len(slow.requests)) == (0, 1)
+
+    async def test_without_such_a_pool_the_refusal_names_the_fields(self) -> None:
+        fast = answering()
+        settings = config(policy={})
+        del settings["models"]["m"]["pools"]["standard"]
+        async with running(settings, {("m", "speculative"): fast}) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "min_p": 0.1})
+        assert status == 422
+        assert "min_p" in error_of(body)["message"]
+        assert not fast.requests
+
     async def test_enable_speculative_false_is_granted_in_the_body_and_in_the_header(self) -> None:
         fast, slow = answering(), answering()
         async with running(config(), pools(fast, slow)) as stack:

@@ -36,7 +36,13 @@ def examine(decider: Decider) -> dict[str, Any]:
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
-    findings = [*_policy_findings(policy), *_pool_findings(policy), *_request_findings(policy, models), *seats]
+    findings = [
+        *_policy_findings(policy),
+        *_pool_findings(policy),
+        *_holes(policy),
+        *_request_findings(policy, models),
+        *seats,
+    ]
     order = ("error", "warning", "info")
     return {
         "healthy": not any(finding["level"] == "error" for finding in findings),
@@ -147,6 +153,16 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if (facts.family or "").startswith("kimi") and facts.settings.get("tokenizer_mode") == "auto":
             text = "tokenizer-mode auto may shift Kimi's special ids (transformers 5); specgate_kimi checks them"
             yield _finding("warning", text, facts.model, facts.pool)
+
+
+def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
+    """Yields a finding for each known hole of an engine."""
+    for facts in policy.facts:
+        for advisory in policy.advisories:
+            if advisory.kind == "security" and advisory.matches(facts):
+                unknown = advisory.assumptions(facts)
+                note = f" (assumed: {', '.join(unknown)} not known)" if unknown else ""
+                yield _finding("warning", f"{advisory.id}: {advisory.summary}{note}", facts.model, facts.pool, advisory)
 
 
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:

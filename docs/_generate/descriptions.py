@@ -91,6 +91,10 @@ ERRORS: dict[str, str] = {
     "model_not_found": "No model has that name; the message lists those that exist.",
     "not_found": "No such route (404), or not with this method (405).",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
+    "unsupported_media_type": (
+        "A body without `Content-Type: application/json`, or with a `Content-Encoding`. Add the header, or send the "
+        "body uncompressed."
+    ),
     "policy_conflict": (
         "The policy forbids every pool for this request; the message lists the reasons. `POST /v1/route/explain` tells "
         "what would change it."

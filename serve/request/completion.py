@@ -118,8 +118,9 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     guided_grammar: Raw = NONE
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
+    thinking: Raw = NONE
     stop: str | list[str] | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | int | None = None
     enable_speculative: bool | UnsetType | None = UNSET
 
 

@@ -94,6 +94,10 @@ ERRORS: dict[str, str] = {
     "not_found": "No such route.",
     "method_not_allowed": "The route has other methods; the header `Allow` names them.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
+    "unsupported_media_type": (
+        "A body without `Content-Type: application/json`, or with a `Content-Encoding`. Add the header, or send the "
+        "body uncompressed."
+    ),
     "policy_conflict": (
         "The policy forbids every pool for this request; the message lists the reasons. `POST /v1/route/explain` tells "
         "what would change it."

@@ -119,6 +119,7 @@ class Upstream:
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
+        EngineError: The response is compressed, although no request accepts that.
         """
         origin = Origin.of(endpoint.url)
         request = _request_head(origin, path, body, headers)
@@ -131,6 +132,8 @@ class Upstream:
         except OSError as error:
             raise self._unavailable() from error
         try:
+            if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
+                raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
             yield UpstreamResponse(connection, first)
         finally:
             self._connections.release(origin, connection)

@@ -118,8 +118,9 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     guided_grammar: Raw = NONE
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
+    thinking: Raw = NONE
     stop: str | list[str] | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | int | None = None
     # Engines read numbers in strings, too, so that these are read where they matter.
     temperature: Raw = NONE
     min_p: Raw = NONE

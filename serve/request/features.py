@@ -11,7 +11,8 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool
+from serve.parsing import GRAMMARS
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
 
 PREFERENCE_HEADER = "x-enable-speculative"
 _PREFERENCES = {"true": True, "false": False}
@@ -19,6 +20,17 @@ _CHOICES = frozenset({"auto", "required", "none"})
 _SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
 _EMPTY = re.compile(rb"null|\{\s*\}")
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
+# The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
+_USUAL_SWITCH = "enable_thinking"
+_OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
+_MOONSHOT_THINKING = {"enabled": True, "disabled": False}
+
+
+class _MoonshotThinking(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_moonshot = msgspec.json.Decoder(_MoonshotThinking)
 
 
 class FeatureReader:
@@ -29,7 +41,11 @@ class FeatureReader:
     """
 
     def __init__(self, config: GatewayConfig) -> None:
-        self._models = {alias: (name, config.models[name].thinking) for alias, name in config.each_name()}
+        self._models = {
+            alias: (name, model.thinking, GRAMMARS[model.grammar].thinking_switch)
+            for alias, name in config.each_name()
+            for model in [config.models[name]]
+        }
         self._names = tuple(config.models)
 
     def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
@@ -39,15 +55,38 @@ class FeatureReader:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
             ModelNotFoundError: No model has that name.
         """
-        name, thinks = self._models.get(request.model, (None, False))
-        features = features_of(request, headers, thinks)
+        name, thinks, switch = self._models.get(request.model, (None, False, _USUAL_SWITCH))
+        features = features_of(request, headers, thinks, switch)
         if name is None:
             raise ModelNotFoundError.unknown(request.model, self._names)
         return features.of_model(name)
 
+    def with_switch(self, body: bytes, request: CompletionRequest) -> bytes:
+        """Returns the body with the switch for thinking that the model's own template reads.
+
+        The very same bytes if the request says nothing about thinking, or in the template's own words.
+
+        Args:
+            body: A JSON object.
+            request: The body, parsed, for a model of the configuration.
+        """
+        _, _, switch = self._models[request.model]
+        arguments = request.chat_template_kwargs or {}
+        if arguments.get(switch) is not None or request.messages is None:
+            return body
+        said = _said_of_thinking(request, switch)
+        if said is None and request.reasoning_effort == "none" and switch != _USUAL_SWITCH:
+            said = False
+        if said is None:
+            return body
+        return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
+
 
 def features_of(
-    request: CompletionRequest, headers: Mapping[str, str], thinks_by_default: bool = False
+    request: CompletionRequest,
+    headers: Mapping[str, str],
+    thinks_by_default: bool = False,
+    thinking_switch: str = _USUAL_SWITCH,
 ) -> RequestFeatures:
     """Returns the features of a request, under the model name that the caller used.
 
@@ -55,6 +94,7 @@ def features_of(
         request: The parsed body.
         headers: By lower-case name.
         thinks_by_default: True if the model thinks when the request does not say.
+        thinking_switch: The argument by which the model's chat template turns thinking on or off.
 
     Raises:
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
@@ -71,7 +111,7 @@ def features_of(
         response_format=None if kind == "text" else kind,
         structured_outputs=_given(request.structured_outputs),
         guided=_guided(request),
-        thinking=_thinking(request, thinks_by_default),
+        thinking=_thinking(request, thinks_by_default, thinking_switch),
         include_reasoning=request.include_reasoning is not False,
         stop=bool(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,
@@ -138,12 +178,10 @@ def _given(raw: Raw) -> bool:
     return raw is not NONE and bytes(raw) != b"null"
 
 
-def _thinking(request: CompletionRequest, default: bool) -> bool:
-    template = request.chat_template_kwargs
-    if template is not None:
-        for switch in (template.get("thinking"), template.get("enable_thinking")):
-            if switch is not None:
-                return bool(switch)
+def _thinking(request: CompletionRequest, default: bool, switch: str) -> bool:
+    said = _said_of_thinking(request, switch)
+    if said is not None:
+        return said
     if request.reasoning_effort is not None:
         return request.reasoning_effort != "none"
     return default
@@ -190,6 +228,22 @@ def _has_images(messages: list[Message] | None) -> bool:
     return False
 
 
+def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
+    """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
+    template = request.chat_template_kwargs
+    if template is not None:
+        for value in (template.get(switch), template.get(_OTHER_SWITCH[switch])):
+            if value is not None:
+                return bool(value)
+    if request.thinking is NONE:
+        return None
+    try:
+        kind = _moonshot.decode(request.thinking).type
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # some other API's field of that name
+    return _MOONSHOT_THINKING.get(kind or "")
+
+
 def _has_tool_history(messages: list[Message] | None) -> bool:
     for message in messages or ():  # noqa: SIM110 - half the time of any() with a generator
         if message.tool_calls or message.role == "tool":
@@ -200,7 +254,7 @@ def _has_tool_history(messages: list[Message] | None) -> bool:
 def _conversation_key(request: CompletionRequest) -> str:
     """Returns the client's own cache key, else a checksum up to the user's first message: the same for every turn."""
     if request.prompt_cache_key:
-        return request.prompt_cache_key
+        return str(request.prompt_cache_key)
     check = crc32(request.prompt)
     for message in request.messages or ():
         check = crc32(message.content, check)

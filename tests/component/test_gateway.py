@@ -96,12 +96,16 @@ class FullPool:
         return {}
 
 
+JSON = {"content-type": "application/json"}
+
+
 def pools(speculative: Engine, standard: Engine) -> dict[tuple[str, str], Engine]:
     return {("m", "speculative"): speculative, ("m", "standard"): standard}
 
 
 async def post(url: str, body: Any, **headers: str) -> tuple[int, dict[str, str], bytes]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {**JSON, **headers}
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{url}/v1/chat/completions", data=data, headers=headers) as response,
@@ -317,7 +321,9 @@ class TestClientFaults:
         async with (
             running(config(limits={"max_body_bytes": 1000}), pools(answering(), answering())) as stack,
             aiohttp.ClientSession() as session,
-            session.post(f"{stack.url}/v1/chat/completions", data=pieces() if chunked else b"x" * 4000) as response,
+            session.post(
+                f"{stack.url}/v1/chat/completions", data=pieces() if chunked else b"x" * 4000, headers=JSON
+            ) as response,
         ):
             assert response.status == 413
             assert error_of(await response.read())["code"] == "body_too_large"

@@ -19,9 +19,11 @@ class UpstreamResponse:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body.
+        max_whole_bytes: Longest body that may be relayed as a whole; None for any length.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
+        self.max_whole_bytes = max_whole_bytes
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -65,13 +67,25 @@ class UpstreamResponse:
         """Abandons the response: `pump` returns, and the engine is told."""
         self._connection.stop()
 
-    async def body(self) -> bytes:
+    async def body(self, limit_bytes: int | None = None) -> bytes:
         """Returns the whole body.
 
+        Args:
+            limit_bytes: Of the body; None for any length.
+
         Raises:
-            EngineError: The connection broke before the body was complete.
+            EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        return b"".join([self.first, *[part async for part in self.rest()]])
+        parts = [self.first]
+        size = len(self.first)
+        rest = self.rest()
+        while limit_bytes is None or size <= limit_bytes:
+            part = await anext(rest, b"")
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+        raise EngineError(f"The engine sent an answer of more than {limit_bytes} bytes.")
 
 
 def _broke(error: OSError) -> EngineError:
@@ -89,6 +103,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
+        self._max_answer_bytes = limits.max_answer_bytes
         self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
@@ -121,7 +136,7 @@ class Upstream:
         except OSError as error:
             raise self._unavailable() from error
         try:
-            yield UpstreamResponse(connection, first)
+            yield UpstreamResponse(connection, first, self._max_answer_bytes)
         finally:
             self._connections.release(origin, connection)
 

@@ -41,7 +41,7 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     """
     response = attempt.response
     if not response.is_stream:
-        body = await response.body(response.max_whole_bytes)
+        body = await response.body()
         await exchange.whole(response.status, response_headers(response.headers), body)
         if observer is not None:
             observer(body)

@@ -19,7 +19,7 @@ class UpstreamResponse:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body.
-        max_whole_bytes: Longest body that may be relayed as a whole; None for any length.
+        max_whole_bytes: Longest body that may be read as a whole; None for any length.
     """
 
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
@@ -71,21 +71,22 @@ class UpstreamResponse:
         """Returns the whole body.
 
         Args:
-            limit_bytes: Of the body; None for any length.
+            limit_bytes: Of the body; None for `max_whole_bytes`.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
         """
+        limit = self.max_whole_bytes if limit_bytes is None else limit_bytes
         parts = [self.first]
         size = len(self.first)
         rest = self.rest()
-        while limit_bytes is None or size <= limit_bytes:
+        while limit is None or size <= limit:
             part = await anext(rest, b"")
             if not part:
                 return b"".join(parts)
             parts.append(part)
             size += len(part)
-        raise EngineError(f"The engine sent an answer of more than {limit_bytes} bytes.")
+        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 
 def _broke(error: OSError) -> EngineError:

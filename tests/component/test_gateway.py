@@ -491,11 +491,11 @@ async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capac
 
 class TestLengthOfAnswers:
     @pytest.mark.parametrize("size", [5_000, 3_000_000])
-    @pytest.mark.parametrize("status", [200, 400])
-    async def test_a_whole_answer_beyond_the_limit_is_an_error(self, size: int, status: int) -> None:
+    @pytest.mark.parametrize(("status", "asked"), [(200, {}), (400, {}), (200, {"tools": [TOOL]})])
+    async def test_a_whole_answer_beyond_the_limit_is_an_error(self, size: int, status: int, asked: Any) -> None:
         engine = answering({"filler": "x" * size}, status)
         async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
-            status, _, body = await post(stack.url, CHAT)
+            status, _, body = await post(stack.url, {**CHAT, **asked})
         assert (status, error_of(body)["code"]) == (502, "engine_error")
         assert "4000 bytes" in error_of(body)["message"]
 

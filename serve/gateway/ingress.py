@@ -19,7 +19,7 @@ from serve.errors import ConfigError, GatewayError
 from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
 from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
 from serve.gateway.pipeline import Gateway
-from serve.gateway.pools import PoolKey, build_pools
+from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
@@ -148,7 +148,8 @@ class GatewayReplica:
     async def _watch_facts(self) -> None:
         """Keeps the policy true to the engines, whose versions and settings can change with every restart."""
         while True:
-            facts = {key: dict(facts) for key, pool in self._pools.items() if (facts := pool.facts()) is not None}
+            reports = await asyncio.gather(*map(reported_facts, self._pools.values()))
+            facts = {key: report for key, report in zip(self._pools, reports, strict=True) if report is not None}
             if any(self._facts.get(key) != report for key, report in facts.items()):
                 self._facts |= facts
                 self._gateway.adopt(self._compile())

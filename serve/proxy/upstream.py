@@ -19,9 +19,11 @@ class UpstreamResponse:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body.
+        max_whole_bytes: Longest body that may be read as a whole; None for any length.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
+        self.max_whole_bytes = max_whole_bytes
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -69,19 +71,22 @@ class UpstreamResponse:
         """Returns the whole body.
 
         Args:
-            limit_bytes: Of the body; None for any length.
+            limit_bytes: Of the body; None for `max_whole_bytes`.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
         """
+        limit = self.max_whole_bytes if limit_bytes is None else limit_bytes
         parts = [self.first]
         size = len(self.first)
-        async for part in self.rest():
+        rest = self.rest()
+        while limit is None or size <= limit:
+            part = await anext(rest, b"")
+            if not part:
+                return b"".join(parts)
             parts.append(part)
             size += len(part)
-            if limit_bytes is not None and size > limit_bytes:
-                raise EngineError(f"The engine sent an answer of more than {limit_bytes} bytes.")
-        return b"".join(parts)
+        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 
 def _broke(error: OSError) -> EngineError:
@@ -99,6 +104,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
+        self._max_answer_bytes = limits.max_answer_bytes
         self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
@@ -119,7 +125,7 @@ class Upstream:
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
-        EngineError: The response is compressed, although no request accepts that.
+            EngineError: The response is compressed, although no request accepts that.
         """
         origin = Origin.of(endpoint.url)
         request = _request_head(origin, path, body, headers)
@@ -134,7 +140,7 @@ class Upstream:
         try:
             if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
                 raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
-            yield UpstreamResponse(connection, first)
+            yield UpstreamResponse(connection, first, self._max_answer_bytes)
         finally:
             self._connections.release(origin, connection)
 

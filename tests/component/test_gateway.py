@@ -531,3 +531,26 @@ async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capac
             await asyncio.sleep(0.01)
         status, _, _ = await post(stack.url, {**CHAT, "enable_speculative": False})
         assert status == 200
+
+
+class TestLengthOfAnswers:
+    @pytest.mark.parametrize("size", [5_000, 3_000_000])
+    @pytest.mark.parametrize(("status", "asked"), [(200, {}), (400, {}), (200, {"tools": [TOOL]})])
+    async def test_a_whole_answer_beyond_the_limit_is_an_error(self, size: int, status: int, asked: Any) -> None:
+        engine = answering({"filler": "x" * size}, status)
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, **asked})
+        assert (status, error_of(body)["code"]) == (502, "engine_error")
+        assert "4000 bytes" in error_of(body)["message"]
+
+    async def test_one_within_it_arrives_as_it_is(self) -> None:
+        engine = answering({"filler": "x" * 3_900})
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+        assert (status, json.loads(body)) == (200, {"filler": "x" * 3_900})
+
+    async def test_a_stream_may_be_longer_than_that(self) -> None:
+        engine = streaming([frame(chunk({"content": "x" * 1000}))] * 20 + [frame(chunk({}, "stop")), DONE])
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "stream": True})
+        assert (status, body.endswith(DONE)) == (200, True)

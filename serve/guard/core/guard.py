@@ -7,14 +7,16 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
-from serve.guard.core.choice import Attempt, ChoiceGuard, Step
+from serve.guard.core.choice import Attempt, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextDelta, Usage, choices_of, lone_delta
-from serve.guard.core.client_view import ClientView
+from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
+from serve.guard.core.token_details import MEMBERS, details_of, joined
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
+_OF_THE_WHOLE_CHUNK = (*MEMBERS, "stop_reason")  # in a choice; not to be repeated with every piece of it
 _ENVELOPE = ("id", "created", "model", "object", "system_fingerprint")
 
 
@@ -99,7 +101,7 @@ class Guard:
         if delta is not None and (text := self.feed_delta(delta)) is not None:
             if text == delta.text:
                 return [chunk]
-            return self._chunks(chunk, chunk["choices"][0], [({delta.field: text}, None)]) if text else []
+            return self._chunks(chunk, chunk["choices"][0], [Step({delta.field: text})]) if text else []
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
@@ -225,8 +227,9 @@ class Guard:
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason")
-        steps = guard.feed(delta, reason)
-        if view.first and reason is None and steps == [(delta, None)] and len(chunk["choices"]) == 1:
+        tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
+        steps = guard.feed(delta, reason, choice.get("stop_reason"), tokens)
+        if view.first and len(chunk["choices"]) == 1 and steps == [Step(delta, None, (tokens,) if tokens else ())]:
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
@@ -245,14 +248,17 @@ class Guard:
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         chunks = []
-        for delta, reason in steps:
-            changed = {**choice, "delta": delta, "finish_reason": reason}
+        rest = {**choice, **{name: None for name in _OF_THE_WHOLE_CHUNK if name in choice}}
+        for delta, reason, tokens in steps:
+            changed = {**rest, "delta": delta, "finish_reason": reason}
+            if tokens:
+                changed |= joined(tokens)
             chunk = {**template, **self._envelope, "choices": [changed]}
             chunk.pop("usage", None)
-            if reason is not None and (report := self.report):
-                chunk["specgate"] = report
+            if reason is not None:
+                changed |= {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+                chunk |= {"specgate": report} if (report := self.report) else {}
             chunks.append(chunk)
-            choice = {**choice, "logprobs": None} if "logprobs" in choice else choice
         return chunks
 
     # The end of an attempt

@@ -101,7 +101,8 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
         delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
-        choices.append({"index": choice.get("index", 0), "delta": delta, "finish_reason": choice.get("finish_reason")})
+        ending = {name: choice.get(name) for name in ("finish_reason", "stop_reason")}
+        choices.append({"index": choice.get("index", 0), "delta": delta, **ending})
     return {**answer, "choices": choices}
 
 

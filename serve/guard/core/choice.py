@@ -94,18 +94,20 @@ class ChoiceGuard:
         """
         if finish_reason is not None:
             self._reason = finish_reason
-            self.cut = finish_reason == "length" or self._expected.stops_at(stop_reason)
+            self.cut = finish_reason == "length" or (stop_reason is not None and self._expected.stops_at(stop_reason))
         if tokens is not None:
             self._tokens.append(tokens)
         first = self._view.first
         ready: Delta = {}
         for name, value in delta.items():
             if name in TEXTS and isinstance(value, str):
-                repeats = bool(self._tokens) and self._view.repeats(name)
+                repeats = self._tokens and self._view.repeats(name)
                 if (text := self.feed_text(name, value)) or (value == "" and first):
                     ready[name] = text
                 if repeats:
                     self._skip_tokens(name, text)
+            elif name in TEXTS and value is not None:
+                self._log.report(Outcome.FAILED, f"{name} that is no text", once=True)
             elif name != "tool_calls" and first:
                 ready[name] = value
         steps = [Step(ready, None, self._take_tokens())] if ready else []
@@ -155,8 +157,10 @@ class ChoiceGuard:
 
     def _take_tokens(self) -> tuple[TokenDetails, ...]:
         """Returns the tokens that wait for what they belong to, because that goes out now."""
+        if not self._tokens:
+            return ()
         taken = tuple(self._tokens)
-        self._tokens.clear()
+        self._tokens = []
         return taken
 
     def _skip_tokens(self, name: str, sent: str) -> None:

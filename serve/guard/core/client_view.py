@@ -197,9 +197,9 @@ class ClientView:
         arguments = call.arguments
         starts = range(0, len(arguments), DELTA_CHARS)
         pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
-        entries = [opening, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
-        first, *more = [Step({"tool_calls": [entry]}) for entry in entries]
-        return [first._replace(tokens=call.tokens), *more]
+        more = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
+        first = Step({"tool_calls": [opening]}, None, call.tokens)
+        return [first, *(Step({"tool_calls": [entry]}) for entry in more)]
 
     def _unique_id(self, call: ReadyCall) -> str:
         identity = call.id

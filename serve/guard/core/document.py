@@ -40,7 +40,7 @@ class DocumentGuard:
         self.started = self.started or bool(text)
         self._pieces.append(text)
         self._held.append(text)
-        if self._prefix.broken or (self._prefix.complete and text.isspace()):
+        if self._prefix.broken or (text.isspace() and self._prefix.complete):
             return ""  # space without end after a document is never looked at again
         cut_character = REPLACEMENT in text and not self._quoted(REPLACEMENT)
         if cut_character:

@@ -12,11 +12,10 @@ from serve.guard.core.chunk import ARGUMENTS, TextDelta, Usage, choices_of, lone
 from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
-from serve.guard.core.token_details import MEMBERS, details_of, joined
+from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, details_of, joined, without_details
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
-_OF_THE_WHOLE_CHUNK = (*MEMBERS, "stop_reason")  # in a choice; not to be repeated with every piece of it
 _ENVELOPE = ("id", "created", "model", "object", "system_fingerprint")
 
 
@@ -229,7 +228,8 @@ class Guard:
         reason = choice.get("finish_reason")
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
         steps = guard.feed(delta, reason, choice.get("stop_reason"), tokens)
-        if view.first and len(chunk["choices"]) == 1 and steps == [Step(delta, None, (tokens,) if tokens else ())]:
+        only = len(steps) == len(chunk["choices"]) == 1 and view.first
+        if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
@@ -248,7 +248,7 @@ class Guard:
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         chunks = []
-        rest = {**choice, **{name: None for name in _OF_THE_WHOLE_CHUNK if name in choice}}
+        rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
         for delta, reason, tokens in steps:
             changed = {**rest, "delta": delta, "finish_reason": reason}
             if tokens:

@@ -7,6 +7,7 @@ from typing import Any
 
 # Members of a choice that hold an entry a token, or lists of them. In a stream they cover the chunk's own tokens.
 MEMBERS = ("logprobs", "token_ids")
+OF_A_WHOLE_CHUNK = (*MEMBERS, "stop_reason")  # in a choice: not to be repeated with every piece of it
 
 TokenDetails = Mapping[str, Any]  # the `MEMBERS` of one chunk's choice that say something
 
@@ -15,6 +16,11 @@ def details_of(choice: Mapping[str, Any]) -> TokenDetails | None:
     """Returns the details of a choice; None if it has none in OpenAI's shape: a foreign engine may send anything."""
     found = {name: value for name in MEMBERS if (value := choice.get(name)) and isinstance(value, dict | list)}
     return found or None
+
+
+def without_details(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a choice with null in place of what is said of the chunk as a whole."""
+    return {**choice, **{name: None for name in OF_A_WHOLE_CHUNK if name in choice}}
 
 
 def joined(parts: Iterable[TokenDetails]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-real-engine bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,6 +93,9 @@ bench-guard: $(READY) ## broken calls at the client, latency, cost of reruns, ti
 
 bench-gateway: $(READY) ## specgate beside other gateways, the same load (installs them; 10 minutes, 3 with ARGS=--quick)
 	@$(BIN)/python -m bench.gateway $(ARGS)
+
+bench-goodput: $(READY) ## two pools under load: today's order, static rules, the load ranking, an oracle; virtual time (5 minutes)
+	@$(BIN)/python -m bench.goodput $(ARGS)
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots

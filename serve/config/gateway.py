@@ -51,7 +51,8 @@ class PolicyConfig(_Strict):
     Attributes:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder of advisories that replaces the ones shipped with specgate.
+        advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
+            effect without a restart, all of them or, if one can't be read, none.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"

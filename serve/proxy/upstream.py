@@ -9,6 +9,7 @@ from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
+from serve.proxy.model_name import ModelName
 from serve.routing.endpoint import Endpoint
 
 
@@ -18,7 +19,7 @@ class UpstreamResponse:
     Attributes:
         status: HTTP status.
         headers: Response headers.
-        first: The first bytes of the body; empty if there is no body.
+        first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
         max_whole_bytes: Longest body that may be read as a whole; None for any length.
     """
 
@@ -28,6 +29,13 @@ class UpstreamResponse:
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
         self._connection = connection
+        self._renamed: ModelName | None = None
+        self._stopped = False
+
+    def rename(self, name: ModelName) -> None:
+        """Puts our name of the model into what is read of the response; called before anything is."""
+        self._renamed = name
+        self.first = name.feed(self.first)
 
     @property
     def is_stream(self) -> bool:
@@ -40,14 +48,20 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        renamed = self._renamed
         while True:
             try:
                 data = await self._connection.read()
             except OSError as error:
                 raise _broke(error) from error
             if not data:
+                if renamed is not None and (rest := renamed.finish()):
+                    yield rest
                 return
-            yield data
+            if renamed is None:
+                yield data
+            elif lines := renamed.feed(data):
+                yield lines
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -58,13 +72,21 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        renamed = self._renamed
+        self._stopped = False
         try:
-            await self._connection.pump(sink)
+            if renamed is None:
+                await self._connection.pump(sink)
+                return
+            await self._connection.pump(lambda part: sink(lines) if (lines := renamed.feed(part)) else None)
         except OSError as error:
             raise _broke(error) from error
+        if not self._stopped and (rest := renamed.finish()) and (drain := sink(rest)) is not None:
+            await drain
 
     def stop(self) -> None:
         """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
+        self._stopped = True
         self._connection.stop()
 
     async def body(self, limit_bytes: int | None = None) -> bytes:

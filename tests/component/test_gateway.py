@@ -138,6 +138,25 @@ class TestDecision:
         assert headers["x-specgate-speculative"] == "off"
         assert headers["x-specgate-reasons"]
 
+    @pytest.mark.parametrize("fields", [{}, {"tools": [TOOL]}, {"enable_speculative": False}])
+    @pytest.mark.parametrize("name", ["m", "also-m"])
+    async def test_a_remote_engine_may_serve_the_model_under_any_name(self, name: str, fields: dict[str, Any]) -> None:
+        served = "/model_files/m"
+        chunks = [{**chunk({"role": "assistant", "content": f'"model":"{served}"'}), "model": served},
+                  {**chunk({}, "stop"), "model": served}]  # fmt: skip
+        settings = config()
+        for pool in settings["models"]["m"]["pools"].values():
+            pool["served_name"] = served
+        for streamed in (True, False):
+            fast = streaming([*map(frame, chunks), DONE]) if streamed else answering({**whole("hi"), "model": served})
+            async with running(settings, pools(fast, fast)) as stack:
+                status, _, body = await post(stack.url, {**CHAT, "model": name, "stream": streamed, **fields})
+            assert status == 200
+            assert json.loads(fast.requests[0][1])["model"] == served
+            documents = [json.loads(line[6:]) for line in body.split(b"\n\n") if line.startswith(b"data: {")]
+            assert {each["model"] for each in (documents if streamed else [json.loads(body)])} == {"m"}
+            assert not streamed or documents[0]["choices"][0]["delta"]["content"] == f'"model":"{served}"'
+
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
     @pytest.mark.parametrize(
         "fields",

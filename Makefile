@@ -46,7 +46,7 @@ demo: $(READY) ## start everything here, send the example requests, print what h
 	@$(BIN)/specgate demo
 
 serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
-	@$(BIN)/specgate serve --config deploy/laptop.yaml
+	@exec $(BIN)/specgate serve --config deploy/laptop.yaml --stop-with-parent
 
 test: test-fast ## every test on one node, the real engines included
 	@$(BIN)/python -m pytest tests/engine tests/ray

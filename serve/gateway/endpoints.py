@@ -13,6 +13,7 @@ from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
+from serve.request.features import NO_SPECULATION
 from serve.routing.pool import Pool
 
 
@@ -51,12 +52,12 @@ class GatewayApi:
         return {"object": "list", "data": [_model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias.
+        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
 
         Raises:
             ModelNotFoundError: No model has that name.
         """
-        name = self._config.resolve(model)
+        name = self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
         if name is None:
             raise ModelNotFoundError.unknown(model, self._config.models)
         return _model_object(name)
@@ -66,10 +67,10 @@ class GatewayApi:
         return {**self._gateway.policy.to_dict(), "refused_update": self.refused_update}
 
     async def explain(self, request: fastapi.Request) -> JSONResponse:
-        """Explains the decision for the body of a completion, made by the live code without an engine."""
+        """Explains the decision for a body, made by the live code without an engine; `?api=` says whose body it is."""
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        explanation, evidence = self._gateway.explain(body, headers)
+        explanation, evidence = self._gateway.explain(body, headers, request.query_params.get("api", "chat"))
         return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:

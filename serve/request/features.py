@@ -1,6 +1,6 @@
 """Features of a request, as the policy sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from zlib import crc32
 
 import msgspec
@@ -9,9 +9,11 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
 
 PREFERENCE_HEADER = "x-enable-speculative"
+# Behind a model's name: the request must not be served speculatively.
+NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 
@@ -41,6 +43,28 @@ class FeatureReader:
         if name is None:
             raise ModelNotFoundError.unknown(request.model, self._names)
         return features.of_model(name)
+
+    def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
+        """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
+
+        The suffix is for clients that can set nothing but the model. Like any other "false" it wins.
+
+        Args:
+            body: A JSON object.
+            request: The body, parsed; changed as the body is.
+        """
+        name = base_name(request.model, self._models)
+        if name == request.model:
+            return body
+        request.model = name
+        request.enable_speculative = False
+        return with_member(body, "model", msgspec.json.encode(name))
+
+
+def base_name(name: str, known: Container[str]) -> str:
+    """Returns the name of a model without the suffix `:nospec`, unless the whole of it is a known name."""
+    base = name.removesuffix(NO_SPECULATION)
+    return base if name not in known and base in known else name
 
 
 def features_of(

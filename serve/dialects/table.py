@@ -1,0 +1,8 @@
+"""The dialects, by the path of their requests. Another dialect is another row."""
+
+from serve.dialects.dialect import Dialect
+from serve.dialects.messages import MESSAGES
+
+DIALECTS: dict[str, Dialect] = {
+    "/v1/messages": MESSAGES,
+}

@@ -128,13 +128,22 @@ ROUTES: dict[tuple[str, str], str] = {
         "/v1/chat/completions",
     ): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
     ("POST", "/v1/completions"): "OpenAI's text completions, whole or streamed. Not guarded.",
+    (
+        "POST",
+        "/v1/messages",
+    ): "Anthropic's Messages, whole or streamed, served as the chat request that it stands for.",
+    ("POST", "/v1/messages/count_tokens"): (
+        "Tokens of a Messages request: exact where an engine has `/tokenize`, else four bytes a token and the header "
+        "`x-specgate-estimate: true`."
+    ),
     ("GET", "/v1/models"): (
         "The configured models, in OpenAI's form; `max_model_len` is the longest request that every pool takes, where "
         "it is known."
     ),
     ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
-        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is involved."
+        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
+        "involved. `?api=messages` for a body of the Messages API."
     ),
     ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
     ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",

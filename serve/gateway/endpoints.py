@@ -16,6 +16,7 @@ from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
+from serve.request.features import NO_SPECULATION
 from serve.routing.pool import Pool
 
 _DOWN = "starting or down"
@@ -70,7 +71,9 @@ class GatewayApi:
         return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias; without a name, lists all.
+        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
+
+        Without a name it lists all.
 
         Raises:
             ModelNotFoundError: No model has that name.
@@ -78,7 +81,7 @@ class GatewayApi:
         if not model:
             return await self.models()
         asked = unquote(model)  # our listener leaves paths as they were sent, and names may hold a slash
-        name = self._config.resolve(asked)
+        name = self._config.resolve(asked) or self._config.resolve(asked.removesuffix(NO_SPECULATION))
         if name is None:
             raise ModelNotFoundError.unknown(asked, self._config.models)
         return self._model_object(name)
@@ -88,10 +91,10 @@ class GatewayApi:
         return {**self._gateway.policy.to_dict(), "refused_update": self.refused_update}
 
     async def explain(self, request: fastapi.Request) -> JSONResponse:
-        """Explains the decision for the body of a completion, made by the live code without an engine."""
+        """Explains the decision for a body, made by the live code without an engine; `?api=` says whose body it is."""
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        explanation, evidence = self._gateway.explain(body, headers)
+        explanation, evidence = self._gateway.explain(body, headers, request.query_params.get("api", "chat"))
         return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
 from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
-from serve.gateway.pipeline import Gateway
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
@@ -67,10 +67,7 @@ class GatewayReplica:
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {path: with_cors(app, self._config.http.cors_origins) for path, app in self._inference().items()}
-
-    def _inference(self) -> dict[str, AsgiApp]:
-        return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
+        return {path: with_cors(app, self._config.http.cors_origins) for path, app in hot_routes(self._gateway).items()}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
@@ -83,7 +80,7 @@ class GatewayReplica:
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        inference = self._inference()
+        inference = hot_routes(self._gateway)
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())

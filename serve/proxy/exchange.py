@@ -190,6 +190,17 @@ class Exchange:
     streaming: bool = False
     status: int = 0
 
+    async def read(self, receive: Receive, limit_bytes: int) -> bytes:
+        """Returns the body of the request.
+
+        Raises:
+            GatewayError: As raised by `read_body`.
+        """
+        return await read_body(receive, self.headers, limit_bytes)
+
+    def close(self) -> None:
+        """Ends what goes on beside the response; here there is nothing."""
+
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Sends the response's status and headers, with our own."""
         self.status = status

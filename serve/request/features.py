@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from zlib import crc32
 
 import msgspec
@@ -15,6 +15,8 @@ from serve.parsing import GRAMMARS
 from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
 
 PREFERENCE_HEADER = "x-enable-speculative"
+# Behind a model's name: the request must not be served speculatively.
+NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
@@ -80,6 +82,28 @@ class FeatureReader:
         if said is None:
             return body
         return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
+
+    def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
+        """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
+
+        The suffix is for clients that can set nothing but the model. Like any other "false" it wins.
+
+        Args:
+            body: A JSON object.
+            request: The body, parsed; changed as the body is.
+        """
+        name = base_name(request.model, self._models)
+        if name == request.model:
+            return body
+        request.model = name
+        request.enable_speculative = False
+        return with_member(body, "model", msgspec.json.encode(name))
+
+
+def base_name(name: str, known: Container[str]) -> str:
+    """Returns the name of a model without the suffix `:nospec`, unless the whole of it is a known name."""
+    base = name.removesuffix(NO_SPECULATION)
+    return base if name not in known and base in known else name
 
 
 def features_of(

@@ -82,6 +82,8 @@ class Dialect:
         encode_whole: Translates a whole chat completion. Raises `EngineError` if it can't be one.
         encode_error: Returns status and body of an error response, given the request's id.
         id_header: Name of a further response header with the request's id; empty for none.
+        fails_in_stream: True for a failure that a client understands only as the end of a stream, even of one that
+            has not begun.
     """
 
     name: str
@@ -90,3 +92,4 @@ class Dialect:
     encode_whole: Callable[[Mapping[str, Any], Any, Identity], bytes]
     encode_error: Callable[[Failure, str], tuple[int, bytes]]
     id_header: str = ""
+    fails_in_stream: Callable[[Failure], bool] = lambda _: False

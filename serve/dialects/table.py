@@ -2,7 +2,9 @@
 
 from serve.dialects.dialect import Dialect
 from serve.dialects.messages import MESSAGES
+from serve.dialects.responses.dialect import RESPONSES
 
 DIALECTS: dict[str, Dialect] = {
     "/v1/messages": MESSAGES,
+    "/v1/responses": RESPONSES,
 }

@@ -125,6 +125,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "POST",
         "/v1/messages",
     ): "Anthropic's Messages, whole or streamed, served as the chat request that it stands for.",
+    ("POST", "/v1/messages/count_tokens"): (
+        "Tokens of a Messages request: exact where an engine has `/tokenize`, else four bytes a token and the header "
+        "`x-specgate-estimate: true`."
+    ),
     (
         "POST",
         "/v1/responses",

@@ -1,6 +1,7 @@
 """A request's body as a JSON object, and the words for what is wrong with it."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from serve.errors import InvalidRequestError
 
 _BOM = b"\xef\xbb\xbf"
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def _mended(body: bytes, error: Exception) -> Any:
     """Returns the value of a body whose texts were cut within a character, as clients do; Python's decoder takes it."""
     try:
         value = json.loads(body)
-        return msgspec.json.decode(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return msgspec.json.decode(_HALF_PAIR.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError, msgspec.DecodeError):
         raise InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json") from error
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from serve.dialects.failure import Failure
 
+CHAT_PATH = "/v1/chat/completions"
 # Stands in for the result of a call whose client sent none: chat templates want one after every call.
 MISSING_RESULT = "The result of this call was not recorded."
 
@@ -82,6 +83,9 @@ class Dialect:
         encode_whole: Translates a whole chat completion. Raises `EngineError` if it can't be one.
         encode_error: Returns status and body of an error response, given the request's id.
         id_header: Name of a further response header with the request's id; empty for none.
+        engine_path: Where engines get what `decode` returns.
+        estimate: Returns the body of an answer that the gateway gives itself when no engine can, given the memo; None
+            where only an engine's answer will do.
         fails_in_stream: True for a failure that a client understands only as the end of a stream, even of one that
             has not begun.
     """
@@ -92,4 +96,6 @@ class Dialect:
     encode_whole: Callable[[Mapping[str, Any], Any, Identity], bytes]
     encode_error: Callable[[Failure, str], tuple[int, bytes]]
     id_header: str = ""
+    engine_path: str = CHAT_PATH
+    estimate: Callable[[Any], bytes] | None = None
     fails_in_stream: Callable[[Failure], bool] = lambda _: False

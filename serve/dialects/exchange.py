@@ -18,7 +18,6 @@ from serve.telemetry.instruments import fail
 
 log = logging.getLogger("ray.serve.specgate.dialects")
 
-CHAT_PATH = "/v1/chat/completions"
 # Agents give up a stream that is silent for long, and comments do not count for all of them. A stream is silent for no
 # longer than twice this.
 KEEP_ALIVE_S = 5.0
@@ -30,6 +29,7 @@ _STREAM_HEADERS: RawHeaders = [
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
+_CLIENTS_FAULT = frozenset({400, 404, 413})
 
 
 class TranslatedExchange(Exchange):
@@ -48,7 +48,7 @@ class TranslatedExchange(Exchange):
         adds_request_id: bool,
         write: Sink | None,
     ) -> None:
-        super().__init__(CHAT_PATH, headers, send, request_id, span, adds_request_id, write)
+        super().__init__(dialect.engine_path, headers, send, request_id, span, adds_request_id, write)
         self._dialect = dialect
         self._write_raw = write
         if write is not None:
@@ -110,7 +110,8 @@ class TranslatedExchange(Exchange):
         assert translated is not None
         if status != 200:
             named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-            await self._refuse(Failure.of_response(status, named, body))
+            if not await self._estimated():
+                await self._refuse(Failure.of_response(status, named, body))
         elif translated.stream:
             await self.start_stream(status, _STREAM_HEADERS)
             await self.end(_as_stream(decode_chunk(body)))
@@ -120,7 +121,8 @@ class TranslatedExchange(Exchange):
 
     async def refuse(self, error: GatewayError) -> None:
         """Sends an error in the dialect's shape: as a response or, once a stream has begun, as its end."""
-        await self._refuse(Failure.of_error(error))
+        if error.status in _CLIENTS_FAULT or not await self._estimated():
+            await self._refuse(Failure.of_error(error))
 
     def close(self) -> None:
         """Ends the keep-alives."""
@@ -145,6 +147,15 @@ class TranslatedExchange(Exchange):
         if failure.retry_after_s:
             headers.append((b"retry-after", b"%d" % max(1, round(failure.retry_after_s))))
         await self._send_whole(status, headers, body)
+
+    async def _estimated(self) -> bool:
+        """Sends the gateway's own answer in place of an engine's; returns False if there is none."""
+        estimate = self._dialect.estimate
+        if estimate is None or self._translated is None or self.status:
+            return False
+        self.attribution.headers["x-specgate-estimate"] = "true"
+        await self._send_whole(200, _JSON_HEADERS, estimate(self._translated.memo))
+        return True
 
     async def _send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])

@@ -9,8 +9,8 @@ from typing import Any
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
-from serve.dialects.dialect import Dialect
-from serve.dialects.exchange import CHAT_PATH, TranslatedExchange
+from serve.dialects.dialect import CHAT_PATH, Dialect
+from serve.dialects.exchange import TranslatedExchange
 from serve.dialects.table import DIALECTS
 from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
 from serve.guard.attempt_result import ResultSink
@@ -239,11 +239,10 @@ def _as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
     """Returns the chat body that a body of another API stands for."""
     if api == "chat":
         return body
-    dialect = next((dialect for dialect in DIALECTS.values() if dialect.name == api), None)
-    if dialect is None:
-        known = ", ".join(["chat", *(dialect.name for dialect in DIALECTS.values())])
-        raise InvalidRequestError(f"`api` must be one of {known}, not {api!r}.", "api")
-    return dialect.decode(body, headers).body
+    dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
+    if api not in dialects:
+        raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", "api")
+    return dialects[api].decode(body, headers).body
 
 
 def _span_attributes(decision: Decision) -> dict[str, Any]:

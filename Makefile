@@ -65,6 +65,10 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
+.PHONY: test-agents
+test-agents: $(READY) ## real agents against a gateway with scripted engines; needs Codex (SPECGATE_CODEX says where)
+	@$(BIN)/python -m pytest tests/agents
+
 lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

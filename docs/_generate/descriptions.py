@@ -140,10 +140,14 @@ ROUTES: dict[tuple[str, str], str] = {
         "The configured models, in OpenAI's form; `max_model_len` is the longest request that every pool takes, where "
         "it is known."
     ),
+    (
+        "POST",
+        "/v1/responses",
+    ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
     ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
         "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
-        "involved. `?api=messages` for a body of the Messages API."
+        "involved. `?api=messages` and `?api=responses` for a body of those APIs."
     ),
     ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
     ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",

@@ -9,6 +9,8 @@ from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import running
 
+from serve.guard.core import Outcome
+
 DONE = b"data: [DONE]\n\n"
 HELLO = [{"role": "user", "content": "hello"}]
 WITH_TOOLS: dict[str, Any] = {"model": "m", "messages": HELLO, "tools": TOOLS, "stream": True}
@@ -87,3 +89,36 @@ def answering_call(arguments: str, streamed: bool) -> Any:
         return streaming([frame(chunk({"tool_calls": [entry]})), frame(chunk({}, "tool_calls")), DONE])
     message = {"role": "assistant", "content": None, "tool_calls": [entry]}
     return answering({**chunk({}), "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+
+
+DOUBLING = {
+    "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}},
+    "$ref": "#/$defs/d0",
+}
+
+
+HOSTILE = {"bomb": DOUBLING, "pattern": {"pattern": "("}, "reference": {"$ref": "http://x/y"}}
+
+
+@pytest.mark.parametrize("unjudged", ["pass", "refuse"])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+async def test_what_a_hostile_schema_leaves_unjudged_is_delivered_or_refused_as_configured(
+    hostile: Any, streamed: bool, unjudged: str
+) -> None:
+    function = {"name": "f", "parameters": {"properties": {"a": hostile}}}
+    sound = {"name": "get_weather", "parameters": {"type": "object", "required": ["city"]}}
+    tools = [{"type": "function", "function": each} for each in (function, sound)]
+    body = {**WITH_TOOLS, "stream": streamed, "tools": tools}
+    results: list[Any] = []
+    calling = [answering_call(arguments, streamed) for arguments in ('{"a": "x"}', '{"city": "Bern"}')]
+    for number, engine in enumerate(calling):
+        pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+        async with running(config(guard={"unjudged": unjudged}), pools, sink=results.append) as stack:
+            status, _, got = await post(stack.url, body)
+        delivered = unjudged == "pass" or number == 1  # the other tool's calls are judged
+        assert (b"function" in got, b"integrity_violation" in got) == (delivered, not delivered)
+        assert status == (200 if delivered or streamed else 502)
+        assert (b"[DONE]" in got) is (streamed and delivered)
+    assert [result.verdict.outcome for result in results] == [Outcome.UNJUDGED, Outcome.CLEAN]
+    assert [result.verdict.counts for result in results] == [False, True]

@@ -18,6 +18,7 @@ _CHOICES = frozenset({"auto", "required", "none"})
 # The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
 _USUAL_SWITCH = "enable_thinking"
 _OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
+_FALSE = frozenset({b"false", b"0", b'""'})
 _MOONSHOT_THINKING = {"enabled": True, "disabled": False}
 
 
@@ -67,7 +68,7 @@ class FeatureReader:
         """
         _, _, switch = self._models[request.model]
         arguments = request.chat_template_kwargs or {}
-        if arguments.get(switch) is not None or request.messages is None:
+        if _given(arguments.get(switch, NONE)) or request.messages is None:
             return body
         said = _said_of_thinking(request, switch)
         if said is None and request.reasoning_effort == "none" and switch != _USUAL_SWITCH:
@@ -136,7 +137,7 @@ def _tool_choice(request: CompletionRequest) -> str | None:
 
 def _object_choice(choice: Choice, names: set[str]) -> str:
     if choice.type == "allowed_tools":
-        return "required" if (choice.allowed_tools or {}).get("mode") == "required" else "auto"
+        return "required" if choice.allowed_tools and choice.allowed_tools.mode == "required" else "auto"
     name = choice.function.name if choice.function else None
     if choice.type != "function" or name is None:
         raise InvalidRequestError(
@@ -182,9 +183,9 @@ def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
     """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
     template = request.chat_template_kwargs
     if template is not None:
-        for value in (template.get(switch), template.get(_OTHER_SWITCH[switch])):
-            if value is not None:
-                return bool(value)
+        for value in (template.get(switch, NONE), template.get(_OTHER_SWITCH[switch], NONE)):
+            if _given(value):
+                return bytes(value) not in _FALSE
     if request.thinking is NONE:
         return None
     try:

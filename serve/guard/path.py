@@ -9,7 +9,7 @@ from opentelemetry.trace import Span
 
 from policies import Candidate
 from serve.config.pool import ModelConfig
-from serve.errors import EngineError, GatewayError
+from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
@@ -58,6 +58,7 @@ class GuardedPath:
 
         Raises:
             IntegrityError: Every attempt was broken.
+            InvalidRequestError: The request's schemas can't be read.
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
         candidates = request.decision.candidates
@@ -72,7 +73,7 @@ class GuardedPath:
                 return
             try:
                 guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
-            except CONTROL:
+            except (InvalidRequestError, *CONTROL):
                 raise
             except BaseException as error:
                 self._unguarded(request, exchange.span, attempt.candidate)

@@ -112,7 +112,7 @@ class _Reader:
             elif kind in _CALLS:
                 self._turn.calls.append((position, _call(item, kind, self._tools)))
             elif position in self._orphans:
-                content = parts_of(item.get("output"), f"input[{position}].output")
+                content = _output_parts(item.get("output"), f"input[{position}].output")
                 self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
@@ -190,9 +190,11 @@ class _Reader:
 
 def _output_parts(output: Any, param: str) -> list[dict[str, Any]]:
     """Returns a result's parts; one of another shape than text and media is kept as JSON."""
-    if isinstance(output, list) and not all(isinstance(part, Mapping) and _is_known(part) for part in output):
-        return [text_part(encode_json(output).decode())]
-    return parts_of(encode_json(output).decode() if isinstance(output, Mapping) else output, param)
+    if output is None or isinstance(output, str):
+        return parts_of(output, param)
+    if isinstance(output, list) and all(isinstance(part, Mapping) and _is_known(part) for part in output):
+        return parts_of(output, param)
+    return [text_part(encode_json(output).decode())]
 
 
 def _is_known(part: Mapping[str, Any]) -> bool:

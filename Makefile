@@ -24,7 +24,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-real-engine bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,13 +46,14 @@ demo: $(READY) ## start everything here, send the example requests, print what h
 	@$(BIN)/specgate demo
 
 serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
-	@$(BIN)/specgate serve --config deploy/laptop.yaml
+	@exec $(BIN)/specgate serve --config deploy/laptop.yaml --stop-with-parent
 
-test: $(READY) ## every test on one node, the real engines included
-	@$(BIN)/python -m pytest tests --ignore tests/up --ignore tests/chaos --ignore tests/agents
+test: test-fast ## every test on one node, the real engines included
+	@$(BIN)/python -m pytest tests/engine tests/ray
 
-test-fast: $(READY) ## without Ray and without engines
-	@$(BIN)/python -m pytest tests/unit tests/component
+test-fast: $(READY) ## without Ray and without engines; the unit tests on all cores
+	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
+	@$(BIN)/python -m pytest tests/component
 
 check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSION=0.33.0
 	@$(BIN)/python tests/support/other_vllm.py $(VERSION)
@@ -96,6 +97,9 @@ bench-guard: $(READY) ## broken calls at the client, latency, cost of reruns, ti
 
 bench-gateway: $(READY) ## specgate beside other gateways, the same load (installs them; 10 minutes, 3 with ARGS=--quick)
 	@$(BIN)/python -m bench.gateway $(ARGS)
+
+bench-goodput: $(READY) ## two pools under load: today's order, static rules, the load ranking, an oracle; virtual time (5 minutes)
+	@$(BIN)/python -m bench.goodput $(ARGS)
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots

@@ -143,11 +143,11 @@ class Gateway:
         self._admit()
         self._ongoing += 1
         try:
-            await self._respond(exchange, self._route(exchange, body))
+            await self._respond(exchange, await self._route(exchange, body))
         finally:
             self._ongoing -= 1
 
-    def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
+    async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
             decision = self._live.decide(features)
@@ -156,8 +156,9 @@ class Gateway:
             exchange.span.set_attributes(_span_attributes(decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
+        body = self._features.with_switch(body, parsed)
         if features.tool_history:
-            body = self._repair_history(body, decision.model, exchange.request_id)
+            body = await self._repair_history(body, decision.model, exchange.request_id)
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
@@ -177,10 +178,10 @@ class Gateway:
                 body = self._features.without_suffix(body, parsed)
             return body, parsed, self._features.read(parsed, headers)
 
-    def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
+    async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        body, repair = repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        body, repair = await repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
         if not repair.clean:
             log.info("request %s: history: %d malformed calls, %d ids", request_id, repair.arguments, repair.ids)
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)

@@ -1,5 +1,7 @@
 """Features of a request, as the policy sees it."""
 
+import math
+import re
 from collections.abc import Container, Mapping
 from zlib import crc32
 
@@ -9,6 +11,7 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
+from serve.parsing import GRAMMARS
 from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
 
 PREFERENCE_HEADER = "x-enable-speculative"
@@ -16,6 +19,20 @@ PREFERENCE_HEADER = "x-enable-speculative"
 NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
+_SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
+_EMPTY = re.compile(rb"null|\{\s*\}")
+_IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
+# The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
+_USUAL_SWITCH = "enable_thinking"
+_OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
+_MOONSHOT_THINKING = {"enabled": True, "disabled": False}
+
+
+class _MoonshotThinking(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_moonshot = msgspec.json.Decoder(_MoonshotThinking)
 
 
 class FeatureReader:
@@ -27,7 +44,9 @@ class FeatureReader:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._models = {
-            alias: (name, model.thinking) for name, model in config.models.items() for alias in (name, *model.aliases)
+            alias: (name, model.thinking, GRAMMARS[model.grammar].thinking_switch)
+            for alias, name in config.each_name()
+            for model in [config.models[name]]
         }
         self._names = tuple(config.models)
 
@@ -38,11 +57,31 @@ class FeatureReader:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
             ModelNotFoundError: No model has that name.
         """
-        name, thinks = self._models.get(request.model, (None, False))
-        features = features_of(request, headers, thinks)
+        name, thinks, switch = self._models.get(request.model, (None, False, _USUAL_SWITCH))
+        features = features_of(request, headers, thinks, switch)
         if name is None:
             raise ModelNotFoundError.unknown(request.model, self._names)
         return features.of_model(name)
+
+    def with_switch(self, body: bytes, request: CompletionRequest) -> bytes:
+        """Returns the body with the switch for thinking that the model's own template reads.
+
+        The very same bytes if the request says nothing about thinking, or in the template's own words.
+
+        Args:
+            body: A JSON object.
+            request: The body, parsed, for a model of the configuration.
+        """
+        _, _, switch = self._models[request.model]
+        arguments = request.chat_template_kwargs or {}
+        if arguments.get(switch) is not None or request.messages is None:
+            return body
+        said = _said_of_thinking(request, switch)
+        if said is None and request.reasoning_effort == "none" and switch != _USUAL_SWITCH:
+            said = False
+        if said is None:
+            return body
+        return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
 
     def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
         """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
@@ -68,7 +107,10 @@ def base_name(name: str, known: Container[str]) -> str:
 
 
 def features_of(
-    request: CompletionRequest, headers: Mapping[str, str], thinks_by_default: bool = False
+    request: CompletionRequest,
+    headers: Mapping[str, str],
+    thinks_by_default: bool = False,
+    thinking_switch: str = _USUAL_SWITCH,
 ) -> RequestFeatures:
     """Returns the features of a request, under the model name that the caller used.
 
@@ -76,6 +118,7 @@ def features_of(
         request: The parsed body.
         headers: By lower-case name.
         thinks_by_default: True if the model thinks when the request does not say.
+        thinking_switch: The argument by which the model's chat template turns thinking on or off.
 
     Raises:
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
@@ -92,12 +135,16 @@ def features_of(
         response_format=None if kind == "text" else kind,
         structured_outputs=_given(request.structured_outputs),
         guided=_guided(request),
-        thinking=_thinking(request, thinks_by_default),
+        thinking=_thinking(request, thinks_by_default, thinking_switch),
         include_reasoning=request.include_reasoning is not False,
         stop=bool(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,
         n=1 if request.n is None else request.n,
         parallel_tool_calls=request.parallel_tool_calls is not False,
+        unspeculable=_is_unspeculable(request),
+        penalties=_has_penalties(request),
+        prompt_logprobs=_wants_prompt_logprobs(request),
+        images=_has_images(request.messages),
         tool_history=_has_tool_history(request.messages),
         conversation_key=_conversation_key(request),
         preference=_preference(request, headers),
@@ -155,15 +202,70 @@ def _given(raw: Raw) -> bool:
     return raw is not NONE and bytes(raw) != b"null"
 
 
-def _thinking(request: CompletionRequest, default: bool) -> bool:
-    template = request.chat_template_kwargs
-    if template is not None:
-        for switch in (template.get("thinking"), template.get("enable_thinking")):
-            if switch is not None:
-                return bool(switch)
+def _thinking(request: CompletionRequest, default: bool, switch: str) -> bool:
+    said = _said_of_thinking(request, switch)
+    if said is not None:
+        return said
     if request.reasoning_effort is not None:
         return request.reasoning_effort != "none"
     return default
+
+
+def _is_unspeculable(request: CompletionRequest) -> bool:
+    """True if vLLM refuses the sampling parameters as soon as its engine has a drafter."""
+    if request.logit_bias is not NONE and not _EMPTY.fullmatch(request.logit_bias):
+        return True
+    if request.min_p is NONE or _number(request.min_p, 0.0) <= _SAMPLING_EPS:
+        return False
+    return _number(request.temperature, 1.0) >= _SAMPLING_EPS  # greedy sampling ignores min_p
+
+
+def _has_penalties(request: CompletionRequest) -> bool:
+    return (
+        (request.frequency_penalty is not NONE and _number(request.frequency_penalty, 0.0) != 0.0)
+        or (request.presence_penalty is not NONE and _number(request.presence_penalty, 0.0) != 0.0)
+        or (request.repetition_penalty is not NONE and _number(request.repetition_penalty, 1.0) != 1.0)
+    )
+
+
+def _number(raw: Raw, default: float) -> float:
+    """Returns a number as engines read it, in quotes too; what is none counts as a value that matters."""
+    if raw is NONE or bytes(raw) == b"null":
+        return default
+    try:
+        return float(bytes(raw).strip(b'"'))
+    except ValueError:
+        return math.inf
+
+
+def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
+    if _given(request.prompt_logprobs):
+        return True
+    asked = request.logprobs is not None or request.top_logprobs is not None
+    return request.echo is not NONE and bytes(request.echo) == b"true" and asked
+
+
+def _has_images(messages: list[Message] | None) -> bool:
+    for message in messages or ():  # only a list of parts holds media
+        if bytes(memoryview(message.content)[:1]) == b"[" and _IMAGE.search(message.content):
+            return True
+    return False
+
+
+def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
+    """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
+    template = request.chat_template_kwargs
+    if template is not None:
+        for value in (template.get(switch), template.get(_OTHER_SWITCH[switch])):
+            if value is not None:
+                return bool(value)
+    if request.thinking is NONE:
+        return None
+    try:
+        kind = _moonshot.decode(request.thinking).type
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # some other API's field of that name
+    return _MOONSHOT_THINKING.get(kind or "")
 
 
 def _has_tool_history(messages: list[Message] | None) -> bool:
@@ -176,7 +278,7 @@ def _has_tool_history(messages: list[Message] | None) -> bool:
 def _conversation_key(request: CompletionRequest) -> str:
     """Returns the client's own cache key, else a checksum up to the user's first message: the same for every turn."""
     if request.prompt_cache_key:
-        return request.prompt_cache_key
+        return str(request.prompt_cache_key)
     check = crc32(request.prompt)
     for message in request.messages or ():
         check = crc32(message.content, check)

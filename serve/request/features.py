@@ -5,13 +5,13 @@ from collections.abc import Container, Mapping
 from zlib import crc32
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing import GRAMMARS
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, with_member
 from serve.request.sampling import has_penalties, is_unspeculable
 from serve.request.thinking import USUAL_SWITCH, thinks, with_switch
 
@@ -111,7 +111,7 @@ def features_of(
         strict_tools=_any_strict(request.tools),
         strict_schema=_strict_schema(request.response_format),
         response_format=None if kind == "text" else kind,
-        structured_outputs=_given(request.structured_outputs),
+        structured_outputs=given(request.structured_outputs),
         guided=_guided(request),
         thinking=thinks(request, thinks_by_default, thinking_switch)
         if _speaks_of_thinking(request)
@@ -149,7 +149,7 @@ def _tool_choice(request: CompletionRequest) -> str | None:
 
 def _object_choice(choice: Choice, names: set[str]) -> str:
     if choice.type == "allowed_tools":
-        return "required" if (choice.allowed_tools or {}).get("mode") == "required" else "auto"
+        return "required" if choice.allowed_tools and choice.allowed_tools.mode == "required" else "auto"
     name = choice.function.name if choice.function else None
     if choice.type != "function" or name is None:
         raise InvalidRequestError(
@@ -175,7 +175,7 @@ def _strict_schema(response_format: Format | None) -> bool:
 
 
 def _guided(request: CompletionRequest) -> bool:
-    return any(map(_given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
+    return any(map(given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
 
 
 def _speaks_of_thinking(request: CompletionRequest) -> bool:
@@ -192,12 +192,8 @@ def _names_a_penalty(request: CompletionRequest) -> bool:
     )
 
 
-def _given(raw: Raw) -> bool:
-    return raw is not NONE and bytes(raw) != b"null"
-
-
 def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
-    if _given(request.prompt_logprobs):
+    if given(request.prompt_logprobs):
         return True
     asked = request.logprobs is not None or request.top_logprobs is not None
     return request.echo is not NONE and bytes(request.echo) == b"true" and asked

@@ -2,11 +2,12 @@
 
 import msgspec
 
-from serve.request.completion import NONE, CompletionRequest, with_member
+from serve.request.completion import NONE, CompletionRequest, given, with_member
 
 # The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
 USUAL_SWITCH = "enable_thinking"
 _OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
+_FALSE = frozenset({b"false", b"0", b'""'})
 _MOONSHOT_THINKING = {"enabled": True, "disabled": False}
 
 
@@ -42,7 +43,7 @@ def with_switch(body: bytes, request: CompletionRequest, switch: str) -> bytes:
         switch: The argument by which the model's chat template turns thinking on or off.
     """
     arguments = request.chat_template_kwargs or {}
-    if arguments.get(switch) is not None:
+    if given(arguments.get(switch, NONE)):
         return body
     said = _said_of_thinking(request, switch)
     if said is None and request.reasoning_effort == "none" and switch != USUAL_SWITCH:
@@ -56,9 +57,9 @@ def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
     """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
     template = request.chat_template_kwargs
     if template is not None:
-        for value in (template.get(switch), template.get(_OTHER_SWITCH[switch])):
-            if value is not None:
-                return bool(value)
+        for value in (template.get(switch, NONE), template.get(_OTHER_SWITCH[switch], NONE)):
+            if given(value):
+                return bytes(value) not in _FALSE
     if request.thinking is NONE:
         return None
     try:

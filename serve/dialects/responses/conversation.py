@@ -26,6 +26,8 @@ _HOSTED_CALLS = {
 }
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
+# Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
+_MOST_PARTS = 30_000
 
 
 def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) -> tuple[list[Message], list[str]]:
@@ -37,14 +39,25 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
         tools: Names the functions behind the client's tools.
 
     Raises:
-        InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere.
+        InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere, or there are too many.
     """
     reader = _Reader(instructions, tools)
     if isinstance(items, str):
         reader.user(items)
     else:
+        _check_size(items)
         reader.read([_checked(item, index) for index, item in enumerate(items)])
     return reader.finish(), reader.dropped
+
+
+def _check_size(items: Sequence[Any]) -> None:
+    size = len(items)
+    if size <= _MOST_PARTS:
+        lists = [item.get(name) for item in items if isinstance(item, Mapping) for name in ("content", "output")]
+        size += sum(len(parts) for parts in lists if isinstance(parts, list))
+    if size > _MOST_PARTS:
+        message = f"`input` has more than {_MOST_PARTS} items and parts."
+        raise InvalidRequestError(message, "input", "over_limit")
 
 
 def _checked(item: Any, index: int) -> Item:

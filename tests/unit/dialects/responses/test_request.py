@@ -84,6 +84,8 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role", "invalid_request"),
         ({"input": [3]}, "input[0]", "invalid_request"),
         ({"input": 3}, "input", "invalid_request"),
+        ({"input": [{}] * 40_000}, "input", "over_limit"),
+        ({"input": [{"role": "user", "content": [""] * 400}] * 100}, "input", "over_limit"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_request"),
         ({"max_output_tokens": "many"}, "max_output_tokens", "invalid_request"),
         ({"model": None}, "model", "missing_field"),

@@ -48,11 +48,12 @@ demo: $(READY) ## start everything here, send the example requests, print what h
 serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
 	@$(BIN)/specgate serve --config deploy/laptop.yaml
 
-test: $(READY) ## every test on one node, the real engines included
-	@$(BIN)/python -m pytest tests --ignore tests/up --ignore tests/chaos
+test: test-fast ## every test on one node, the real engines included
+	@$(BIN)/python -m pytest tests/engine tests/ray
 
-test-fast: $(READY) ## without Ray and without engines
-	@$(BIN)/python -m pytest tests/unit tests/component
+test-fast: $(READY) ## without Ray and without engines; the unit tests on all cores
+	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
+	@$(BIN)/python -m pytest tests/component
 
 check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSION=0.33.0
 	@$(BIN)/python tests/support/other_vllm.py $(VERSION)

@@ -20,6 +20,9 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "stream": ("do not stream", {"stream": False}),
     "thinking": ("switch thinking off", {"thinking": False}),
     "hidden_thinking": ("leave out `include_reasoning: false`", {"include_reasoning": True}),
+    "unspeculable": ("leave out `min_p` and `logit_bias`", {"unspeculable": False}),
+    "penalties": ("leave out the penalties", {"penalties": False}),
+    "prompt_logprobs": ("leave out `prompt_logprobs`", {"prompt_logprobs": False}),
     "guided": ("replace `guided_*` by `structured_outputs`", {"guided": False, "structured_outputs": True}),
 }
 

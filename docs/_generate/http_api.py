@@ -10,7 +10,7 @@ from docs._generate.markdown import code, table
 from serve.errors import GatewayError
 
 _SERVE = Path(serve.__file__).parent
-_FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502, "not_found": 404}
+_FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502}
 
 
 def errors() -> list[tuple[int, str, str]]:
@@ -66,6 +66,5 @@ def _path_of(node: ast.expr | None) -> str | None:
 def _methods_of(call: ast.Call) -> list[str]:
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "post"):
         return [call.func.attr.upper()]
-    return [
-        method for keyword in call.keywords if keyword.arg == "methods" for method in ast.literal_eval(keyword.value)
-    ]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "methods"]
+    return [method for methods in named for method in ast.literal_eval(methods) if method != "HEAD"]

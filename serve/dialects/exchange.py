@@ -29,6 +29,7 @@ _STREAM_HEADERS: RawHeaders = [
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
+_MAX_FRAME_BYTES = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 _CLIENTS_FAULT = frozenset({400, 404, 413})
 
 
@@ -55,7 +56,7 @@ class TranslatedExchange(Exchange):
             self.write = self._write_translated
         self._translated: Translated | None = None
         self._encoder: Encoder | None = None
-        self._frames = FrameReader()
+        self._frames = FrameReader(_MAX_FRAME_BYTES)
         self._over = False
         self._silent = True
         self._keeping_alive: asyncio.Task[None] | None = None

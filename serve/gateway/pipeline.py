@@ -23,8 +23,9 @@ from serve.proxy.exchange import Exchange, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import NO_SPECULATION, FeatureReader, check_schemas
+from serve.request.features import FeatureReader, check_schemas
 from serve.request.field_rules import RequestReader
+from serve.request.model_suffix import NO_SPECULATION, without_suffix
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
@@ -143,11 +144,11 @@ class Gateway:
         self._admit()
         self._ongoing += 1
         try:
-            await self._respond(exchange, self._route(exchange, body))
+            await self._respond(exchange, await self._route(exchange, body))
         finally:
             self._ongoing -= 1
 
-    def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
+    async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
             decision = self._live.decide(features)
@@ -157,7 +158,7 @@ class Gateway:
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
         if features.tool_history:
-            body = self._repair_history(body, decision.model, exchange.request_id)
+            body = await self._repair_history(body, decision.model, exchange.request_id)
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
@@ -174,13 +175,13 @@ class Gateway:
             body, parsed = self._reader.read(body)
             check_schemas(parsed, self._config.limits)
             if parsed.model.endswith(NO_SPECULATION):
-                body = self._features.without_suffix(body, parsed)
+                body = without_suffix(body, parsed, self._features.known)
             return body, parsed, self._features.read(parsed, headers)
 
-    def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
+    async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        body, repair = repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        body, repair = await repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
         if not repair.clean:
             log.info("request %s: history: %d malformed calls, %d ids", request_id, repair.arguments, repair.ids)
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)

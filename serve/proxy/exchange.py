@@ -214,8 +214,8 @@ class Exchange:
             await self.end(error_frame(error) if self.streaming else b"")
             return
         headers = [(b"content-type", b"application/json")]
-        if error.retry_after_s:
-            headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
+        if error.retry_after:
+            headers.append((b"retry-after", error.retry_after.encode()))
         await self.whole(error.status, headers, error.to_json())
 
     def _own_headers(self) -> RawHeaders:

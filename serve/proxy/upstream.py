@@ -62,16 +62,26 @@ class UpstreamResponse:
             raise _broke(error) from error
 
     def stop(self) -> None:
-        """Abandons the response: `pump` returns, and the engine is told."""
+        """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
         self._connection.stop()
 
-    async def body(self) -> bytes:
+    async def body(self, limit_bytes: int | None = None) -> bytes:
         """Returns the whole body.
 
+        Args:
+            limit_bytes: Of the body; None for any length.
+
         Raises:
-            EngineError: The connection broke before the body was complete.
+            EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        return b"".join([self.first, *[part async for part in self.rest()]])
+        parts = [self.first]
+        size = len(self.first)
+        async for part in self.rest():
+            parts.append(part)
+            size += len(part)
+            if limit_bytes is not None and size > limit_bytes:
+                raise EngineError(f"The engine sent an answer of more than {limit_bytes} bytes.")
+        return b"".join(parts)
 
 
 def _broke(error: OSError) -> EngineError:

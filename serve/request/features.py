@@ -1,5 +1,7 @@
 """Features of a request, as the policy sees it."""
 
+import math
+import re
 from collections.abc import Container, Mapping
 from zlib import crc32
 
@@ -9,13 +11,14 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool
 
 PREFERENCE_HEADER = "x-enable-speculative"
-# Behind a model's name: the request must not be served speculatively.
-NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
+_SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
+_EMPTY = re.compile(rb"null|\{\s*\}")
+_IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
 
 
 class FeatureReader:
@@ -26,10 +29,13 @@ class FeatureReader:
     """
 
     def __init__(self, config: GatewayConfig) -> None:
-        self._models = {
-            alias: (name, model.thinking) for name, model in config.models.items() for alias in (name, *model.aliases)
-        }
+        self._models = {alias: (name, config.models[name].thinking) for alias, name in config.each_name()}
         self._names = tuple(config.models)
+
+    @property
+    def known(self) -> Container[str]:
+        """All names and aliases of models."""
+        return self._models
 
     def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
@@ -43,28 +49,6 @@ class FeatureReader:
         if name is None:
             raise ModelNotFoundError.unknown(request.model, self._names)
         return features.of_model(name)
-
-    def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
-        """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
-
-        The suffix is for clients that can set nothing but the model. Like any other "false" it wins.
-
-        Args:
-            body: A JSON object.
-            request: The body, parsed; changed as the body is.
-        """
-        name = base_name(request.model, self._models)
-        if name == request.model:
-            return body
-        request.model = name
-        request.enable_speculative = False
-        return with_member(body, "model", msgspec.json.encode(name))
-
-
-def base_name(name: str, known: Container[str]) -> str:
-    """Returns the name of a model without the suffix `:nospec`, unless the whole of it is a known name."""
-    base = name.removesuffix(NO_SPECULATION)
-    return base if name not in known and base in known else name
 
 
 def features_of(
@@ -98,6 +82,10 @@ def features_of(
         logprobs=request.logprobs is not None and request.logprobs is not False,
         n=1 if request.n is None else request.n,
         parallel_tool_calls=request.parallel_tool_calls is not False,
+        unspeculable=_is_unspeculable(request),
+        penalties=_has_penalties(request),
+        prompt_logprobs=_wants_prompt_logprobs(request),
+        images=_has_images(request.messages),
         tool_history=_has_tool_history(request.messages),
         conversation_key=_conversation_key(request),
         preference=_preference(request, headers),
@@ -164,6 +152,47 @@ def _thinking(request: CompletionRequest, default: bool) -> bool:
     if request.reasoning_effort is not None:
         return request.reasoning_effort != "none"
     return default
+
+
+def _is_unspeculable(request: CompletionRequest) -> bool:
+    """True if vLLM refuses the sampling parameters as soon as its engine has a drafter."""
+    if request.logit_bias is not NONE and not _EMPTY.fullmatch(request.logit_bias):
+        return True
+    if request.min_p is NONE or _number(request.min_p, 0.0) <= _SAMPLING_EPS:
+        return False
+    return _number(request.temperature, 1.0) >= _SAMPLING_EPS  # greedy sampling ignores min_p
+
+
+def _has_penalties(request: CompletionRequest) -> bool:
+    return (
+        (request.frequency_penalty is not NONE and _number(request.frequency_penalty, 0.0) != 0.0)
+        or (request.presence_penalty is not NONE and _number(request.presence_penalty, 0.0) != 0.0)
+        or (request.repetition_penalty is not NONE and _number(request.repetition_penalty, 1.0) != 1.0)
+    )
+
+
+def _number(raw: Raw, default: float) -> float:
+    """Returns a number as engines read it, in quotes too; what is none counts as a value that matters."""
+    if raw is NONE or bytes(raw) == b"null":
+        return default
+    try:
+        return float(bytes(raw).strip(b'"'))
+    except ValueError:
+        return math.inf
+
+
+def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
+    if _given(request.prompt_logprobs):
+        return True
+    asked = request.logprobs is not None or request.top_logprobs is not None
+    return request.echo is not NONE and bytes(request.echo) == b"true" and asked
+
+
+def _has_images(messages: list[Message] | None) -> bool:
+    for message in messages or ():  # only a list of parts holds media
+        if bytes(memoryview(message.content)[:1]) == b"[" and _IMAGE.search(message.content):
+            return True
+    return False
 
 
 def _has_tool_history(messages: list[Message] | None) -> bool:

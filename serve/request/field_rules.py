@@ -27,6 +27,7 @@ from serve.request.completion import (
     strict_decoder,
     without_members,
 )
+from serve.request.mending import mend
 
 REFUSE = "refuse"
 STRIP = "strip"
@@ -85,17 +86,6 @@ _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
 _NO_URLS = (None, None, None)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
-
-
-_BOM = b"\xef\xbb\xbf"
-# Half a surrogate pair: clients cut strings in the middle of an emoji. What stands before the escape is looked at after
-# it, so that the search begins with a literal; an escaped backslash before the letters `ud83d` is none.
-_HALF_PAIR = re.compile(
-    rb"\\u(?:(?<!\\\\u)|(?<=[^\\]\\\\\\u))"
-    rb"(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
-)
-_MOST_HALF_PAIRS = 10_000
 # Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
 _NULL_IS_ABSENT = frozenset(
     {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
@@ -277,14 +267,13 @@ class RequestReader:
         Raises:
             InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
         """
-        body = body.removeprefix(_BOM)
         try:
             request = parse(body, self._decoder)
         except InvalidRequestError:
-            whole, count = _HALF_PAIR.subn(rb"\\ufffd", body, _MOST_HALF_PAIRS)
-            if not count:
+            mended = mend(body)
+            if mended is body:
                 raise
-            body = whole
+            body = mended
             request = parse(body, self._decoder)
         try:
             dropped = {*self._rules.apply(request, body)}

@@ -18,7 +18,7 @@ from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemotePool
+from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 SOUND = SimSettings(model="m")

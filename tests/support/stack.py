@@ -17,7 +17,8 @@ from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool, RemotePool
+from serve.routing.pool import Pool
+from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 
 

@@ -32,6 +32,7 @@ class Guard:
         whole: Whether nothing is sent before the answer is complete, so that a rerun replaces all of it.
 
     Attributes:
+        settings: As given.
         state: Progress of the answer.
         verdicts: One for each attempt that is over.
     """
@@ -41,7 +42,7 @@ class Guard:
     ) -> None:
         self.state = GuardState.OPEN
         self.verdicts: list[Verdict] = []
-        self._settings = settings
+        self.settings = settings
         self._observing = settings.mode == "observe"
         self._whole = whole
         self._expected = Expectation(request, grammar)
@@ -218,7 +219,7 @@ class Guard:
         if guard is None:
             if view.finished:
                 return []  # an earlier attempt brought this choice to its end
-            guard = ChoiceGuard(index, self._expected, self._settings, view, self._tolerated())
+            guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated())
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
             return []
@@ -238,9 +239,9 @@ class Guard:
     def _tolerated(self) -> frozenset[Severity]:
         if self._observing:
             return frozenset(Severity)
-        if len(self.verdicts) < self._settings.reruns or self._settings.mode == "strict":
+        if len(self.verdicts) < self.settings.reruns or self.settings.mode == "strict":
             return frozenset()
-        return frozenset(Severity) if self._settings.on_failure == "unclean" else frozenset({Severity.SOFT})
+        return frozenset(Severity) if self.settings.on_failure == "unclean" else frozenset({Severity.SOFT})
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         chunks = []
@@ -268,8 +269,8 @@ class Guard:
         return not self._views or any(not view.finished and i not in choices for i, view in self._views.items())
 
     def _end_attempt(self, *, lost: bool) -> None:
-        refused = self._attempt.unjudged and self._settings.unjudged == "refuse"
-        rerun = len(self.verdicts) < self._settings.reruns and not refused
+        refused = self._attempt.unjudged and self.settings.unjudged == "refuse"
+        rerun = len(self.verdicts) < self.settings.reruns and not refused
         self.verdicts.append(self._attempt.verdict())
         if not lost:
             self.state = GuardState.DONE
@@ -277,12 +278,12 @@ class Guard:
             self.state = GuardState.RERUN if rerun else GuardState.FAILED
 
     def _may_leave_marked(self) -> bool:
-        if self._settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
+        if self.settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
             return False
-        if self._attempt.unjudged and self._settings.unjudged == "refuse":
+        if self._attempt.unjudged and self.settings.unjudged == "refuse":
             return False
         hard = any(defect.severity is Severity.HARD for defect in self._attempt.defects())
-        return self._settings.on_failure == "unclean" or not hard
+        return self.settings.on_failure == "unclean" or not hard
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()

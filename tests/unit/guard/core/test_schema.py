@@ -83,18 +83,23 @@ BOMBS = {
     "another draft inside": {"allOf": [{**DRAFT4, **doubling("allOf", DRAFT4)}]},
     "unevaluated": {**doubling("allOf", {}), "unevaluatedProperties": False},
     "anchors": {"$defs": {f"a{n}": {"$anchor": f"a{n}"} for n in range(5000)}, "$ref": "#a9"},
-    "patterns": {"allOf": [{"patternProperties": {f"{SLOW}{n}": True}} for n in range(100)]},
+    "patterns": {"allOf": [{"patternProperties": {f"{SLOW}{n}": True}} for n in range(5000)]},
     "many errors": {"anyOf": [{"required": [f"n{n}" for n in range(2000)]}] * 50},
     "enumeration": {"anyOf": [{"enum": [[n] for n in range(5000)]}] * 50},
-    "wide": {"allOf": [{}] * 20_000},
+    "wide": {"allOf": [{}] * 200_000},
 }
 
 
 @pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
 def test_no_schema_takes_more_than_its_share_of_the_loop(schema: Any) -> None:
+    # The least of five: what the collector of garbage or a busy machine adds is not the schema's doing.
+    assert min(cost_of_three_checks_s(schema) for _ in range(5)) < 0.06
+
+
+def cost_of_three_checks_s(schema: Any) -> float:
     budget = Budget()
     began = time.thread_time()
     for _ in range(3):
         with pytest.raises(UnjudgedError):
             Schema(schema, strict=True, budget=budget).mismatch({"a": "x" * 60, "x" * 60: 1})
-    assert time.thread_time() - began < 0.06
+    return time.thread_time() - began

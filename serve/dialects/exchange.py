@@ -11,6 +11,7 @@ from opentelemetry.trace import Span
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.errors import EngineError, GatewayError
+from serve.guard.frame_template import TemplateLearner
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.proxy.exchange import Exchange, RawHeaders
 from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
@@ -57,6 +58,7 @@ class TranslatedExchange(Exchange):
         self._translated: Translated | None = None
         self._encoder: Encoder | None = None
         self._frames = FrameReader(_MAX_FRAME_BYTES)
+        self._templates = TemplateLearner()
         self._over = False
         self._silent = True
         self._keeping_alive: asyncio.Task[None] | None = None
@@ -173,10 +175,9 @@ class TranslatedExchange(Exchange):
         events: list[bytes] = []
         try:
             for frame in self._frames.feed(data):
-                payload = frame_data(frame)
-                if payload is None or is_done(payload):
+                chunk = self._chunk_of(frame)
+                if chunk is None:
                     continue
-                chunk = decode_chunk(payload)
                 if chunk.get("error") is not None:
                     self._over = True
                     events.append(encoder.fail(Failure.of_frame(chunk["error"])))
@@ -189,6 +190,19 @@ class TranslatedExchange(Exchange):
             events.append(self._fail(GatewayError("Internal error; see the gateway's log.")))
         self._silent = False
         return events[0] if len(events) == 1 else b"".join(events)
+
+    def _chunk_of(self, frame: bytes) -> Mapping[str, Any] | None:
+        """Returns the chunk in a frame, of a frame like those before with nothing but its text; None if it has none."""
+        template = self._templates.template
+        delta = template.match(frame) if template is not None else None
+        if delta is not None and delta.call < 0:
+            return {"choices": [{"index": delta.choice, "delta": {delta.field: delta.text}}]}
+        payload = frame_data(frame)
+        if payload is None or is_done(payload):
+            return None
+        chunk = decode_chunk(payload)
+        self._templates.learn(frame, chunk)
+        return chunk
 
     def _fail(self, error: GatewayError) -> bytes:
         """Returns the events that end a stream that can't be translated."""

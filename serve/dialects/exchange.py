@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry.trace import Span
@@ -14,8 +14,11 @@ from serve.errors import EngineError, GatewayError
 from serve.guard.frame_template import TemplateLearner
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.proxy.exchange import Exchange, RawHeaders
+from serve.request.completion import without_members
 from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 from serve.telemetry.instruments import fail
+
+ContextOf = Callable[[str], int | None]
 
 log = logging.getLogger("ray.serve.specgate.dialects")
 
@@ -38,11 +41,17 @@ class TranslatedExchange(Exchange):
     """An exchange whose client speaks a dialect.
 
     Everything that the gateway does with a chat request and its response happens on this side of the translation.
+
+    Args:
+        dialect: Translates.
+        context_of: Returns the tokens of a model's context, if they are known.
+        headers: As `Exchange` has them, and all that follows.
     """
 
     def __init__(
         self,
         dialect: Dialect,
+        context_of: ContextOf,
         headers: Mapping[str, str],
         send: Send,
         request_id: str,
@@ -52,6 +61,7 @@ class TranslatedExchange(Exchange):
     ) -> None:
         super().__init__(dialect.engine_path, headers, send, request_id, span, adds_request_id, write)
         self._dialect = dialect
+        self._context_of = context_of
         self._write_raw = write
         if write is not None:
             self.write = self._write_translated
@@ -77,7 +87,14 @@ class TranslatedExchange(Exchange):
             self.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
         if translated.stream:
             self._keeping_alive = asyncio.create_task(self._keep_alive())
-        return translated.body
+        return self._bounded(translated)
+
+    def _bounded(self, translated: Translated) -> bytes:
+        """Returns the chat body, without a limit that is no limit: the rest of the context ends the answer before."""
+        limit = translated.max_tokens
+        if limit is None or (context := self._context_of(translated.model)) is None or limit < context:
+            return translated.body
+        return without_members(translated.body, ("max_tokens", "max_completion_tokens"))
 
     async def start_stream(self, status: int, headers: RawHeaders) -> None:
         """Begins a stream of the dialect's events; does nothing if a keep-alive has begun it already."""

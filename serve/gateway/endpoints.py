@@ -78,10 +78,24 @@ class GatewayApi:
         if not model:
             return await self.models()
         asked = unquote(model)  # our listener leaves paths as they were sent, and names may hold a slash
-        name = self._config.resolve(asked) or self._config.resolve(asked.removesuffix(NO_SPECULATION))
+        name = self._resolve(asked)
         if name is None:
             raise ModelNotFoundError.unknown(asked, self._config.models)
         return self._model_object(name)
+
+    def max_model_len(self, model: str) -> int | None:
+        """Returns the longest request that every pool of a model takes; None if no pool's limit is known.
+
+        Args:
+            model: Its name or an alias, with or without the suffix `:nospec`.
+        """
+        name = self._resolve(model)
+        lengths = [
+            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
+            for pool in self._gateway.policy.facts
+            if pool.model == name
+        ]
+        return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
 
     async def policy(self) -> dict[str, Any]:
         """Returns the active policy: its digest, what each pool may do, and why a newer one was refused."""
@@ -109,6 +123,9 @@ class GatewayApi:
         """Returns all metrics in Prometheus's format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
+    def _resolve(self, model: str) -> str | None:
+        return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
+
     def _state(self, model: str, pool: str) -> str:
         if self._pools[model, pool].facts() is not None:
             return "up"
@@ -117,17 +134,8 @@ class GatewayApi:
 
     def _model_object(self, name: str) -> dict[str, Any]:
         model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}
-        length = self._max_model_len(name)
+        length = self.max_model_len(name)
         return model if length is None else {**model, "max_model_len": length}
-
-    def _max_model_len(self, name: str) -> int | None:
-        """Returns the longest request that every pool of a model takes; None if no pool's limit is known."""
-        lengths = [
-            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
-            for pool in self._gateway.policy.facts
-            if pool.model == name
-        ]
-        return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
 
 
 async def error_response(_: fastapi.Request, error: Exception) -> Response:

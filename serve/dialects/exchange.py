@@ -33,6 +33,7 @@ _STREAM_HEADERS: RawHeaders = [
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
+_LONG_BODY_BYTES = 1024 * 1024
 _MAX_FRAME_BYTES = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 _CLIENTS_FAULT = frozenset({400, 404, 413})
 
@@ -82,7 +83,12 @@ class TranslatedExchange(Exchange):
             GatewayError: As `Exchange.read`, or the body can't be translated.
         """
         body = await super().read(receive, limit_bytes)
-        self._translated = translated = self._dialect.decode(body, self.headers)
+        decode = self._dialect.decode
+        if len(body) > _LONG_BODY_BYTES:  # tenths of a second, in which other requests must have their turn
+            translated = await asyncio.to_thread(decode, body, self.headers)
+        else:
+            translated = decode(body, self.headers)
+        self._translated = translated
         if translated.dropped:
             self.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
         if translated.stream:

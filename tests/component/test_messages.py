@@ -209,6 +209,16 @@ class TestStreams:
             message = await stream.get_final_message()
         assert (message.content[0].model_dump()["text"], message.stop_reason) == ("hello", "end_turn")
 
+    async def test_a_long_conversation_with_many_results_is_translated(self) -> None:
+        number = 10_000
+        calls = [{"type": "tool_use", "id": f"c{n}", "name": "get_weather", "input": {}} for n in range(number)]
+        results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "x" * 50} for n in range(number)]
+        conversation: Any = [*HELLO, {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+        engine = answering()
+        async with gateway(engine) as (client, _):
+            await client.messages.create(model="m", max_tokens=9, messages=conversation)
+        assert len(json.loads(engine.requests[0][1])["messages"]) == number + 2
+
 
 class TestCountTokens:
     async def test_an_engine_counts(self) -> None:

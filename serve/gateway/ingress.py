@@ -67,7 +67,10 @@ class GatewayReplica:
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {path: with_cors(app, self._config.http.cors_origins) for path, app in hot_routes(self._gateway).items()}
+        return {path: with_cors(app, self._config.http.cors_origins) for path, app in self._inference().items()}
+
+    def _inference(self) -> dict[str, AsgiApp]:
+        return hot_routes(self._gateway, self._api.max_model_len)
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
@@ -80,7 +83,7 @@ class GatewayReplica:
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        inference = hot_routes(self._gateway)
+        inference = self._inference()
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())

@@ -10,7 +10,7 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH, Dialect
-from serve.dialects.exchange import TranslatedExchange
+from serve.dialects.exchange import ContextOf, TranslatedExchange
 from serve.dialects.table import DIALECTS
 from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
 from serve.guard.attempt_result import ResultSink
@@ -23,13 +23,15 @@ from serve.proxy.exchange import Exchange, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import NO_SPECULATION, FeatureReader, check_schemas
+from serve.request.features import FeatureReader, check_schemas
 from serve.request.field_rules import RequestReader
+from serve.request.model_suffix import NO_SPECULATION, without_suffix
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
+_COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
 # Only for these can a broken response be told from a good one.
 _GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
@@ -150,7 +152,10 @@ class Gateway:
     async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
-            decision = self._live.decide(features)
+            if exchange.path in _COMPLETIONS:
+                decision = self._live.decide(features)
+            else:  # the counting of tokens is no sample of a pool's answers
+                decision = decide(self.policy, features, features.preference)
         exchange.attribution.decided(decision)
         if exchange.span.is_recording():
             exchange.span.set_attributes(_span_attributes(decision))
@@ -175,7 +180,7 @@ class Gateway:
             body, parsed = self._reader.read(body)
             check_schemas(parsed, self._config.limits)
             if parsed.model.endswith(NO_SPECULATION):
-                body = self._features.without_suffix(body, parsed)
+                body = without_suffix(body, parsed, self._features.known)
             return body, parsed, self._features.read(parsed, headers)
 
     async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
@@ -219,20 +224,26 @@ class DialectApp:
     Args:
         gateway: Serves the chat requests that they stand for.
         dialect: Translates.
+        context_of: Returns the tokens of a model's context, given any of its names, if they are known.
     """
 
-    def __init__(self, gateway: Gateway, dialect: Dialect) -> None:
+    def __init__(self, gateway: Gateway, dialect: Dialect, context_of: ContextOf) -> None:
         self._gateway = gateway
-        self._exchange_of = partial(TranslatedExchange, dialect)
+        self._exchange_of = partial(TranslatedExchange, dialect, context_of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST, as `Gateway.__call__` does."""
         await self._gateway.respond_as(self._exchange_of, scope, receive, send)
 
 
-def hot_routes(gateway: Gateway) -> dict[str, AsgiApp]:
-    """Returns the apps that respond to completions, by the path of their POST requests."""
-    translated = {path: DialectApp(gateway, dialect) for path, dialect in DIALECTS.items()}
+def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:
+    """Returns the apps that respond to completions, by the path of their POST requests.
+
+    Args:
+        gateway: Serves them.
+        context_of: As for `DialectApp`.
+    """
+    translated = {path: DialectApp(gateway, dialect, context_of) for path, dialect in DIALECTS.items()}
     return {"/v1/chat/completions": gateway, "/v1/completions": gateway, **translated}
 
 

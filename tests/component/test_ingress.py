@@ -62,6 +62,15 @@ async def test_explain_says_where_its_evidence_comes_from() -> None:
     assert not engine.requests
 
 
+async def test_explain_reads_the_body_of_the_api_that_the_query_names() -> None:
+    body = {**CHAT, "model": f"{CHAT['model']}:nospec", "max_tokens": 9, "system": "Be brief."}
+    async with replica(answering()) as (_, url):
+        status, _, explanation = await fetch(f"{url}/v1/route/explain?api=messages", body)
+        unknown, _, error = await fetch(f"{url}/v1/route/explain?api=soap", body)
+    assert (status, explanation["speculative"]) == (200, False)
+    assert (unknown, error["error"]["param"]) == (400, "api")
+
+
 async def test_explain_answers_a_wrong_request_as_the_live_route_does() -> None:
     async with replica(answering()) as (_, url):
         status, _, body = await fetch(f"{url}/v1/route/explain", {**CHAT, "model": "nope"})

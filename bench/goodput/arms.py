@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bench.goodput.engine import PREFILL_TOKENS_PER_S, Engine, Request
+from bench.goodput.engine import Engine, Request
 from bench.goodput.traffic import ACCEPTANCE, TOOLS, Load
 from policies.acceptance import Acceptance
 from policies.classes import BIT
 from policies.decision import Candidate
-from policies.load_model import PUBLISHED, prior_length
+from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, prior_length
 from policies.ranking import MARGIN, WEIGHT, PoolLoad, Worth, price_of_time, reordered, step_times, worth
 
 SPECULATIVE = "speculative"

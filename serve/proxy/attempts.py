@@ -11,6 +11,7 @@ from typing import NamedTuple
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
+from serve.load.live_load import LiveLoad, Sent
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_xargs
@@ -66,11 +67,18 @@ class Attempts:
         pools: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
+        load: Counts what is under way; None if nobody wants to know.
     """
 
     def __init__(
-        self, config: GatewayConfig, pools: Mapping[tuple[str, str], Pool], upstream: Upstream, telemetry: Telemetry
+        self,
+        config: GatewayConfig,
+        pools: Mapping[tuple[str, str], Pool],
+        upstream: Upstream,
+        telemetry: Telemetry,
+        load: LiveLoad | None = None,
     ) -> None:
+        self._load = load
         self._max_attempts = config.limits.max_attempts
         self._pass_headers = config.requests.pass_headers
         self._pass_baggage = "baggage" in self._pass_headers
@@ -101,7 +109,11 @@ class Attempts:
         remaining = _order(candidates)
         for sent in range(1, self._max_attempts + 1):
             async with AsyncExitStack() as resources:
+                preferred = remaining[0]
+                counted = self._count(request, preferred, resources)
                 candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
+                if counted is not None and candidate is not preferred:
+                    counted.move(candidate)
                 try:
                     response = await resources.enter_async_context(self._post(request, candidate, endpoint))
                 except _RETRIED as error:
@@ -110,12 +122,23 @@ class Attempts:
                     if not remaining or sent == self._max_attempts:
                         raise
                 else:
+                    if counted is not None:
+                        response.keep_last()
+                        counted.response = response
                     if response.status == _BUSY:
                         remaining[:] = [other for other in remaining if other.pool != candidate.pool]
                     if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
                         yield Attempt(candidate, response)
                         return
             self._telemetry.instruments.retries.add(candidate.pool)
+
+    def _count(self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack) -> Sent | None:
+        """Counts a request that is on its way, until `resources` close."""
+        if self._load is None:
+            return None
+        sent = self._load.begin(request.decision, request.features, candidate, len(request.body))
+        resources.callback(sent.end)
+        return sent
 
     async def _reserve(
         self,

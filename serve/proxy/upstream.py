@@ -1,15 +1,18 @@
 """HTTP to a replica: one request, and its response as bytes."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.asgi import Sink
+from serve.http1.asgi import Drain, Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
 from serve.routing.endpoint import Endpoint
+
+_LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they are cut
 
 
 class UpstreamResponse:
@@ -19,13 +22,19 @@ class UpstreamResponse:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body.
+        last: The last parts of the body so far; empty without `keep_last`.
     """
 
     def __init__(self, connection: ClientConnection, first: bytes) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
+        self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection
+
+    def keep_last(self) -> None:
+        """Keeps the last parts of the body in `last`."""
+        self.last = deque((self.first,), maxlen=_LAST_PARTS)
 
     @property
     def is_stream(self) -> bool:
@@ -45,6 +54,7 @@ class UpstreamResponse:
                 raise _broke(error) from error
             if not data:
                 return
+            self.last.append(data)
             yield data
 
     async def pump(self, sink: Sink) -> None:
@@ -57,9 +67,16 @@ class UpstreamResponse:
             EngineError: The connection broke before the body was complete.
         """
         try:
-            await self._connection.pump(sink)
+            await self._connection.pump(self._kept(sink) if self.last.maxlen else sink)
         except OSError as error:
             raise _broke(error) from error
+
+    def _kept(self, sink: Sink) -> Sink:
+        def keep(part: bytes) -> Drain:
+            self.last.append(part)
+            return sink(part)
+
+        return keep
 
     def stop(self) -> None:
         """Abandons the response: `pump` returns, and the engine is told."""

@@ -4,10 +4,10 @@ import pytest
 
 from bench.goodput import simulation
 from bench.goodput.arms import SPECULATIVE, STANDARD
-from bench.goodput.engine import PREFILL_TOKENS_PER_S, Engine, Request
+from bench.goodput.engine import Engine, Request
 from bench.goodput.simulation import Setting, play
 from bench.goodput.traffic import LOADS, TOOLS, Load
-from policies.load_model import PUBLISHED
+from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED
 
 SHORT = Setting(seats=64, duration_s=15.0)
 

@@ -14,7 +14,7 @@ from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
 from serve.load.live_load import LiveLoad, Sent
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_xargs
+from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_usage, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
@@ -85,6 +85,7 @@ class Attempts:
         self._pools = pools
         self._upstream = upstream
         self._telemetry = telemetry
+        self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
@@ -201,12 +202,29 @@ class Attempts:
             headers[SLOT_HEADER] = endpoint.slot
         xargs = self._xargs(request, candidate)
         body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
+        if self._load is not None and self._may_ask_usage(request, candidate):
+            body = with_usage(body)
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
                 headers.pop("baggage", None)
             async with self._upstream.post(endpoint, request.path, body, headers) as response:
                 yield response
+
+    def _may_ask_usage(self, request: RoutedRequest, candidate: Candidate) -> bool:
+        """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.
+
+        The report comes with the usage, and only a guard that writes the stream's end itself leaves that out again.
+        """
+        model = request.decision.model
+        return (
+            request.guarded
+            and candidate.speculative
+            and request.features.stream
+            and request.parsed.stream_options is NONE
+            and (model, candidate.pool) in self._own_pools
+            and model in self._rewritten
+        )
 
     def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
         """Returns our arguments for the engine; empty for most requests."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.engines import Engine, answering, chunk, end, frame, start, streaming, whole
+from support.guard_harness import tools_request
 from support.guard_stack import NO_ADVISORIES, config, post
 from support.stack import Stack, running
 
@@ -67,6 +68,35 @@ async def test_the_report_at_the_end_of_a_stream_is_learned(cut: bool) -> None:
     assert (status, body) == (200, b"".join(STREAM))
     assert found.answers == 1
     assert found.length < found.prior
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_a_guarded_stream_is_learned_from_whether_or_not_the_client_wants_usage(wanted: bool) -> None:
+    engine = streaming(STREAM)
+    asked = tools_request(model="m", stream=True, **({"stream_options": {"include_usage": True}} if wanted else {}))
+    async with running(settings("observe"), {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        status, _, body = await post(stack.url, asked)
+        assert [found.answers for name, found in learned(stack).items() if "tools" in name] == [1]
+    ((_, sent),) = engine.requests
+    assert json.loads(sent)["stream_options"] == {"include_usage": True}
+    assert status == 200
+    assert (b'"usage"' in body, b'"metrics"' in body) == (wanted, wanted)
+    assert body.endswith(DONE)
+
+
+@pytest.mark.parametrize(
+    ("load", "guard"), [("off", {}), ("observe", {"mode": "observe"}), ("observe", {"mode": "off"})]
+)
+async def test_no_usage_is_asked_for_where_it_would_reach_a_client_who_does_not_want_it(
+    load: str, guard: dict[str, Any]
+) -> None:
+    engine = streaming([frame(chunk({"content": "hal"})), frame(chunk({}, "stop")), DONE])
+    made = settings(load)
+    made["models"]["m"]["guard"] = guard
+    async with running(made, {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        await post(stack.url, tools_request(model="m", stream=True))
+    ((_, sent),) = engine.requests
+    assert "stream_options" not in json.loads(sent)
 
 
 async def test_the_report_of_a_whole_answer_is_learned() -> None:

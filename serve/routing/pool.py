@@ -138,7 +138,6 @@ class RayPool:
     async def _lease(self, handle: DeploymentHandle) -> Lease:
         resources = AsyncExitStack()
         selection = await self._acquire(resources, handle)
-        self._size = size_seen_by(selection)
         return Lease(_endpoint(selection), resources)
 
     async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
@@ -159,6 +158,7 @@ class RayPool:
         finally:
             overdue.cancel()
         self._is_slow = False
+        self._size = size_seen_by(selection)
         return selection
 
     def _set_slow(self) -> None:

@@ -18,6 +18,7 @@ from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
 from serve.live_policy import LivePolicy
+from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange, request_headers, request_id_of
 from serve.proxy.relay import relay
@@ -46,6 +47,7 @@ class Gateway:
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
+        load: The load of the pools; None if `policy.load` is off.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Gateway:
         upstream: Upstream,
         telemetry: Telemetry,
         sink: ResultSink = lambda _: None,
+        load: LiveLoad | None = None,
     ) -> None:
         self._config = config
         self._live = live
@@ -63,7 +66,8 @@ class Gateway:
         self._ongoing = 0
         self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
-        self._attempts = Attempts(config, pools, upstream, telemetry)
+        self._load = load
+        self._attempts = Attempts(config, pools, upstream, telemetry, load)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
 
     @property
@@ -74,6 +78,8 @@ class Gateway:
     def adopt(self, policy: Policy) -> None:
         """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
+        if self._load is not None:
+            self._load.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
@@ -132,7 +138,11 @@ class Gateway:
         body = _as_chat(body, headers, api)
         _, _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.preference)
-        return explain(self.policy, features, decision), decision.evidence
+        if self._load is None:
+            return explain(self.policy, features, decision), decision.evidence
+        figures = self._load.figures(decision, features, len(body))
+        decision = self._load.ordered(decision, features, len(body), count=False)
+        return {**explain(self.policy, features, decision), "load": figures}, decision.evidence
 
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
@@ -152,10 +162,12 @@ class Gateway:
     async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
-            if exchange.path in _COMPLETIONS:
-                decision = self._live.decide(features)
-            else:  # the counting of tokens is no sample of a pool's answers
+            if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
                 decision = decide(self.policy, features, features.preference)
+            else:
+                decision = self._live.decide(features)
+                if self._load is not None:
+                    decision = self._load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
         if exchange.span.is_recording():
             exchange.span.set_attributes(_span_attributes(decision))

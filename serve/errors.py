@@ -2,10 +2,14 @@
 
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
+      CrossSiteError                403  cross_site             no
       ModelNotFoundError            404  model_not_found        no
+      RouteNotFoundError            404  not_found              no
+      MethodNotAllowedError         405  method_not_allowed     no
       RequestTimeoutError           408  request_timeout        yes
       BodyTooLargeError             413  body_too_large         no
       HeadTooLargeError             431  head_too_large         no
+      UnsupportedMediaTypeError     415  unsupported_media_type no
       PolicyConflictError           422  policy_conflict        no
       OverloadedError               429  overloaded             yes, after `retry_after_s`
       EngineError                   502  engine_error           yes
@@ -58,6 +62,11 @@ class GatewayError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def retry_after(self) -> str:
+        """Value of the `Retry-After` header, in whole seconds; empty if the error has none."""
+        return str(max(1, round(self.retry_after_s))) if self.retry_after_s else ""
+
     def to_body(self) -> dict[str, Any]:
         """Returns OpenAI's error object; its specification requires all four keys."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
@@ -73,6 +82,12 @@ class InvalidRequestError(GatewayError):
     default_code = "invalid_request"
 
 
+class CrossSiteError(GatewayError):
+    status = 403
+    type = "invalid_request_error"
+    default_code = "cross_site"
+
+
 class ModelNotFoundError(GatewayError):
     status = 404
     type = "invalid_request_error"
@@ -85,6 +100,18 @@ class ModelNotFoundError(GatewayError):
         return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
 
 
+class RouteNotFoundError(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+
+
+class MethodNotAllowedError(GatewayError):
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
+
+
 class RequestTimeoutError(GatewayError):
     status = 408
     type = "invalid_request_error"
@@ -95,6 +122,12 @@ class BodyTooLargeError(GatewayError):
     status = 413
     type = "invalid_request_error"
     default_code = "body_too_large"
+
+
+class UnsupportedMediaTypeError(GatewayError):
+    status = 415
+    type = "invalid_request_error"
+    default_code = "unsupported_media_type"
 
 
 class HeadTooLargeError(GatewayError):

@@ -10,7 +10,15 @@ from docs._generate.markdown import code, table
 from serve.errors import GatewayError
 
 _SERVE = Path(serve.__file__).parent
-_FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502, "not_found": 404}
+_FINER = {
+    "invalid_json": 400,
+    "missing_field": 400,
+    "field_not_allowed": 400,
+    "media_not_allowed": 400,
+    "over_limit": 400,
+    "engine_stalled": 502,
+    "not_found": 404,
+}
 
 
 def errors() -> list[tuple[int, str, str]]:
@@ -31,7 +39,7 @@ def errors_table() -> str:
 def routes() -> list[tuple[str, str]]:
     """Returns (method, path) of every route, in alphabetical order of paths."""
     found: set[tuple[str, str]] = set()
-    for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"))):
+    for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"), _SERVE / "dialects/table.py")):
         found.update(_routes_of(ast.parse(path.read_text(encoding="utf-8"))))
     return sorted(found, key=lambda route: (route[1], route[0]))
 
@@ -66,6 +74,5 @@ def _path_of(node: ast.expr | None) -> str | None:
 def _methods_of(call: ast.Call) -> list[str]:
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "post"):
         return [call.func.attr.upper()]
-    return [
-        method for keyword in call.keywords if keyword.arg == "methods" for method in ast.literal_eval(keyword.value)
-    ]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "methods"]
+    return [method for methods in named for method in ast.literal_eval(methods) if method != "HEAD"]

@@ -56,7 +56,8 @@ class PoolConfig(_Strict):
         env: Environment variables of the replica's process.
         routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
             has capacity, docs/adr/0019).
-        max_ongoing_requests: Requests that one replica handles at the same time.
+        max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
+            a remote pool, those of all gateway replicas together, divided among them.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
     """
 

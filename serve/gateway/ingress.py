@@ -18,8 +18,9 @@ from policies import Advisory, Policy
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
-from serve.gateway.endpoints import GatewayApi, error_response, not_found
-from serve.gateway.pipeline import Gateway
+from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
+from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
@@ -52,7 +53,8 @@ class GatewayReplica:
         self._policy_config = self._config.policy
         self._advisories = read_advisories(self._policy_config)
         self._facts: dict[PoolKey, dict[str, Any]] = {}
-        self._pools = build_pools(self._config, {(model, pool): handle for model, pool, handle in pools})
+        handles = {(model, pool): handle for model, pool, handle in pools}
+        self._pools = build_pools(self._config, handles, _gateway_replicas())
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
@@ -60,12 +62,12 @@ class GatewayReplica:
         live = self._quarantine or LivePolicy(policy)
         self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
         self._gateway = Gateway(self._config, live, self._pools, self._upstream, self._telemetry, self._judged)
-        self._api = GatewayApi(self._config, self._gateway, self._pools)
+        self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
+        return {path: with_cors(app, self._config.http.cors_origins) for path, app in hot_routes(self._gateway).items()}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
@@ -78,14 +80,19 @@ class GatewayReplica:
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        for path, hot_app in self.hot.items():  # for a listener that is not ours
+        inference = hot_routes(self._gateway)
+        for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
-        app.include_router(self._api.router())
+        app.include_router(self._api.routes())
+        for_operators = [fastapi.Depends(same_site_only)]
+        app.include_router(self._api.operator_routes(), dependencies=for_operators)
         if self._quarantine is not None:
-            app.include_router(quarantine_routes(self._quarantine))
+            app.include_router(quarantine_routes(self._quarantine), dependencies=for_operators)
+        if origins := self._config.http.cors_origins:
+            app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
         app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
+        app.add_exception_handler(405, method_not_allowed)
         return app
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -176,6 +183,14 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
     return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+
+
+def _gateway_replicas() -> int:
+    """Returns how many gateway replicas there were when this one started."""
+    try:
+        return max(1, int(ray_serve.get_replica_context().world_size))
+    except RayServeException:
+        return 1  # outside Ray, as in tests
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -1,41 +1,97 @@
 """Repairs the conversation in a request's body where an engine would choke on it."""
 
-from typing import Literal
+import asyncio
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Raw, Struct
 
-from serve.guard.core import Repair, repair_history
-from serve.request.completion import with_member
+from serve.guard.core import HistoryRepair
+from serve.request.completion import MALFORMED, not_json, with_member
+
+_CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
+# A conversation may hold more malformed calls than can be repaired before other requests should have their turn.
+_SLICE_S = 0.004
 
 
-class _Body(msgspec.Struct):
-    messages: list[msgspec.Raw] | None = None
+class _Body(Struct, gc=False):
+    messages: list[Raw] | None = None
+
+
+class _Message(Struct, gc=False):
+    role: str | None = None
+    tool_calls: list[Raw] | None = None
+    tool_call_id: str | None = None
 
 
 _body = msgspec.json.Decoder(_Body)
-_CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
+_message = msgspec.json.Decoder(_Message)
 
 
-def repair_body(body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool) -> tuple[bytes, Repair]:
+async def repair_body(
+    body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool
+) -> tuple[bytes, HistoryRepair]:
     """Returns a body that engines accept, and what was wrong with it.
 
-    A clean history comes back as the very same bytes. Otherwise only the messages with malformed calls, and the results
-    that refer to them, are encoded again.
+    A clean history comes back as the very same bytes. Otherwise only the malformed calls, and the ids of results that
+    refer to them, are encoded again. Other tasks run in between.
 
     Args:
         body: A JSON object that the gateway has parsed as a request.
         mode: `off`, `warn` (report, change nothing) or `fix`.
         kimi_ids: Whether ids must have the form `functions.NAME:INDEX`.
+
+    Raises:
+        InvalidRequestError: An earlier call is not JSON in UTF-8.
     """
-    raw = _body.decode(body).messages if mode != "off" and _CALLS in body else None
-    if not raw:
-        return body, Repair(())
-    messages = [msgspec.json.decode(message) if _CALLS in bytes(message) else None for message in raw]
-    repair = repair_history(messages, mode, kimi_ids=kimi_ids)
-    if repair.messages is messages:
+    repair = HistoryRepair(kimi_ids=kimi_ids)
+    if mode == "off" or _CALLS not in body:
         return body, repair
-    encoded = [
-        original if new is old else msgspec.Raw(msgspec.json.encode(new))
-        for original, old, new in zip(raw, messages, repair.messages, strict=True)
-    ]
-    return with_member(body, "messages", msgspec.json.encode(encoded)), repair
+    try:
+        messages = _body.decode(body).messages or []
+        until = monotonic() + _SLICE_S
+        for _ in _repair(messages, repair):
+            if monotonic() > until:
+                await asyncio.sleep(0)
+                until = monotonic() + _SLICE_S
+        if mode == "warn" or repair.clean:
+            return body, repair
+        return with_member(body, "messages", msgspec.json.encode(messages)), repair
+    except MALFORMED as error:  # in a part that nobody has read before
+        raise not_json(error) from error
+
+
+def _repair(messages: list[Raw], repair: HistoryRepair) -> Iterator[None]:
+    """Repairs messages in place; yields after each call and each message."""
+    for index, raw in enumerate(messages):
+        if _CALLS not in (source := bytes(raw)):
+            continue
+        yield
+        try:
+            message = _message.decode(source)
+        except msgspec.ValidationError:
+            continue  # of a shape that is not OpenAI's
+        if message.tool_calls:
+            changed = False
+            for place, call in enumerate(message.tool_calls):
+                yield
+                if (repaired := _repaired(call, repair)) is not call:
+                    message.tool_calls[place] = repaired
+                    changed = True
+            if changed:
+                messages[index] = Raw(with_member(source, "tool_calls", msgspec.json.encode(message.tool_calls)))
+        elif message.role == "tool" and message.tool_call_id is not None:
+            call_id = repair.result_id(message.tool_call_id)
+            if call_id != message.tool_call_id:
+                messages[index] = Raw(with_member(source, "tool_call_id", msgspec.json.encode(call_id)))
+
+
+def _repaired(raw: Raw, repair: HistoryRepair) -> Raw:
+    try:
+        call: Any = msgspec.json.decode(raw)
+    except msgspec.ValidationError:
+        return raw  # with a number that no engine reads either
+    repaired = repair.call(call)
+    return raw if repaired is call else Raw(msgspec.json.encode(repaired))

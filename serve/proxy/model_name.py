@@ -3,13 +3,15 @@
 import json
 import re
 
+_MOST_WAITING_BYTES = 1024 * 1024  # of one line: the guard takes no longer frame either
+
 
 class ModelName:
     """Puts our name of a model in place of the engine's in the bytes of one response.
 
     Only a member `model` of exactly that value is replaced. The quotes of such a member inside a text are escaped, so
     that the bytes of a text never look like one. A line that has not arrived completely waits for its end: frames are
-    lines.
+    lines. One that is longer than any frame goes on in pieces.
 
     Args:
         served: The engine's name.
@@ -20,21 +22,25 @@ class ModelName:
         self._pattern = _pattern(served)
         self._ours = rb"\g<1>" + json.dumps(ours).encode().replace(b"\\", rb"\\")
         self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
 
     def feed(self, data: bytes) -> bytes:
         """Returns the lines that are complete now."""
         cut = data.rfind(b"\n") + 1
         if not cut:
             self._waiting.append(data)
-            return b""
+            self._waiting_bytes += len(data)
+            return b"" if self._waiting_bytes <= _MOST_WAITING_BYTES else self.finish()
         lines = b"".join([*self._waiting, data[:cut]])
         self._waiting = [data[cut:]]
+        self._waiting_bytes = len(data) - cut
         return self.whole(lines)
 
     def finish(self) -> bytes:
         """Returns what is left when the response is over."""
         rest = b"".join(self._waiting)
         self._waiting = []
+        self._waiting_bytes = 0
         return self.whole(rest)
 
     def whole(self, body: bytes) -> bytes:

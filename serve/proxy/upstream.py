@@ -20,9 +20,11 @@ class UpstreamResponse:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
+        max_whole_bytes: Longest body that may be read as a whole; None for any length.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
+        self.max_whole_bytes = max_whole_bytes
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
@@ -71,6 +73,7 @@ class UpstreamResponse:
             EngineError: The connection broke before the body was complete.
         """
         renamed = self._renamed
+        self._stopped = False
         try:
             if renamed is None:
                 await self._connection.pump(sink)
@@ -82,17 +85,30 @@ class UpstreamResponse:
             await drain
 
     def stop(self) -> None:
-        """Abandons the response: `pump` returns, and the engine is told."""
+        """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
         self._stopped = True
         self._connection.stop()
 
-    async def body(self) -> bytes:
+    async def body(self, limit_bytes: int | None = None) -> bytes:
         """Returns the whole body.
 
+        Args:
+            limit_bytes: Of the body; None for `max_whole_bytes`.
+
         Raises:
-            EngineError: The connection broke before the body was complete.
+            EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        return b"".join([self.first, *[part async for part in self.rest()]])
+        limit = self.max_whole_bytes if limit_bytes is None else limit_bytes
+        parts = [self.first]
+        size = len(self.first)
+        rest = self.rest()
+        while limit is None or size <= limit:
+            part = await anext(rest, b"")
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 
 def _broke(error: OSError) -> EngineError:
@@ -110,6 +126,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
+        self._max_answer_bytes = limits.max_answer_bytes
         self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
@@ -130,6 +147,7 @@ class Upstream:
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
+            EngineError: The response is compressed, although no request accepts that.
         """
         origin = Origin.of(endpoint.url)
         request = _request_head(origin, path, body, headers)
@@ -142,7 +160,9 @@ class Upstream:
         except OSError as error:
             raise self._unavailable() from error
         try:
-            yield UpstreamResponse(connection, first)
+            if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
+                raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
+            yield UpstreamResponse(connection, first, self._max_answer_bytes)
         finally:
             self._connections.release(origin, connection)
 

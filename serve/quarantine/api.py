@@ -8,10 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Cell, Policy, PolicyError, mask_of_class
 from serve.errors import InvalidRequestError
+from serve.proxy.exchange import read_body, request_headers
 from serve.quarantine.detector import Action
 from serve.quarantine.live import QuarantinedPolicy
 from serve.quarantine.messages import Order
 
+_MAX_ORDER_BYTES = 64 * 1024
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -35,7 +37,7 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     """Returns the routes, on top of one replica's quarantine."""
     router = fastapi.APIRouter()
 
-    @router.get("/v1/quarantine")
+    @router.api_route("/v1/quarantine", methods=["GET", "HEAD"])
     async def show() -> dict[str, Any]:
         """Shows every cell with its clean rate, bounds and status."""
         return _listing(quarantine)
@@ -43,7 +45,8 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     @router.post("/v1/quarantine")
     async def order(request: fastapi.Request) -> dict[str, Any]:
         """Quarantines, lifts or pins one cell; responds with the new list."""
-        await quarantine.order(parse_order(await request.body(), quarantine.policy))
+        body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
+        await quarantine.order(parse_order(body, quarantine.policy))
         return _listing(quarantine)
 
     return router

@@ -27,6 +27,8 @@ from serve.request.completion import (
     strict_decoder,
     without_members,
 )
+from serve.request.density import LARGE_BYTES, check_density
+from serve.request.mending import mend
 
 REFUSE = "refuse"
 STRIP = "strip"
@@ -85,17 +87,6 @@ _URLS = attrgetter("image_url", "video_url", "audio_url")
 _EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
 _NO_URLS = (None, None, None)
 _NO_EMBEDS = (NONE, NONE, NONE, NONE)
-
-
-_BOM = b"\xef\xbb\xbf"
-# Half a surrogate pair: clients cut strings in the middle of an emoji. What stands before the escape is looked at after
-# it, so that the search begins with a literal; an escaped backslash before the letters `ud83d` is none.
-_HALF_PAIR = re.compile(
-    rb"\\u(?:(?<!\\\\u)|(?<=[^\\]\\\\\\u))"
-    rb"(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
-)
-_MOST_HALF_PAIRS = 10_000
 # Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
 _NULL_IS_ABSENT = frozenset(
     {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
@@ -221,10 +212,11 @@ def _may_hold_media(content: Raw) -> bool:
     return any([mark in parts for mark in _MEDIA_MARKS])
 
 
-def _check_template(arguments: dict[str, Any]) -> None:
+def _check_template(arguments: dict[str, Raw]) -> None:
     for name, value in arguments.items():
-        if name in _NOT_FOR_TEMPLATES or isinstance(value, dict | list):
+        if name in _NOT_FOR_TEMPLATES or bytes(memoryview(value)[:1]) in (b"{", b"["):
             raise _refused(f"chat_template_kwargs.{name}", allow="chat_template_kwargs")
+        msgspec.json.decode(value)  # bytes that are no text must not reach a template
 
 
 def _check_structured(raw: Raw) -> None:
@@ -277,14 +269,15 @@ class RequestReader:
         Raises:
             InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
         """
-        body = body.removeprefix(_BOM)
+        if len(body) > LARGE_BYTES:
+            check_density(body)
         try:
             request = parse(body, self._decoder)
         except InvalidRequestError:
-            whole, count = _HALF_PAIR.subn(rb"\\ufffd", body, _MOST_HALF_PAIRS)
-            if not count:
+            mended = mend(body)
+            if mended is body:
                 raise
-            body = whole
+            body = mended
             request = parse(body, self._decoder)
         try:
             dropped = {*self._rules.apply(request, body)}

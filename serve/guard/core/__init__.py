@@ -2,7 +2,7 @@
 
 from serve.guard.core.chunk import TextDelta, lone_delta
 from serve.guard.core.guard import Guard
-from serve.guard.core.history import Repair, repair_history
+from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Verdict
 from serve.guard.core.whole import WholeGuard, check_answer
@@ -12,13 +12,12 @@ __all__ = [
     "Defect",
     "Guard",
     "GuardState",
+    "HistoryRepair",
     "Outcome",
-    "Repair",
     "Severity",
     "TextDelta",
     "Verdict",
     "WholeGuard",
     "check_answer",
     "lone_delta",
-    "repair_history",
 ]

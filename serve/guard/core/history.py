@@ -9,106 +9,59 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-from serve.guard.core.json_prefix import JsonPrefix
+import msgspec
+
 from serve.parsing.strict_json import loads
 
-Mode = Literal["off", "warn", "fix"]
-_KIMI_ID = re.compile(r"functions\.(?P<name>.+):\d+")
 UNPARSED_KEY = "_unparsed_arguments"  # holds arguments that can't be completed: the model still sees what it wrote
+_KIMI_ID = re.compile(r"functions\.(?P<name>.+):\d+")
+_SPACE = " \t\n\r"
+_ESCAPE = "\\u"
+_DIGITS = "0123456789"
+# Python reads no longer integer.
+_MOST_DIGITS = 4300
+# A few milliseconds for arguments made to be slow. Longer ones that are malformed are not completed, but kept whole.
+_MOST_COMPLETED_CHARS = 64 * 1024
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^][{}]+")
+_CLOSING = {"{": "}", "[": "]"}
+_IN_STRING = ('"', '": null')
+_OUTSIDE = ("", "null", ": null", '"": null')
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@dataclass(frozen=True)
-class Repair:
-    """The result of a look at a history.
+class HistoryRepair:
+    """One pass over a conversation, call after call; a rewritten id applies to all results that follow.
+
+    Args:
+        kimi_ids: Whether ids are rewritten to `functions.NAME:INDEX`, in calls and in the results that refer to them.
 
     Attributes:
-        messages: The messages to send on: the very same object if nothing was changed.
         arguments: Calls whose arguments were malformed.
         ids: Calls whose ids did not have the form that the template needs.
     """
 
-    messages: Sequence[Any]
-    arguments: int = 0
-    ids: int = 0
-
-    @property
-    def clean(self) -> bool:
-        """True if nothing was wrong."""
-        return not (self.arguments or self.ids)
-
-
-def repair_history(messages: Sequence[Any], mode: Mode, *, kimi_ids: bool = False) -> Repair:
-    """Finds calls that an engine would choke on, and repairs them in mode `fix`.
-
-    Valid JSON is never touched, not even its spacing; nor are messages of a shape that is not OpenAI's.
-
-    Args:
-        messages: Of the request.
-        mode: `off` looks at nothing, `warn` counts, `fix` repairs.
-        kimi_ids: Whether ids are rewritten to `functions.NAME:INDEX`, in calls and in the results that refer to them.
-    """
-    if mode == "off" or not any(isinstance(message, Mapping) and message.get("tool_calls") for message in messages):
-        return Repair(messages)
-    history = _History(kimi_ids)
-    repaired = [history.message(message) if isinstance(message, Mapping) else message for message in messages]
-    changed = mode == "fix" and (history.arguments or history.ids)
-    return Repair(repaired if changed else messages, history.arguments, history.ids)
-
-
-def completed(text: str) -> str:
-    """Returns malformed arguments as a JSON object.
-
-    Text that begins an object is completed where it was cut, so that the model sees its call almost as it meant it.
-    Any other text is kept whole under one key.
-    """
-    if not text.strip():
-        return "{}"
-    prefix = JsonPrefix(must_be_object=True)
-    if prefix.feed(text) == len(text) and (ending := _ending(text, prefix.closing)) is not None:
-        return text + ending
-    return json.dumps({UNPARSED_KEY: text}, ensure_ascii=False)
-
-
-_ENDINGS: tuple[str, ...] = ("", '"', "null", ": null", '": null', '"": null')
-
-
-def _ending(text: str, closing: str) -> str | None:
-    """Returns the text that completes the beginning of an object; None if nothing short does."""
-    for ending in _ENDINGS:
-        try:
-            loads(text + ending + closing)
-        except ValueError:
-            continue
-        return ending + closing
-    return None
-
-
-class _History:
-    """One pass over the messages; a rewritten id applies to all that follow."""
-
-    def __init__(self, kimi_ids: bool) -> None:
+    def __init__(self, *, kimi_ids: bool = False) -> None:
         self.arguments = 0
         self.ids = 0
         self._kimi_ids = kimi_ids
         self._counter = 0
         self._renamed: dict[str, str] = {}
 
-    def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        if isinstance(calls := message.get("tool_calls"), list):
-            return _with(
-                message, "tool_calls", [self._call(call) if isinstance(call, Mapping) else call for call in calls]
-            )
-        old = message.get("tool_call_id")
-        if message.get("role") == "tool" and isinstance(old, str) and old in self._renamed:
-            return _with(message, "tool_call_id", self._renamed[old])
-        return message
+    @property
+    def clean(self) -> bool:
+        """True if nothing was wrong."""
+        return not (self.arguments or self.ids)
 
-    def _call(self, call: Mapping[str, Any]) -> Mapping[str, Any]:
-        function = call.get("function")
+    def call(self, call: Any) -> Any:
+        """Returns a call that engines accept: the very same object if it is one, or has a shape that is not OpenAI's.
+
+        Valid JSON is never touched, not even its spacing.
+        """
+        function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             return call
         arguments = function.get("arguments")
@@ -116,6 +69,10 @@ class _History:
             self.arguments += 1
             call = {**call, "function": {**function, "arguments": completed(arguments)}}
         return self._with_id(call, str(function.get("name", ""))) if self._kimi_ids else call
+
+    def result_id(self, call_id: str) -> str:
+        """Returns the id by which a result refers to its call."""
+        return self._renamed.get(call_id, call_id)
 
     def _with_id(self, call: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         """Rewrites an id that has another name or no number; Kimi counts calls over the whole conversation."""
@@ -133,12 +90,71 @@ class _History:
         return {**call, "id": new}
 
 
-def _with(message: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:
-    return message if message[key] == value else {**message, key: value}
+def completed(text: str) -> str:
+    """Returns malformed arguments as a JSON object.
+
+    Text that begins an object is completed where it was cut, so that the model sees its call almost as it meant it.
+    Any other text is kept whole under one key, and so is a text too long to look for its cut.
+    """
+    if not text.strip(_SPACE):
+        return "{}"
+    ending = _ending(text) if len(text) <= _MOST_COMPLETED_CHARS else None
+    return json.dumps({UNPARSED_KEY: text}, ensure_ascii=False) if ending is None else text + ending
+
+
+def _ending(text: str) -> str | None:
+    """Returns the text that completes the beginning of an object; None if nothing short does."""
+    place = len(text)
+    try:
+        loads(text + " ")  # without the space, Python calls an escape at the very end malformed
+    except json.JSONDecodeError as error:
+        place = error.pos
+    except ValueError:
+        return None
+    in_string = text.startswith('"', place)
+    if text[place:].strip(_SPACE) and not in_string:
+        return None
+    closing = _closing(text[:place])
+    for ending in _IN_STRING if in_string else _OUTSIDE:
+        if _is_object(text + ending + closing):
+            return ending + closing
+    return None
+
+
+def _closing(beginning: str) -> str:
+    """Returns the brackets that close those still open where a sound beginning of a document ends."""
+    still_open: list[str] = []
+    for bracket in _NO_BRACKETS.sub("", _STRING.sub("", beginning)):
+        if bracket in _CLOSING:
+            still_open.append(_CLOSING[bracket])
+        else:
+            still_open.pop()
+    return "".join(reversed(still_open))
 
 
 def _is_object(text: str) -> bool:
+    """Returns True if engines, which are written in Python, read an object."""
+    try:
+        _object.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        sound = False
+        odd = _ESCAPE in text  # Python reads half surrogate pairs
+    else:
+        sound = True
+        odd = _has_long_digits(text)
+    if not odd or len(text) > _MOST_COMPLETED_CHARS:
+        return sound
     try:
         return isinstance(loads(text), dict)
     except ValueError:
         return False
+
+
+def _has_long_digits(text: str) -> bool:
+    """Returns True if more digits stand together than Python reads as a number; looks only where none can be missed."""
+    for place in range(_MOST_DIGITS, len(text), _MOST_DIGITS):
+        before, after = text[place - _MOST_DIGITS : place], text[place : place + _MOST_DIGITS + 1]
+        digits = len(before) - len(before.rstrip(_DIGITS)) + len(after) - len(after.lstrip(_DIGITS))
+        if after[0] in _DIGITS and digits > _MOST_DIGITS:
+            return True
+    return False

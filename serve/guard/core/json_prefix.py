@@ -55,11 +55,6 @@ class JsonPrefix:
             return False
         return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
 
-    @property
-    def closing(self) -> str:
-        """The brackets that close those still open."""
-        return "".join(_CLOSING[bracket] for bracket in reversed(self._stack))
-
     def feed(self, text: str) -> int:
         """Reads on; returns how many characters of `text` still fit the beginning of a document."""
         place = 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.policy import Policy
+from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
 from serve.tools.doctor.pairs import wrong_pair
@@ -35,7 +36,14 @@ def examine(decider: Decider) -> dict[str, Any]:
     """Returns the whole report as plain values."""
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
-    findings = [*_policy_findings(policy), *_pool_findings(policy), *_holes(policy), *_request_findings(policy, models)]
+    seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
+    findings = [
+        *_policy_findings(policy),
+        *_pool_findings(policy),
+        *_holes(policy),
+        *_request_findings(policy, models),
+        *seats,
+    ]
     order = ("error", "warning", "info")
     return {
         "healthy": not any(finding["level"] == "error" for finding in findings),

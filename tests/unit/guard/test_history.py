@@ -1,10 +1,13 @@
 """The history inside a body: only what is at fault is written anew."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from serve.errors import InvalidRequestError
+from serve.guard.core import HistoryRepair
 from serve.guard.history import repair_body
 
 CUT = '{"command": "ls", "why": "check'
@@ -20,6 +23,10 @@ def body(arguments: str, identity: str = "functions.bash:0") -> bytes:
     return json.dumps({"model": "m", "messages": messages, "temperature": 1.50}, indent=1).encode()
 
 
+def repaired(sent: bytes, mode: Any, *, kimi_ids: bool) -> tuple[bytes, HistoryRepair]:
+    return asyncio.run(repair_body(sent, mode, kimi_ids=kimi_ids))
+
+
 def call_in(sent: bytes) -> Any:
     return json.loads(sent)["messages"][1]["tool_calls"][0]
 
@@ -28,13 +35,13 @@ def call_in(sent: bytes) -> Any:
 @pytest.mark.parametrize("arguments", ["{}", '{"a" : [1.0 ,2]}', '{"城": "\\u4eac"}'])
 def test_a_history_in_order_keeps_every_byte(mode: Any, arguments: str) -> None:
     sent = body(arguments)
-    got, found = repair_body(sent, mode, kimi_ids=True)
+    got, found = repaired(sent, mode, kimi_ids=True)
     assert got is sent
     assert found.clean
 
 
 def test_a_cut_call_is_completed_and_everything_else_stays() -> None:
-    got, found = repair_body(body(CUT), "fix", kimi_ids=False)
+    got, found = repaired(body(CUT), "fix", kimi_ids=False)
     assert json.loads(call_in(got)["function"]["arguments"]) == {"command": "ls", "why": "check"}
     assert found.arguments == 1
     before, after = json.loads(body(CUT)), json.loads(got)
@@ -44,19 +51,64 @@ def test_a_cut_call_is_completed_and_everything_else_stays() -> None:
 
 def test_warn_counts_and_changes_nothing() -> None:
     sent = body(CUT)
-    got, found = repair_body(sent, "warn", kimi_ids=False)
+    got, found = repaired(sent, "warn", kimi_ids=False)
     assert got is sent
     assert found.arguments == 1
 
 
 def test_kimis_ids_get_their_form_in_the_call_and_in_its_result() -> None:
-    got, found = repair_body(body("{}", "call_abc"), "fix", kimi_ids=True)
+    got, found = repaired(body("{}", "call_abc"), "fix", kimi_ids=True)
     assert call_in(got)["id"] == json.loads(got)["messages"][2]["tool_call_id"] == "functions.bash:0"
     assert found.ids == 1
 
 
 @pytest.mark.parametrize(
-    "sent", [b'{"model":"m"}', b'{"model":"m","messages":[]}', b'{"messages":[{"tool_calls":null}]}']
+    "sent",
+    [
+        b'{"model":"m"}',
+        b'{"model":"m","messages":[]}',
+        b'{"messages":[{"tool_calls":null}]}',
+        b'{"messages":["tool_call",{"tool_calls":"x"},{"tool_calls":[null,{"function":3}]},{"role":"tool","tool_call_id":7}]}',
+        b'{"messages":[{"tool_calls":[{"x":1e999}]}]}',
+    ],
 )
 def test_a_body_without_calls_is_left_alone(sent: bytes) -> None:
-    assert repair_body(sent, "fix", kimi_ids=True)[0] is sent
+    assert repaired(sent, "fix", kimi_ids=True)[0] is sent
+
+
+def test_what_is_not_at_fault_keeps_its_bytes() -> None:
+    cut = b'{"id":"a","function":{"name":"f","arguments":"{"}}'
+    sound = b'{ "id":"b","x":1.50, "function":{"name":"f","arguments":"{}"}}'
+    content = rb'"content":[ 1e999, "\u00e9"]'
+    message = b'{"role":"assistant",%b,"tool_calls":[%b,%b]}' % (content, cut, sound)
+    sent = b'{"model":"m","messages":[{},%b], "top_p":1.0}' % message
+    got, _ = repaired(sent, "fix", kimi_ids=False)
+    assert all(part in got for part in (content, sound, b'"top_p":1.0'))
+    assert json.loads(call_in(got)["function"]["arguments"]) == {}
+
+
+@pytest.mark.parametrize(
+    "call", [b'{"function":{"name":"f","arguments":"\xff"}}', b'{"\xc3":1}', b'{"x":%b' % (b"[" * 5_000)]
+)
+def test_a_call_that_no_decoder_reads_is_400(call: bytes) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        repaired(b'{"messages":[{"tool_calls":[%b]}]}' % call, "fix", kimi_ids=True)
+    assert caught.value.code == "invalid_json"
+
+
+async def test_other_tasks_run_while_many_calls_are_repaired() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    calls = [{"id": "x", "function": {"name": "f", "arguments": CUT}}] * 3_000
+    sent = json.dumps({"messages": [{"role": "assistant", "tool_calls": calls}]}).encode()
+    _, found = await repair_body(sent, "fix", kimi_ids=True)
+    task.cancel()
+    assert (found.arguments, found.ids) == (3_000, 3_000)
+    assert turns > 1

@@ -54,3 +54,10 @@ def test_a_stream_has_our_name_and_its_texts_unchanged_wherever_it_is_cut(
 def test_any_name_can_stand_for_any_other(served: str, ours: str) -> None:
     body = json.dumps({"model": served, "text": served}).encode()
     assert json.loads(ModelName(served, ours).whole(body)) == {"model": ours, "text": served}
+
+
+def test_a_line_without_end_is_not_kept() -> None:
+    name = ModelName(SERVED, "kimi")
+    sent = sum(len(name.feed(b"x" * 100_000)) for _ in range(100))
+    assert sent > 9_000_000
+    assert sent + len(name.finish()) == 10_000_000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core.history import UNPARSED_KEY, completed, repair_history
+from serve.guard.core.history import UNPARSED_KEY, HistoryRepair, completed
 
 OBJECTS = st.dictionaries(
     st.text(max_size=5),
@@ -16,19 +16,14 @@ OBJECTS = st.dictionaries(
 )
 
 
-def turn(arguments: Any, identity: str = "call_1", name: str = "bash") -> list[dict[str, Any]]:
-    call = {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
-    return [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": identity, "content": "done"},
-    ]
+def call(arguments: Any, identity: str = "call_1", name: str = "bash") -> dict[str, Any]:
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def test_the_seeds_cut_call_is_completed_where_it_was_cut() -> None:
     cut = '{"command": "bash …/check-deps.sh", "description": "检查 CDP 依赖环境.'
-    repair = repair_history(turn(cut), "fix")
-    fixed = repair.messages[1]["tool_calls"][0]["function"]["arguments"]
+    repair = HistoryRepair()
+    fixed = repair.call(call(cut))["function"]["arguments"]
     assert json.loads(fixed) == {"command": "bash …/check-deps.sh", "description": "检查 CDP 依赖环境."}
     assert (repair.arguments, repair.ids) == (1, 0)
 
@@ -44,7 +39,7 @@ def test_any_beginning_of_an_object_is_completed_and_begins_the_same(
     assert fixed.startswith(cut) or json.loads(fixed) == {UNPARSED_KEY: cut}
 
 
-@given(st.text(max_size=30))
+@given(st.text(max_size=30) | st.text('{}[]":,\\u1t \n', max_size=30))
 def test_any_text_becomes_an_object(text: str) -> None:
     assert isinstance(json.loads(completed(text)), dict)
 
@@ -56,51 +51,69 @@ def test_what_is_no_beginning_of_an_object_is_kept_under_a_key(text: str) -> Non
 
 @given(OBJECTS, st.sampled_from([None, 2]))
 def test_valid_arguments_are_never_touched(value: dict[str, Any], indent: int | None) -> None:
-    messages = turn(json.dumps(value, indent=indent))
-    repair = repair_history(messages, "fix")
-    assert repair.messages is messages
+    sound = call(json.dumps(value, indent=indent))
+    repair = HistoryRepair()
+    assert repair.call(sound) is sound
     assert repair.clean
 
 
 def test_empty_arguments_become_an_empty_object() -> None:
-    repair = repair_history(turn(""), "fix")
-    assert repair.messages[1]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert HistoryRepair().call(call(""))["function"]["arguments"] == "{}"
 
 
-def test_warning_counts_and_off_does_not_even_look() -> None:
-    messages = turn('{"a')
-    warned = repair_history(messages, "warn")
-    assert warned.messages is messages
-    assert warned.arguments == 1
-    assert repair_history(messages, "off").clean
+@pytest.mark.parametrize("half", ["\\ud83d", "\\ude00 x", "\\u00e9"])
+def test_half_a_surrogate_pair_in_arguments_is_no_fault(half: str) -> None:
+    sound = call(f'{{"a": "{half}"}}')
+    assert HistoryRepair().call(sound) is sound
+    assert completed(f'{{"a": "{half}') == f'{{"a": "{half}"}}'
+
+
+@pytest.mark.parametrize("digits", [4301, 9_999, 50_000])
+@pytest.mark.parametrize("before", [0, 1, 4299])
+def test_a_number_too_long_for_engines_is_kept_as_text(digits: int, before: int) -> None:
+    text = f'{{"a": {" " * before}{"1" * digits}}}'
+    assert json.loads(completed(text)) == {UNPARSED_KEY: text}
+    repair = HistoryRepair()
+    repair.call(call(text))
+    assert repair.arguments == 1
+
+
+@pytest.mark.parametrize("value", ["1" * 4300, "[" + ",".join(["1" * 4000] * 9) + "]", f'"{"1" * 9_000}"'])
+def test_long_digits_that_engines_read_are_no_fault(value: str) -> None:
+    sound = call(f'{{"a": {value}}}')
+    assert HistoryRepair().call(sound) is sound
+
+
+@pytest.mark.parametrize("text", ['{"a": ' + "[" * 2_000, '{"a": "' + "x" * 100_000, '{"a": [' + "1," * 100_000])
+def test_what_would_take_long_to_complete_is_kept_whole(text: str) -> None:
+    assert json.loads(completed(text)) == {UNPARSED_KEY: text}
 
 
 def test_the_request_itself_is_not_changed() -> None:
-    messages = turn('{"a', "call_9")
-    before = json.dumps(messages)
-    repair_history(messages, "fix", kimi_ids=True)
-    assert json.dumps(messages) == before
+    cut = call('{"a', "call_9")
+    before = json.dumps(cut)
+    HistoryRepair(kimi_ids=True).call(cut)
+    assert json.dumps(cut) == before
 
 
 def test_kimi_ids_carry_the_name_and_count_over_the_conversation() -> None:
-    messages = [*turn("{}", "functions.bash:0"), *turn("{}", "toolu_01", "mcp.read"), *turn("{}", "call_x")]
-    repair = repair_history(messages, "fix", kimi_ids=True)
-    ids = [message["tool_calls"][0]["id"] for message in repair.messages if message.get("tool_calls")]
+    repair = HistoryRepair(kimi_ids=True)
+    calls = [call("{}", "functions.bash:0"), call("{}", "toolu_01", "mcp.read"), call("{}", "call_x")]
+    ids = [repair.call(each)["id"] for each in calls]
     assert ids == ["functions.bash:0", "functions.mcp.read:1", "functions.bash:2"]
-    assert [message["tool_call_id"] for message in repair.messages if message["role"] == "tool"] == ids
+    assert [repair.result_id(each["id"]) for each in calls] == ids
     assert repair.ids == 2
-    assert repair_history(repair.messages, "fix", kimi_ids=True).clean
 
 
 def test_an_id_that_a_client_uses_twice_refers_to_the_latest_call() -> None:
-    messages = [*turn("{}", "call_1", "a"), *turn("{}", "call_1", "b")]
-    repaired = repair_history(messages, "fix", kimi_ids=True).messages
-    assert [each["tool_call_id"] for each in repaired if each["role"] == "tool"] == ["functions.a:0", "functions.b:1"]
+    repair = HistoryRepair(kimi_ids=True)
+    results = []
+    for name in ("a", "b"):
+        repair.call(call("{}", "call_1", name))
+        results.append(repair.result_id("call_1"))
+    assert results == ["functions.a:0", "functions.b:1"]
 
 
-@pytest.mark.parametrize(
-    "odd", ["text", {"role": "assistant", "tool_calls": "x"}, {"tool_calls": [None, {"function": 3}]}]
-)
+@pytest.mark.parametrize("odd", [None, "text", [], {"function": 3}, {"type": "function"}])
 def test_shapes_that_are_not_openais_are_left_to_the_engine(odd: Any) -> None:
-    messages = [odd, {"role": "tool", "tool_call_id": 7}]
-    assert repair_history(messages, "fix", kimi_ids=True).messages is messages
+    assert HistoryRepair(kimi_ids=True).call(odd) is odd

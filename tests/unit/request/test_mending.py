@@ -1,0 +1,30 @@
+"""Bodies that odd clients write become JSON, and sound ones stay the same bytes."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.request.mending import mend
+
+
+@given(st.text().map(lambda text: json.dumps({"content": text}).encode()))
+def test_a_sound_body_comes_back_as_it_is(body: bytes) -> None:
+    assert mend(body) is body
+
+
+@given(st.text(st.characters() | st.characters(categories=["Cs"])))
+def test_half_pairs_become_replacement_characters(text: str) -> None:
+    mended = json.loads(mend(json.dumps({"content": text}).encode()))
+    units = text.encode("utf-16-le", "surrogatepass")
+    assert mended == {"content": units.decode("utf-16-le", "replace")}
+
+
+def test_a_byte_order_mark_goes() -> None:
+    assert mend(b"\xef\xbb\xbf{}") == b"{}"
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xfe{", b"{", rb'{"a":"\ud8'])
+def test_what_cannot_be_mended_is_left_to_the_decoder(body: bytes) -> None:
+    assert mend(body) is body

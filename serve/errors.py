@@ -9,6 +9,7 @@
       RequestTimeoutError           408  request_timeout        yes
       BodyTooLargeError             413  body_too_large         no
       HeadTooLargeError             431  head_too_large         no
+      UnsupportedMediaTypeError     415  unsupported_media_type no
       PolicyConflictError           422  policy_conflict        no
       OverloadedError               429  overloaded             yes, after `retry_after_s`
       EngineError                   502  engine_error           yes
@@ -121,6 +122,12 @@ class BodyTooLargeError(GatewayError):
     status = 413
     type = "invalid_request_error"
     default_code = "body_too_large"
+
+
+class UnsupportedMediaTypeError(GatewayError):
+    status = 415
+    type = "invalid_request_error"
+    default_code = "unsupported_media_type"
 
 
 class HeadTooLargeError(GatewayError):

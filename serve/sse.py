@@ -54,11 +54,15 @@ class FrameReader:
         Raises:
             EngineError: A frame is too long.
         """
-        rest = self._rest
         size = len(data)
-        one = not rest and 0 <= data.find(_BLANK_LINE) == size - len(_BLANK_LINE)
-        if one and size <= self._limit_bytes and b"\r" not in data:
-            return [data]  # as nearly always
+        if (
+            not self._rest
+            and 0 <= data.find(_BLANK_LINE) == size - 2
+            and b"\r" not in data
+            and size <= self._limit_bytes
+        ):
+            return [data]  # exactly one frame, as nearly always
+        rest = self._rest
         seen = rest[_FRAME_END_TAIL] + data  # what came before holds no end of a frame, so nobody looks there again
         rest += data
         frames = self._cut() if _FRAME_END.search(seen) else []

@@ -45,7 +45,8 @@ async def ask(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Send a request for a long stream."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: slots\r\ncontent-length: %d\r\n\r\n" % len(_BODY))
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: slots\r\ncontent-type: application/json\r\n"
+    writer.write(head + b"content-length: %d\r\n\r\n" % len(_BODY))
     writer.write(_BODY)
     await writer.drain()
     return reader, writer

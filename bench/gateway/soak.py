@@ -32,7 +32,10 @@ async def leave(url: str, body: bytes, begun: bool) -> None:
     """Send a request and leave: at once, or when the answer has `begun`."""
     where = urlsplit(url)
     reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: soak\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
     writer.write(head.encode() + body)
     if begun:
         await reader.readuntil(b"data: ")

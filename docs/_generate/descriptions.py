@@ -88,12 +88,25 @@ ERRORS: dict[str, str] = {
         "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request."
     ),
     "invalid_json": "The body is not JSON.",
+    "field_not_allowed": (
+        "The field would steer the engine, or is unknown and `requests.mode` is `strict`; `param` names it. Leave it "
+        "out, or have an operator add it to `requests.pass_fields`."
+    ),
+    "media_not_allowed": "A URL of media is neither `data:` nor on a host of `requests.media_hosts`.",
+    "over_limit": (
+        "A field is over its limit, which the message names, or the body has more messages, parts, calls and tools, or "
+        "more fields, than any conversation."
+    ),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": "A web page of another site asked for an operator's route.",
     "model_not_found": "No model has that name; the message lists those that exist.",
     "not_found": "No such route.",
     "method_not_allowed": "The route has other methods; the header `Allow` names them.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
+    "unsupported_media_type": (
+        "A body without `Content-Type: application/json`, or with a `Content-Encoding`. Add the header, or send the "
+        "body uncompressed."
+    ),
     "policy_conflict": (
         "The policy forbids every pool for this request; the message lists the reasons. `POST /v1/route/explain` tells "
         "what would change it."
@@ -136,10 +149,14 @@ ROUTES: dict[tuple[str, str], str] = {
         "The configured models, in OpenAI's form; `max_model_len` is the longest request that every pool takes, where "
         "it is known."
     ),
+    (
+        "POST",
+        "/v1/responses",
+    ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
     ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
         "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
-        "involved. `?api=messages` for a body of the Messages API."
+        "involved. `?api=messages` and `?api=responses` for a body of those APIs."
     ),
     ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
     ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",

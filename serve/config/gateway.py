@@ -22,6 +22,7 @@ class LimitsConfig(_Strict):
     Attributes:
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
         max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
+        max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
         max_schema_bytes: Of all JSON schemas of a request together.
         max_schema_depth: Deepest nesting within one schema.
         max_schema_nodes: Values within all schemas of a request together.
@@ -31,6 +32,7 @@ class LimitsConfig(_Strict):
     max_body_bytes: Count = 32 * 1024 * 1024
     max_connections: Count = 8192
     max_buffered_bytes: Count = 512 * 1024 * 1024
+    max_answer_bytes: Count = 64 * 1024 * 1024
     request_timeout_s: Seconds = 600
     stream_idle_timeout_s: Seconds = 300
     queue_timeout_s: Seconds = 15
@@ -49,7 +51,8 @@ class PolicyConfig(_Strict):
     Attributes:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder of advisories that replaces the ones shipped with specgate.
+        advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
+            effect without a restart, all of them or, if one can't be read, none.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"

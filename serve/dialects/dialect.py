@@ -91,6 +91,8 @@ class Dialect:
         engine_path: Where engines get what `decode` returns.
         estimate: Returns the body of an answer that the gateway gives itself when no engine can, given the memo; None
             where only an engine's answer will do.
+        fails_in_stream: True for a failure that a client understands only as the end of a stream, even of one that
+            has not begun.
     """
 
     name: str
@@ -101,3 +103,4 @@ class Dialect:
     id_header: str = ""
     engine_path: str = CHAT_PATH
     estimate: Callable[[Any], bytes] | None = None
+    fails_in_stream: Callable[[Failure], bool] = lambda _: False

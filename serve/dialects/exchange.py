@@ -157,6 +157,8 @@ class TranslatedExchange(Exchange):
 
     async def _refuse(self, failure: Failure) -> None:
         fail(self.span, failure.message)
+        if not self.status and self._streams and self._dialect.fails_in_stream(failure):
+            await self.start_stream(200, _STREAM_HEADERS)
         if self._encoder is not None:
             self.status = failure.status
             events = b"" if self._over else self._encoder.fail(failure)
@@ -184,6 +186,11 @@ class TranslatedExchange(Exchange):
     async def _send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await super().end(body)
+
+    @property
+    def _streams(self) -> bool:
+        """True if the client asked for a stream; False until its request is read."""
+        return self._translated is not None and self._translated.stream
 
     def _write_translated(self, data: bytes) -> Drain:
         events = self._encode(data)

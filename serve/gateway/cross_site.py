@@ -69,4 +69,4 @@ async def same_site_only(request: fastapi.Request) -> None:
     """
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise CrossSiteError(f"Pages of {origin[:100]} can't use the operators' routes; nor can those of another site.")
+        raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")

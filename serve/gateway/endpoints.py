@@ -1,5 +1,6 @@
 """The gateway's HTTP endpoints beside the completions: models, policy, explanations, health and metrics."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.routing import Match
 from serve.config.gateway import GatewayConfig
 from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
 from serve.gateway.pipeline import Gateway
-from serve.gateway.pools import PoolKey
+from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
@@ -70,7 +71,9 @@ class GatewayApi:
         return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias, also with `:nospec`; without a name, lists all.
+        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
+
+        Without a name it lists all.
 
         Raises:
             ModelNotFoundError: No model has that name.
@@ -114,9 +117,10 @@ class GatewayApi:
 
     async def ready(self) -> JSONResponse:
         """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up."""
-        states = {key: self._state(*key) for key in self._pools}
-        ready = _DOWN not in states.values()
-        pools = {f"{model}/{pool}": state for (model, pool), state in states.items()}
+        facts = await asyncio.gather(*map(reported_facts, self._pools.values()))
+        is_up = {key: pool_facts is not None for key, pool_facts in zip(self._pools, facts, strict=True)}
+        pools = {f"{model}/{pool}": self._state(model, pool, is_up=up) for (model, pool), up in is_up.items()}
+        ready = _DOWN not in pools.values()
         return JSONResponse({"ready": ready, "pools": pools}, 200 if ready else 503)
 
     async def metrics(self) -> Response:
@@ -126,8 +130,8 @@ class GatewayApi:
     def _resolve(self, model: str) -> str | None:
         return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
 
-    def _state(self, model: str, pool: str) -> str:
-        if self._pools[model, pool].facts() is not None:
+    def _state(self, model: str, pool: str, *, is_up: bool) -> str:
+        if is_up:
             return "up"
         scaling = self._config.models[model].pools[pool].autoscaling
         return "scaled to zero" if scaling is not None and scaling.min_replicas == 0 else _DOWN

@@ -161,6 +161,7 @@ class Gateway:
             exchange.span.set_attributes(_span_attributes(decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
+        body = self._features.with_switch(body, parsed)
         if features.tool_history:
             body = await self._repair_history(body, decision.model, exchange.request_id)
         return RoutedRequest(

@@ -1,16 +1,20 @@
 """The pools of a configuration, as the gateway reaches them."""
 
+import asyncio
 import os
+from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
 from serve.config.gateway import GatewayConfig
-from serve.errors import ConfigError
+from serve.errors import ConfigError, GatewayError
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool, RayPool
 from serve.routing.remote_pool import RemoteLimits, RemotePool
 
 PoolKey = tuple[str, str]  # model, pool
+
+_FACTS_TIMEOUT_S = 5.0
 
 
 def build_pools(
@@ -50,3 +54,12 @@ def build_pools(
                 settings.routing == "sticky",
             )
     return pools
+
+
+async def reported_facts(pool: Pool) -> dict[str, Any] | None:
+    """Returns what a running replica reports about itself; None if none answers in time."""
+    try:
+        async with asyncio.timeout(_FACTS_TIMEOUT_S):
+            return dict(await pool.facts())
+    except (GatewayError, TimeoutError):
+        return None

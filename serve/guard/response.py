@@ -77,8 +77,6 @@ class GuardedStream:
                 if self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage:
                     self.over = True
                     break
-            if self._held_bytes > self._limit_bytes:
-                raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
         except CONTROL:
             raise
         except EngineError as error:
@@ -117,7 +115,7 @@ class GuardedStream:
         elif text:
             out.append(frame if text == delta.text else template.render(text))
         else:
-            self._held_bytes += len(delta.text)
+            self._hold(len(delta.text))
 
     def _parse(self, frame: bytes, out: list[bytes]) -> None:
         """Feeds a frame to the guard as parsed JSON."""
@@ -134,8 +132,13 @@ class GuardedStream:
         self._templates.learn(frame, chunk)
         allowed = self._guard.feed(chunk)
         if not allowed:
-            self._held_bytes += len(frame)
+            self._hold(len(frame))
         out += [frame if each is chunk else encode_frame(each) for each in allowed]
+
+    def _hold(self, added_bytes: int) -> None:
+        self._held_bytes += added_bytes
+        if self._held_bytes > self._limit_bytes:
+            raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
 
 
 class GuardedResponse(Protocol):

@@ -23,6 +23,7 @@ _JSON_SPACE = " \t\r\n"
 class KimiK2(Prose):
     """`<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare."""
 
+    thinking_switch: ClassVar[str] = "thinking"
     lexicon: ClassVar[Lexicon] = Lexicon(
         {
             **THINK,

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from serve.parsing.machine import Action, Machine, Row, State
 
 
 class Prose(Machine):
-    """Actions on prose. `<think>` opens reasoning only at the start of an output, where models put it."""
+    """Actions on prose. `<think>` opens reasoning only at the start of an output, where models put it.
+
+    Attributes:
+        thinking_switch: The argument of the family's chat templates that turns thinking on or off.
+    """
+
+    thinking_switch: ClassVar[str] = "enable_thinking"
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

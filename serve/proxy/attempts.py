@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
+from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
 from serve.proxy.exchange import forwarded_headers
+from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_xargs
+from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
@@ -77,6 +78,9 @@ class Attempts:
         self._pools = pools
         self._upstream = upstream
         self._telemetry = telemetry
+        self._served_names = {
+            (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
+        }
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
@@ -178,11 +182,17 @@ class Attempts:
             headers[SLOT_HEADER] = endpoint.slot
         xargs = self._xargs(request, candidate)
         body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
+        model = request.decision.model
+        served = self._served_names.get((model, candidate.pool))
+        if served:
+            body = with_member(body, "model", encode_json(served))
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
                 headers.pop("baggage", None)
             async with self._upstream.post(endpoint, request.path, body, headers) as response:
+                if served:
+                    response.rename(ModelName(served, model))
                 yield response
 
     def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
-from serve.errors import BodyTooLargeError, GatewayError
+from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive, Send, Sink
 from serve.sse import error_frame
 from serve.telemetry.instruments import fail
@@ -26,6 +26,8 @@ _HOP_BY_HOP = frozenset(
 # list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
 _PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
 _WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "x-request-id"}
+_JSON = "application/json"
+_NOT_ENCODED = frozenset({"", "identity"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -57,7 +59,7 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequen
     if "connection" in headers:  # names there are for this connection alone
         for name in headers["connection"].split(","):
             forwarded.pop(name.strip().lower(), None)
-    forwarded["content-type"] = "application/json"  # whatever the client called it, it was parsed as JSON
+    forwarded["content-type"] = _JSON  # without the client's parameters
     forwarded["accept-encoding"] = "identity"  # the guard reads what the engine says
     if key is not None:
         forwarded["authorization"] = f"Bearer {key}"
@@ -74,7 +76,7 @@ def response_headers(headers: Mapping[str, str]) -> RawHeaders:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
-    """Returns the whole body of a request.
+    """Returns the whole body of a request that says its body is JSON.
 
     Args:
         receive: ASGI's.
@@ -82,10 +84,12 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
         limit_bytes: The longest body that is accepted.
 
     Raises:
+        UnsupportedMediaTypeError: The body is not called JSON, or it is encoded.
         BodyTooLargeError: The body, or the length that the client announced, is over the limit.
         GatewayError: The listener gave up the body: it is malformed or too slow, or there is no room for it.
         CancelledError: The client left.
     """
+    _check_media_type(headers)
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit_bytes:
         raise _too_large(limit_bytes)
@@ -101,6 +105,27 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
             raise _too_large(limit_bytes)
         if not message.get("more_body"):
             return b"".join(parts)
+
+
+def _check_media_type(headers: Mapping[str, str]) -> None:
+    """Refuses a body of another type: a web page of any site can send those, but JSON only if we allow it."""
+    given = headers.get("content-type")
+    if given is None:
+        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+            return  # no body; what is wrong about that, its reader says best
+        raise UnsupportedMediaTypeError(
+            "The request has no Content-Type. Add the header `Content-Type: application/json`."
+        )
+    if given != _JSON and given.partition(";")[0].strip().lower() != _JSON:
+        raise UnsupportedMediaTypeError(
+            f"Unsupported Media Type: only 'application/json' is allowed, not {given[:100]!r}. "
+            "Send the header `Content-Type: application/json`."
+        )
+    coding = headers.get("content-encoding", "")
+    if coding.strip().lower() not in _NOT_ENCODED:
+        raise UnsupportedMediaTypeError(
+            f"The Content-Encoding {coding[:100]!r} is not supported. Send the body uncompressed, without that header."
+        )
 
 
 def _too_large(limit_bytes: int) -> BodyTooLargeError:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -12,6 +12,13 @@ from serve.errors import InvalidRequestError
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
+
+
+def given(value: Raw) -> bool:
+    """Returns True if a member is there and not null."""
+    return value is not NONE and bytes(value) != b"null"
+
+
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
 
 
@@ -50,10 +57,19 @@ class _Named(Struct, gc=False):
     name: str | None = None
 
 
+class _AllowedTool(Struct, gc=False):
+    function: _Named | None = None
+
+
+class _AllowedTools(Struct, gc=False):
+    mode: str | None = None
+    tools: list[_AllowedTool] | None = None
+
+
 class Choice(Struct, gc=False):
     type: str
     function: _Named | None = None
-    allowed_tools: dict[str, Any] | None = None
+    allowed_tools: _AllowedTools | None = None
 
 
 class EngineFields(Struct, kw_only=True, gc=False):
@@ -97,7 +113,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
     logit_bias: Raw = NONE
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Raw] | None = None
     structured_outputs: Raw = NONE
 
 
@@ -118,8 +134,9 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     guided_grammar: Raw = NONE
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
+    thinking: Raw = NONE
     stop: str | list[str] | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | int | None = None
     # Engines read numbers in strings, too, so that these are read where they matter.
     temperature: Raw = NONE
     min_p: Raw = NONE

@@ -61,10 +61,13 @@ class Pool(Protocol):
         """Avoids a replica that did not answer."""
         ...
 
-    def facts(self) -> Mapping[str, Any] | None:
-        """Returns what a running replica has reported about itself; None if none is known to run.
+    async def facts(self) -> Mapping[str, Any]:
+        """Returns what a running replica has reported about itself.
 
         It takes no slot and no place in a queue, so a full pool answers like any other.
+
+        Raises:
+            GatewayError: No replica is up.
         """
         ...
 
@@ -115,11 +118,13 @@ class RayPool:
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
-    def facts(self) -> Mapping[str, Any] | None:
+    async def facts(self) -> Mapping[str, Any]:
         if not self._handle.is_initialized:
             self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
         running = metadata_of_running(self._handle.app_name, self._handle.deployment_name)
-        return dict(running[0]["facts"]) if running else None
+        if not running:
+            raise PoolUnavailableError(f"No replica of {self._label} is running.", None, None, self._retry_after_s)
+        return dict(running[0]["facts"])
 
     async def close(self) -> None:
         await self._leases.close()

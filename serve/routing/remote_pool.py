@@ -74,7 +74,7 @@ class RemotePool:
     def forget(self, endpoint: Endpoint) -> None:
         """Does nothing: there is no other replica to choose."""
 
-    def facts(self) -> Mapping[str, Any] | None:
+    async def facts(self) -> Mapping[str, Any]:
         return self._facts
 
     async def close(self) -> None:

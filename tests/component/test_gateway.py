@@ -96,12 +96,16 @@ class FullPool:
         return {}
 
 
+JSON = {"content-type": "application/json"}
+
+
 def pools(speculative: Engine, standard: Engine) -> dict[tuple[str, str], Engine]:
     return {("m", "speculative"): speculative, ("m", "standard"): standard}
 
 
 async def post(url: str, body: Any, **headers: str) -> tuple[int, dict[str, str], bytes]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {**JSON, **headers}
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{url}/v1/chat/completions", data=data, headers=headers) as response,
@@ -133,6 +137,25 @@ class TestDecision:
         assert headers["x-specgate-pool"] == "standard"
         assert headers["x-specgate-speculative"] == "off"
         assert headers["x-specgate-reasons"]
+
+    @pytest.mark.parametrize("fields", [{}, {"tools": [TOOL]}, {"enable_speculative": False}])
+    @pytest.mark.parametrize("name", ["m", "also-m"])
+    async def test_a_remote_engine_may_serve_the_model_under_any_name(self, name: str, fields: dict[str, Any]) -> None:
+        served = "/model_files/m"
+        chunks = [{**chunk({"role": "assistant", "content": f'"model":"{served}"'}), "model": served},
+                  {**chunk({}, "stop"), "model": served}]  # fmt: skip
+        settings = config()
+        for pool in settings["models"]["m"]["pools"].values():
+            pool["served_name"] = served
+        for streamed in (True, False):
+            fast = streaming([*map(frame, chunks), DONE]) if streamed else answering({**whole("hi"), "model": served})
+            async with running(settings, pools(fast, fast)) as stack:
+                status, _, body = await post(stack.url, {**CHAT, "model": name, "stream": streamed, **fields})
+            assert status == 200
+            assert json.loads(fast.requests[0][1])["model"] == served
+            documents = [json.loads(line[6:]) for line in body.split(b"\n\n") if line.startswith(b"data: {")]
+            assert {each["model"] for each in (documents if streamed else [json.loads(body)])} == {"m"}
+            assert not streamed or documents[0]["choices"][0]["delta"]["content"] == f'"model":"{served}"'
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
     @pytest.mark.parametrize(
@@ -317,7 +340,9 @@ class TestClientFaults:
         async with (
             running(config(limits={"max_body_bytes": 1000}), pools(answering(), answering())) as stack,
             aiohttp.ClientSession() as session,
-            session.post(f"{stack.url}/v1/chat/completions", data=pieces() if chunked else b"x" * 4000) as response,
+            session.post(
+                f"{stack.url}/v1/chat/completions", data=pieces() if chunked else b"x" * 4000, headers=JSON
+            ) as response,
         ):
             assert response.status == 413
             assert error_of(await response.read())["code"] == "body_too_large"
@@ -525,3 +550,26 @@ async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capac
             await asyncio.sleep(0.01)
         status, _, _ = await post(stack.url, {**CHAT, "enable_speculative": False})
         assert status == 200
+
+
+class TestLengthOfAnswers:
+    @pytest.mark.parametrize("size", [5_000, 3_000_000])
+    @pytest.mark.parametrize(("status", "asked"), [(200, {}), (400, {}), (200, {"tools": [TOOL]})])
+    async def test_a_whole_answer_beyond_the_limit_is_an_error(self, size: int, status: int, asked: Any) -> None:
+        engine = answering({"filler": "x" * size}, status)
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, **asked})
+        assert (status, error_of(body)["code"]) == (502, "engine_error")
+        assert "4000 bytes" in error_of(body)["message"]
+
+    async def test_one_within_it_arrives_as_it_is(self) -> None:
+        engine = answering({"filler": "x" * 3_900})
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+        assert (status, json.loads(body)) == (200, {"filler": "x" * 3_900})
+
+    async def test_a_stream_may_be_longer_than_that(self) -> None:
+        engine = streaming([frame(chunk({"content": "x" * 1000}))] * 20 + [frame(chunk({}, "stop")), DONE])
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "stream": True})
+        assert (status, body.endswith(DONE)) == (200, True)

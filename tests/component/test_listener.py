@@ -17,6 +17,7 @@ from serve.http1.cycle import Allowance
 
 HEAD = b"POST /hot HTTP/1.1\r\nhost: a\r\n"
 HELLO = HEAD + b"content-length: 5\r\n\r\nhello"
+CHAT_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 CHAT = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -109,7 +110,7 @@ async def test_heads_without_bodies_take_no_capacity_from_anybody() -> None:
         address = urlsplit(stack.url)
         clients = [await asyncio.open_connection(address.hostname, address.port) for _ in range(20)]
         for _, writer in clients:
-            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\n{")
+            writer.write(CHAT_HEAD + b"content-length: 50\r\n\r\n{")
         await asyncio.sleep(0.1)
         assert (await post(stack.url, CHAT))[0] == 200
         for _, writer in clients:
@@ -124,7 +125,7 @@ async def test_the_gateway_says_why_it_gave_up_a_body() -> None:
         assert (status, json.loads(body)["error"]["code"], headers["retry-after"]) == (429, "overloaded", "2")
         address = urlsplit(stack.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        writer.write(CHUNKED.replace(b"/hot", b"/v1/chat/completions") + b"5\r\nhello\r\nnonsense")
+        writer.write(CHAT_HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense")
         status, body = await response(reader)
         assert (status, json.loads(body)["error"]["code"]) == (400, "invalid_request")
         assert await ended(reader)

@@ -19,6 +19,7 @@ from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
+JSON = {"content-type": "application/json"}
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 TOOLS = {
     "model": "m",
@@ -122,7 +123,7 @@ async def test_a_body_that_is_no_json_is_refused() -> None:
     async with (
         gateway() as url,
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/quarantine", data=b"{") as response,
+        session.post(f"{url}/v1/quarantine", data=b"{", headers=JSON) as response,
     ):
         assert response.status == 400
 

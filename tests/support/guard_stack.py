@@ -60,7 +60,7 @@ async def healing(
 async def post(url: str, body: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/chat/completions", data=json.dumps(body).encode()) as response,
+        session.post(f"{url}/v1/chat/completions", json=body) as response,
     ):
         return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.read()
 

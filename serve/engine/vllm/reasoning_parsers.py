@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from vllm.entrypoints.generate.base.protocol import DeltaMessage
@@ -13,18 +13,21 @@ from vllm.reasoning.abs_reasoning_parsers import ReasoningParser
 from serve.engine.vllm.delta_message import delta_message
 from serve.engine.vllm.markers import keep_markers, log_violations, marker_ids, special_ids, turn_ids
 from serve.engine.vllm.prompt_state import PromptState
-from serve.parsing import ReasoningSplit
+from serve.parsing import GRAMMARS, ReasoningSplit
 from serve.parsing.reasoning_split import Parts
 
 _START = "<think>"
 _END = "</think>"
+_SWITCHES = frozenset(grammar.thinking_switch for grammar in GRAMMARS.values())
 
 
 class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[misc,unused-ignore]
     """Splits reasoning off one stream and passes everything after it to the tool parser unchanged.
 
     The prompt decides whether the output starts inside reasoning; vLLM shows it to `is_reasoning_end` before it
-    generates (see `PromptState` for whole answers).
+    generates (see `PromptState` for whole answers). Only thinking that the request turned off by the template's own
+    switch outweighs it: a switch that the template does not read changes nothing about the prompt, and vLLM sets one of
+    those for `reasoning_effort`.
 
     This is an engine adapter in name only: the engine core asks only adapters for a reasoning end that is itself
     content, such as the first marker of a call.
@@ -42,8 +45,9 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
     def __init__(self, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
         ReasoningParser.__init__(self, tokenizer, *args, **kwargs)
         options = kwargs.get("chat_template_kwargs") or {}
-        switches = [options[name] for name in ("thinking", "enable_thinking") if options.get(name) is not None]
-        self._thinking: bool | None = any(switches) if switches else None  # None: the request does not say
+        own = GRAMMARS[self.grammar].thinking_switch
+        self._thinking = _switch(options, own)
+        self._thinking_elsewhere = _switch(options, *_SWITCHES.difference({own}))
         ids = special_ids(tokenizer)
         self._start_id = ids.get(_START)
         self._end_id = ids.get(_END)
@@ -81,7 +85,9 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
             return True
         last = self._last(input_ids)
         self._prompt_open = last is not None and last == self._start_id
-        return last is not None and not self._prompt_open
+        if last is None:
+            return self._thinking is None and self._thinking_elsewhere is False
+        return not self._prompt_open
 
     def is_reasoning_end_streaming(self, input_ids: Sequence[int], delta_ids: Iterable[int]) -> bool:
         """Returns True if the last step ended reasoning."""
@@ -186,7 +192,13 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
                 self._prompt_state.set(request, self._prompt_open)
         if self._prompt_open is not None:
             return self._prompt_open
-        return bool(self._thinking) or _END in text
+        thinking = self._thinking_elsewhere if self._thinking is None else self._thinking
+        return bool(thinking) or _END in text
+
+
+def _switch(options: Mapping[str, Any], *names: str) -> bool | None:
+    """Returns what the first given of these switches says; None if the request uses none of them."""
+    return next((bool(options[name]) for name in names if options.get(name) is not None), None)
 
 
 class KimiK2ReasoningParser(SpecgateReasoningParser):

@@ -7,11 +7,12 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
-from serve.guard.core.choice import Attempt, ChoiceGuard, Step
+from serve.guard.core.choice import Attempt, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextDelta, Usage, choices_of, lone_delta
-from serve.guard.core.client_view import ClientView
+from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
+from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, details_of, joined, without_details
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
@@ -99,7 +100,7 @@ class Guard:
         if delta is not None and (text := self.feed_delta(delta)) is not None:
             if text == delta.text:
                 return [chunk]
-            return self._chunks(chunk, chunk["choices"][0], [({delta.field: text}, None)]) if text else []
+            return self._chunks(chunk, chunk["choices"][0], [Step({delta.field: text})]) if text else []
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
@@ -225,8 +226,10 @@ class Guard:
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason")
-        steps = guard.feed(delta, reason)
-        if view.first and reason is None and steps == [(delta, None)] and len(chunk["choices"]) == 1:
+        tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
+        steps = guard.feed(delta, reason, choice.get("stop_reason"), tokens)
+        only = len(steps) == len(chunk["choices"]) == 1 and view.first
+        if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
@@ -245,14 +248,17 @@ class Guard:
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         chunks = []
-        for delta, reason in steps:
-            changed = {**choice, "delta": delta, "finish_reason": reason}
+        rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
+        for delta, reason, tokens in steps:
+            changed = {**rest, "delta": delta, "finish_reason": reason}
+            if tokens:
+                changed |= joined(tokens)
             chunk = {**template, **self._envelope, "choices": [changed]}
             chunk.pop("usage", None)
-            if reason is not None and (report := self.report):
-                chunk["specgate"] = report
+            if reason is not None:
+                changed |= {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+                chunk |= {"specgate": report} if (report := self.report) else {}
             chunks.append(chunk)
-            choice = {**choice, "logprobs": None} if "logprobs" in choice else choice
         return chunks
 
     # The end of an attempt

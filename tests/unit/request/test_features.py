@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.config.gateway import LimitsConfig
+from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import parse, without_members
-from serve.request.features import check_schemas, features_of
+from serve.request.features import FeatureReader, check_schemas, features_of
+from serve.request.field_rules import RequestReader
 
 OWN = {"enable_speculative"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -121,6 +122,62 @@ def test_classes_follow_from_the_body(fields, classes):
 )
 def test_thinking_is_what_the_request_says_else_the_models_default(fields, default, thinking):
     assert features(thinking=default, **fields).thinking is thinking
+
+
+KIMI = GatewayConfig.parse(
+    {"models": {"m": {"family": "kimi-k2", "grammar": "kimi_k2", "thinking": True, "pools": {"s": {"kind": "vllm"}}}}}
+)
+QWEN = GatewayConfig.parse(
+    {"models": {"m": {"family": "qwen3", "grammar": "hermes", "thinking": True, "pools": {"s": {"kind": "vllm"}}}}}
+)
+OFF = {"thinking": {"type": "disabled"}}
+OFF_BY_KWARG = {"thinking": False}
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "arguments", "thinks"),
+    [
+        (KIMI, {"reasoning_effort": "none"}, {"thinking": False}, False),
+        (KIMI, OFF, {"thinking": False}, False),
+        (KIMI, {"thinking": {"type": "enabled", "budget_tokens": 9}}, {"thinking": True}, True),
+        (KIMI, {"chat_template_kwargs": {"enable_thinking": False}}, {"enable_thinking": False, **OFF_BY_KWARG}, False),
+        (KIMI, {"reasoning_effort": "none", "chat_template_kwargs": {"thinking": True}}, {"thinking": True}, True),
+        (KIMI, {"reasoning_effort": "none", "chat_template_kwargs": None}, {"thinking": False}, False),
+        (KIMI, {**OFF, "chat_template_kwargs": {"x": 1}}, {"x": 1, "thinking": False}, False),
+        (KIMI, {"reasoning_effort": "high"}, None, True),
+        (KIMI, {"reasoning_effort": None}, None, True),
+        (KIMI, {"thinking": {"type": "adaptive"}}, None, True),
+        (KIMI, {"thinking": "odd"}, None, True),
+        (KIMI, {"thinking": None}, None, True),
+        (QWEN, {"reasoning_effort": "none"}, None, False),
+        (QWEN, OFF, {"enable_thinking": False}, False),
+        (QWEN, {"chat_template_kwargs": {"thinking": False}}, {"enable_thinking": False, "thinking": False}, False),
+        (QWEN, {"chat_template_kwargs": {"thinking": True, "enable_thinking": False}}, ..., False),
+    ],
+)
+def test_template_and_policy_agree_on_thinking(config, fields, arguments, thinks):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
+    body, request = RequestReader(config.requests).read(body)
+    reader = FeatureReader(config)
+    sent = reader.with_switch(body, request)
+    assert reader.read(request, {}).thinking is thinks
+    if arguments is None:
+        assert sent is body
+        assert "chat_template_kwargs" not in json.loads(sent)
+    elif arguments is ...:
+        assert sent is body
+    else:
+        assert json.loads(sent)["chat_template_kwargs"] == arguments
+    assert FeatureReader(config).read(parse(sent), {}).thinking is thinks
+
+
+def test_a_prompt_without_a_template_gets_no_switch():
+    body, request = RequestReader(KIMI.requests).read(b'{"model":"m","prompt":"x","thinking":{"type":"disabled"}}')
+    assert FeatureReader(KIMI).with_switch(body, request) is body
+
+
+def test_a_cache_key_may_be_a_number():
+    assert features(prompt_cache_key=17).conversation_key == "17"
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.unit.engine.vllm.parser_harness import (
 )
 from tests.unit.parsing import cases
 
+OTHER = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
 REASONING_PARSERS = vllm_parsers.REASONING_PARSERS
 
 
@@ -45,9 +46,21 @@ def test_the_prompt_decides_whether_reasoning_comes_first(grammar: str) -> None:
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_thinking_that_the_request_turns_off_makes_all_text_content(grammar: str) -> None:
     text = "Just an answer."
-    for name in ("thinking", "enable_thinking"):
-        assert whole(grammar, text, request(), THINKING, **{name: False}) == (None, text, [])
-        assert streamed(grammar, text, request(), THINKING, **{name: False}) == (None, text, [])
+    switch = GRAMMARS[grammar].thinking_switch
+    for more in ({}, {OTHER[switch]: True}):
+        assert whole(grammar, text, request(), THINKING, **{switch: False}, **more) == (None, text, [])
+        assert streamed(grammar, text, request(), THINKING, **{switch: False}, **more) == (None, text, [])
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_a_switch_that_the_template_does_not_read_is_not_believed_over_the_prompt(grammar: str) -> None:
+    switch = OTHER[GRAMMARS[grammar].thinking_switch]
+    for read in (whole, streamed):
+        assert read(grammar, "Hm.</think>Yes.", request(), THINKING, **{switch: False}) == ("Hm.", "Yes.", [])
+        assert read(grammar, "Yes.", request(), NOT_THINKING, **{switch: True}) == (None, "Yes.", [])
+    made = parser(grammar, request(), **{switch: False})
+    assert not made.is_reasoning_end(TOKENIZER.encode(THINKING))
+    assert made.is_reasoning_end(TOKENIZER.encode("<|im_start|>assistant"))
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)

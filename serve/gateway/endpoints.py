@@ -71,7 +71,9 @@ class GatewayApi:
         return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias, also with `:nospec`; without a name, lists all.
+        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
+
+        Without a name it lists all.
 
         Raises:
             ModelNotFoundError: No model has that name.

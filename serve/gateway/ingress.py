@@ -76,7 +76,8 @@ class GatewayReplica:
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {path: with_cors(app, self._config.http.cors_origins) for path, app in self._inference().items()}
+        origins = self._config.http.cors_origins
+        return {path: with_cors(app, origins) for path, app in self._inference().items()}
 
     def _inference(self) -> dict[str, AsgiApp]:
         return hot_routes(self._gateway, self._api.max_model_len)

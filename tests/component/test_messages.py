@@ -256,13 +256,13 @@ class TestExplain:
 @pytest.mark.parametrize(("limit", "sent"), [(4095, 4095), (4096, None), (32000, None)])
 async def test_a_limit_beyond_the_models_context_is_left_to_the_context(limit: int, sent: int | None) -> None:
     engine = answering()
-    body = json.dumps({"model": "m", "max_tokens": limit, "messages": HELLO}).encode()
+    body = {"model": "m", "max_tokens": limit, "messages": HELLO}
     async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
         app = hot_routes(stack.gateway, {"m": 4096}.get)["/v1/messages"]
         async with (
             listening(fastapi.FastAPI(), {"/v1/messages": app}) as front,
             aiohttp.ClientSession() as session,
-            session.post(f"{front.url}/v1/messages", data=body) as response,
+            session.post(f"{front.url}/v1/messages", json=body) as response,
         ):
             assert response.status == 200
     assert json.loads(engine.requests[0][1]).get("max_tokens") == sent

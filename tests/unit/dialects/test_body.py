@@ -22,3 +22,8 @@ def test_a_body_is_read_although_a_client_cut_its_texts(body: bytes, value: obje
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         read_object(body)
+
+
+def test_a_body_of_countless_tiny_parts_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(InvalidRequestError, match="more than 300000 objects and lists"):
+        read_object(b'{"a": [' + b"{}," * 300_000 + b"0]}")

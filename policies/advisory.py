@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
+from packaging.version import InvalidVersion, Version
 
 from policies.classes import masks_of
 from policies.conditions import check, unknowns, unmet
@@ -40,13 +42,23 @@ class Cure:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """When the evidence was last gone through, and the newest version of each engine that was looked at."""
+
+    date: date
+    engine_versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Advisory:
     """A published fact about a configuration. See docs/how-to/write-an-advisory.md.
 
     Attributes:
         affects: Alternatives of conditions on a pool's facts.
         unsafe: Request classes, `name+name`.
+        kind: `correctness`, or `security`: a hole of the engine, which `specgate doctor` names.
         effects: The consequence for each mode of serving: `speculative`, `opt_out`, `standard`.
+        checked: None if nobody has said.
         problem: Set if the file could not be read; such an advisory counts as affecting everything.
     """
 
@@ -61,6 +73,8 @@ class Advisory:
     cures: tuple[Cure, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     refuted: tuple[Mapping[str, str], ...] = ()
+    kind: str = "correctness"
+    checked: Checked | None = None
     problem: str | None = None
 
     def matches(self, facts: PoolFacts) -> bool:
@@ -119,6 +133,8 @@ def parse_advisory(document: Any, name: str) -> Advisory:
         cures=tuple(Cure(cure["text"], cure.get("change", {})) for cure in document["cures"]),
         evidence=tuple(_evidence(values) for values in document["evidence"]),
         refuted=tuple(document.get("refuted", ())),
+        kind=document.get("kind", "correctness"),
+        checked=_checked(document.get("checked")),
     )
 
 
@@ -140,9 +156,31 @@ def unreadable(name: str, problem: str) -> Advisory:
 
 def _load(path: Path) -> Advisory:
     try:
-        return parse_advisory(yaml.safe_load(path.read_text(encoding="utf-8")), path.stem)
+        # The loader is a safe one: it only leaves dates as text.
+        return parse_advisory(yaml.load(path.read_text(encoding="utf-8"), _Loader), path.stem)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyError) as error:
         return unreadable(path.stem, " ".join(str(error).split())[:300])
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves dates as text, which is what the schema can check."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML declares it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _checked(values: Mapping[str, Any] | None) -> Checked | None:
+    if values is None:
+        return None
+    try:
+        day = date.fromisoformat(values["date"])
+        for version in values["engine_versions"].values():
+            Version(version)
+    except (ValueError, InvalidVersion) as error:
+        raise PolicyError(f"checked: {error}") from error
+    return Checked(day, values["engine_versions"])
 
 
 def _evidence(values: Mapping[str, Any]) -> Evidence:

@@ -27,9 +27,16 @@ MODIFIERS = (
     "history",  # the conversation already holds tool calls: an agent's loop
     "logprobs",
     "many",  # n > 1
+    "unspeculable",  # sampling that vLLM refuses on an engine that speculates: min_p, logit_bias
+    "penalties",  # frequency, presence or repetition penalty
+    "prompt_logprobs",
+    "images",  # images or video among the messages
 )
 # Needed by advisories but of no interest to readers: not among a request's published classes.
-IMPLIED = ("loose",)  # tools, none of them strict
+IMPLIED = (
+    "loose",  # tools, none of them strict
+    "whole",  # not streamed
+)
 GROUPS = {
     "any": KINDS,
     "tools": ("tools_auto", "tools_forced"),

@@ -58,6 +58,24 @@ def compile_policy(
     )
 
 
+def with_pools(policy: Policy, model: str, facts: Iterable[PoolFacts]) -> Policy:
+    """Returns the policy as it would be today if the pools of one model were others.
+
+    A hypothesis, to be compared with the policy in force: it keeps that policy's digest, and has no successor.
+    Quarantine stays as it is.
+
+    Args:
+        policy: A compiled policy.
+        model: The model.
+        facts: Of the model's pools.
+    """
+    own = tuple(facts)
+    overrides = tuple(override for override in policy.settings.overrides if override.holds(policy.today))
+    compiled = {**policy.models, model: _model(model, own, policy.advisories, overrides)}
+    others = tuple(pool for pool in policy.facts if pool.model != model)
+    return replace(policy, facts=(*others, *own), models=compiled, successor=None, memory={})
+
+
 def _model(
     name: str, pools: tuple[PoolFacts, ...], advisories: tuple[Advisory, ...], overrides: tuple[Override, ...]
 ) -> ModelPolicy:

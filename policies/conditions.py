@@ -4,6 +4,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -18,6 +19,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
+_PARSED = 1024  # conditions and versions that are kept parsed: an explanation tests the same few against many pools
 # The hub caches a model under models--org--name/snapshots/<hash>; the last part of that path is not its name.
 _HUB_FOLDER = re.compile(r"models--[^/]*?--([^/]+)")
 
@@ -89,6 +91,7 @@ def short_name(path: str) -> str:
     return hub[1] if hub else path.rstrip("/").rsplit("/", 1)[-1]
 
 
+@lru_cache(maxsize=_PARSED)
 def _compared(name: str, condition: str) -> Test:
     match = _COMPARISON.match(condition)
     if not match:
@@ -102,6 +105,7 @@ def _compared(name: str, condition: str) -> Test:
     return test
 
 
+@lru_cache(maxsize=_PARSED)
 def _in_range(name: str, condition: str) -> Test:
     try:
         parts = tuple(SpecifierSet(condition))
@@ -109,13 +113,18 @@ def _in_range(name: str, condition: str) -> Test:
         raise PolicyError(f"{name}: {condition!r} is not a PEP 440 version range") from error
 
     def test(actual: Any) -> bool | None:
-        try:
-            version = Version(str(actual))
-        except InvalidVersion:
-            return None
-        return all(_satisfies(version, part.operator, part) for part in parts)
+        version = _version(str(actual))
+        return None if version is None else all(_satisfies(version, part.operator, part) for part in parts)
 
     return test
+
+
+@lru_cache(maxsize=_PARSED)
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def _satisfies(version: Version, sign: str, part: Any) -> bool:

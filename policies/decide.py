@@ -32,8 +32,7 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
         preference: The caller's `enable_speculative`. False is always granted.
         now_s: Unix time, by which overrides expire; the clock if not given.
     """
-    while policy.successor is not None and (time.time() if now_s is None else now_s) >= policy.until_s:
-        policy = policy.successor
+    policy = in_force(policy, now_s)
     mask = features.mask
     key = (features.model, mask, preference)
     split = policy.memory.get(key)
@@ -43,6 +42,18 @@ def decide(policy: Policy, features: RequestFeatures, preference: bool | None, n
             policy.memory.clear()
         policy.memory[key] = split
     return _version(split, features.conversation_key)
+
+
+def in_force(policy: Policy, now_s: float | None = None) -> Policy:
+    """Returns the policy itself, or, once its overrides have expired, the successor that holds now.
+
+    Args:
+        policy: The compiled policy.
+        now_s: Unix time; the clock if not given.
+    """
+    while policy.successor is not None and (time.time() if now_s is None else now_s) >= policy.until_s:
+        policy = policy.successor
+    return policy
 
 
 def _version(split: canary.Split[Decision], conversation: str) -> Decision:

@@ -6,8 +6,8 @@ from typing import Any
 
 from policies.advisory import Advisory
 from policies.classes import ALL_KINDS, BIT
-from policies.compile import compile_policy
-from policies.decide import decide
+from policies.compile import with_pools
+from policies.decide import decide, in_force
 from policies.decision import Decision
 from policies.facts import PoolFacts
 from policies.features import RequestFeatures
@@ -20,6 +20,9 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "stream": ("do not stream", {"stream": False}),
     "thinking": ("switch thinking off", {"thinking": False}),
     "hidden_thinking": ("leave out `include_reasoning: false`", {"include_reasoning": True}),
+    "unspeculable": ("leave out `min_p` and `logit_bias`", {"unspeculable": False}),
+    "penalties": ("leave out the penalties", {"penalties": False}),
+    "prompt_logprobs": ("leave out `prompt_logprobs`", {"prompt_logprobs": False}),
     "guided": ("replace `guided_*` by `structured_outputs`", {"guided": False, "structured_outputs": True}),
 }
 
@@ -48,7 +51,7 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
         "evidence": {reason.advisory: reason.basis for reason in decision.reasons},
         "candidates": [dataclasses.asdict(candidate) for candidate in decision.candidates],
         "features": _features(request),
-        "would_change": list(_would_change(policy, request, decision)),
+        "would_change": list(_would_change(in_force(policy), request, decision)),
         "policy": policy.digest,
     }
 
@@ -104,22 +107,21 @@ def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, st
         yield text, None, _recompiled(policy, decision.model, None, everything)
     if not policy.optimistic:
         settings = dataclasses.replace(policy.settings, optimistic=True, guard=True)
-        yield (
-            "set `optimistic: true`, with the guard as the net",
-            None,
-            quarantine(compile_policy(policy.facts, policy.advisories, settings, policy.today), policy.quarantined),
-        )
+        optimist = dataclasses.replace(policy, settings=settings, successor=None, memory={})
+        yield "set `optimistic: true`, with the guard as the net", None, optimist
 
 
 def _recompiled(policy: Policy, model: str, advisory: Advisory | None, change: Mapping[str, Any]) -> Policy:
     """Returns the policy after a change of those pools of the model that the advisory affects."""
-    facts = tuple(
-        _changed(pool, change)
-        if pool.model == model and pool.speculative and (advisory is None or advisory.matches(pool))
-        else pool
-        for pool in policy.facts
+    own = (pool for pool in policy.facts if pool.model == model)
+    return with_pools(
+        policy,
+        model,
+        (
+            _changed(pool, change) if pool.speculative and (advisory is None or advisory.matches(pool)) else pool
+            for pool in own
+        ),
     )
-    return quarantine(compile_policy(facts, policy.advisories, policy.settings, policy.today), policy.quarantined)
 
 
 def _changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:

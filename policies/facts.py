@@ -69,14 +69,30 @@ class PoolFacts:
         return {**values, "settings": dict(sorted(self.settings.items())), "proven": sorted(self.proven)}
 
 
-# GDN, KDA and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
-_HYBRID = re.compile(r"qwen3?-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-linear")
+# GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
+_HYBRID = re.compile(
+    r"qwen3?-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-(linear|k3)|nemotron-?(h\b|3\b|nano-\d+b-v2)|granite-?4|falcon-?h1"
+    r"|lfm-?2|minimax-(m1|text-01)|\bling-2\.[5-9]|bailing|[zjb]amba|plamo-?3|glm-5\.3-flash"
+)
 _VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("awq",)), ("gptq", ("gptq",)))
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 _METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
 _V1_ONLY = frozenset({"suffix", "custom_class"})
+_NEVER_ASYNC = frozenset({"ngram", "suffix", "custom_class"})  # on the V1 runner
+_PARALLEL = frozenset({"dflash", "dspark"})  # draft in parallel on the V2 runner, other methods on V1 only
 # Opt-in features: off unless mentioned, also on an engine that we did not start.
-_OPT_IN: dict[str, Scalar] = {"rejection_sample_method": "standard", "dynamic_draft_length": False}
+_OPT_IN: dict[str, Scalar] = {
+    "rejection_sample_method": "standard",
+    "dynamic_draft_length": False,
+    "disable_lookahead_block_hashes": False,
+    "kv_cache_dtype": "auto",
+    "kv_connector": "none",
+    "pipeline_parallel_size": 1,
+    "structured_outputs_backend": "auto",
+    "disable_any_whitespace": False,
+    "speculative_accept_threshold_single": 1.0,
+    "speculative_accept_threshold_acc": 1.0,
+}
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
 
 
@@ -147,11 +163,15 @@ def installed_engine() -> tuple[str | None, bool]:
 
 def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any]) -> PoolFacts:
     """Adds what vLLM's arguments tell; stated facts take part where others follow from them."""
-    spec = _speculative_config(f"{facts.model}/{facts.pool}", args.get("speculative_config"))
+    where = f"{facts.model}/{facts.pool}"
+    spec = _mapping(where, args, "speculative_config")
     method = stated.get("method", _method(spec))
     installed, on_cpu = installed_engine()
     version = stated.get("engine_version", installed)
-    runner = stated.get("runner", "v1" if on_cpu and version == installed else _runner(method, version))
+    on_v1 = (on_cpu and version == installed) or _truth(args.get("enable_dbo", False))
+    on_v1 = on_v1 or (bool(spec.get("parallel_drafting")) and method not in _PARALLEL)
+    runner = stated.get("runner", "v1" if on_v1 else _runner(method, version))
+    is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
     return replace(
         facts,
         engine="vllm",
@@ -163,20 +183,42 @@ def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any
         tool_parser=args.get("tool_call_parser") or "none",
         reasoning_parser=args.get("reasoning_parser") or "none",
         prefix_caching=_switch(args, "enable_prefix_caching", default=True),
-        async_scheduling=_switch(args, "async_scheduling", default=True if runner == "v2" else None),
-        settings={**facts.settings, **_plain_settings(args), **_speculative_settings(method, spec)},
+        async_scheduling=_switch(args, "async_scheduling", default=is_async),
+        settings={
+            **facts.settings,
+            **_plain_settings(args),
+            **_nested_settings(where, args),
+            **_speculative_settings(method, spec),
+        },
     )
 
 
-def _speculative_config(where: str, value: Any) -> dict[str, Any]:
+def _mapping(where: str, args: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns an argument that is a mapping: given as such, as JSON, or member by member (`name.member`)."""
+    value = args.get(name)
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise PolicyError(f"{where}: speculative-config is not JSON: {error}") from error
+            raise PolicyError(f"{where}: {name.replace('_', '-')} is not JSON: {error}") from error
     if value is not None and not isinstance(value, Mapping):
-        raise PolicyError(f"{where}: speculative-config is a mapping, not {value!r}")
-    return {str(key).replace("-", "_"): setting for key, setting in (value or {}).items()}
+        raise PolicyError(f"{where}: {name.replace('_', '-')} is a mapping, not {value!r}")
+    dotted = {key.removeprefix(f"{name}."): member for key, member in args.items() if key.startswith(f"{name}.")}
+    return {str(key).replace("-", "_"): setting for key, setting in {**(value or {}), **dotted}.items()}
+
+
+def _nested_settings(where: str, args: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Returns the settings that stand inside other arguments."""
+    grammar = _mapping(where, args, "structured_outputs_config")
+    transfer = _mapping(where, args, "kv_transfer_config")
+    settings: dict[str, Scalar] = {}
+    if "backend" in grammar:
+        settings["structured_outputs_backend"] = str(grammar["backend"])
+    if "disable_any_whitespace" in grammar:
+        settings["disable_any_whitespace"] = _truth(grammar["disable_any_whitespace"])
+    if transfer:
+        settings["kv_connector"] = str(transfer.get("kv_connector") or "unnamed")
+    return settings
 
 
 def _method(spec: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,9 @@ _PLAIN, _TOOLS_AUTO, _TOOLS_FORCED, _GUIDED = (BIT[n] for n in ("plain", "tools_
 _STRUCTURED = BIT["structured"] | BIT["grammar"]
 _STRICT, _GRAMMAR, _THINKING, _HIDDEN_THINKING = (BIT[n] for n in ("strict", "grammar", "thinking", "hidden_thinking"))
 _STREAM, _STOP, _SINGLE, _HISTORY = (BIT[n] for n in ("stream", "stop", "single", "history"))
-_LOGPROBS, _MANY, _LOOSE = BIT["logprobs"], BIT["many"], BIT["loose"]
+_LOGPROBS, _MANY, _LOOSE, _WHOLE = BIT["logprobs"], BIT["many"], BIT["loose"], BIT["whole"]
+_UNSPECULABLE, _PENALTIES = BIT["unspeculable"], BIT["penalties"]
+_PROMPT_LOGPROBS, _IMAGES = BIT["prompt_logprobs"], BIT["images"]
 
 _FORCED = frozenset({"required", "named"})
 _BITS_OF_FORMAT = {
@@ -35,6 +37,10 @@ class RequestFeatures:
         guided: A `guided_*` field is set, which vLLM accepts and ignores.
         thinking: The model thinks: by the request, else by the model's default.
         include_reasoning: The answer includes the reasoning.
+        unspeculable: It asks for sampling that vLLM refuses on every engine that speculates, `min_p` or `logit_bias`.
+        penalties: A frequency, presence or repetition penalty is in force.
+        prompt_logprobs: It asks for log-probabilities of the prompt.
+        images: A message holds images or video.
         tool_history: The conversation already holds tool calls or their results.
         conversation_key: The same for each turn of a conversation; empty if unknown.
         preference: The caller's `enable_speculative`; None leaves it to the policy.
@@ -55,6 +61,10 @@ class RequestFeatures:
     logprobs: bool = False
     n: int = 1
     parallel_tool_calls: bool = True
+    unspeculable: bool = False
+    penalties: bool = False
+    prompt_logprobs: bool = False
+    images: bool = False
     tool_history: bool = False
     conversation_key: str = ""
     preference: bool | None = None
@@ -100,9 +110,13 @@ class RequestFeatures:
         return (
             (_THINKING if self.thinking else 0)
             | (0 if self.include_reasoning else _HIDDEN_THINKING)
-            | (_STREAM if self.stream else 0)
+            | (_STREAM if self.stream else _WHOLE)
             | (_STOP if self.stop else 0)
             | (_HISTORY if self.tool_history else 0)
             | (_LOGPROBS if self.logprobs else 0)
             | (_MANY if self.n > 1 else 0)
+            | (_UNSPECULABLE if self.unspeculable else 0)
+            | (_PENALTIES if self.penalties else 0)
+            | (_PROMPT_LOGPROBS if self.prompt_logprobs else 0)
+            | (_IMAGES if self.images else 0)
         )

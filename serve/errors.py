@@ -2,7 +2,10 @@
 
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
+      CrossSiteError                403  cross_site             no
       ModelNotFoundError            404  model_not_found        no
+      RouteNotFoundError            404  not_found              no
+      MethodNotAllowedError         405  method_not_allowed     no
       RequestTimeoutError           408  request_timeout        yes
       BodyTooLargeError             413  body_too_large         no
       HeadTooLargeError             431  head_too_large         no
@@ -59,6 +62,11 @@ class GatewayError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    @property
+    def retry_after(self) -> str:
+        """Value of the `Retry-After` header, in whole seconds; empty if the error has none."""
+        return str(max(1, round(self.retry_after_s))) if self.retry_after_s else ""
+
     def to_body(self) -> dict[str, Any]:
         """Returns OpenAI's error object; its specification requires all four keys."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
@@ -74,6 +82,12 @@ class InvalidRequestError(GatewayError):
     default_code = "invalid_request"
 
 
+class CrossSiteError(GatewayError):
+    status = 403
+    type = "invalid_request_error"
+    default_code = "cross_site"
+
+
 class ModelNotFoundError(GatewayError):
     status = 404
     type = "invalid_request_error"
@@ -84,6 +98,18 @@ class ModelNotFoundError(GatewayError):
         """Returns the error for a model name that is not among the known ones."""
         names = ", ".join(sorted(known)) or "none"
         return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
+
+
+class RouteNotFoundError(GatewayError):
+    status = 404
+    type = "invalid_request_error"
+    default_code = "not_found"
+
+
+class MethodNotAllowedError(GatewayError):
+    status = 405
+    type = "invalid_request_error"
+    default_code = "method_not_allowed"
 
 
 class RequestTimeoutError(GatewayError):

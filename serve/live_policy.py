@@ -1,13 +1,23 @@
 """Compiles the policy from the configuration and the engines' own reports, and holds the one in force."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import policies
-from policies import Decision, Policy, PolicyError, PoolFacts, RequestFeatures, compile_policy, decide, load_advisories
-from serve.config.gateway import GatewayConfig
+from policies import (
+    Advisory,
+    Decision,
+    Policy,
+    PolicyError,
+    PoolFacts,
+    RequestFeatures,
+    compile_policy,
+    decide,
+    load_advisories,
+)
+from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
@@ -37,8 +47,7 @@ class LivePolicy:
 def compile_for(
     config: GatewayConfig,
     learned: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
-    *,
-    strict: bool = False,
+    advisories: Sequence[Advisory] | None = None,
 ) -> Policy:
     """Compiles the policy of a configuration.
 
@@ -46,21 +55,37 @@ def compile_for(
         config: The gateway's configuration.
         learned: Facts that running replicas reported, by (model, pool); they override the configuration, but not an
             operator's explicit `facts`.
-        strict: Refuses advisories that can't be read. Otherwise each of them counts as matched: a starting gateway
-            had better lose speed than be down, whereas an update of a running one can be refused.
+        advisories: Read before; from the configuration's folder if not given.
 
     Raises:
         ConfigError: The policy settings or the advisories are invalid.
     """
-    folder = Path(config.policy.advisories) if config.policy.advisories else SHIPPED_ADVISORIES
     try:
         facts = [_merge(config, pool, (learned or {}).get((pool.model, pool.pool), {})) for pool in config.pool_facts()]
-        policy = compile_policy(facts, load_advisories(folder), config.policy_settings())
+        return compile_policy(facts, advisories or read_advisories(config.policy), config.policy_settings())
     except PolicyError as error:
         raise ConfigError(str(error)) from error
-    if policy.unreadable and strict:
-        raise ConfigError(f"advisories that can't be read: {', '.join(policy.unreadable)}")
-    return policy
+
+
+def read_advisories(policy: PolicyConfig, *, strict: bool = False) -> tuple[Advisory, ...]:
+    """Reads the advisories of a configuration.
+
+    Args:
+        policy: Names their folder, or none for those shipped with specgate.
+        strict: Refuses all of them if one can't be read. Otherwise each such one counts as matched: a starting gateway
+            had better lose speed than be down, whereas an update of a running one can be refused.
+
+    Raises:
+        ConfigError: The folder holds none, or one of them can't be read.
+    """
+    try:
+        advisories = load_advisories(Path(policy.advisories) if policy.advisories else SHIPPED_ADVISORIES)
+    except PolicyError as error:
+        raise ConfigError(str(error)) from error
+    unreadable = [f"{advisory.id}: {advisory.problem}" for advisory in advisories if advisory.problem]
+    if unreadable and strict:
+        raise ConfigError(f"advisories that can't be read: {', '.join(unreadable)}")
+    return advisories
 
 
 def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:

@@ -12,6 +12,11 @@ from serve.errors import EngineError, GatewayError
 _BLANK_LINE = b"\n\n"
 _DONE_DATA = b"[DONE]"
 DONE = b"data: " + _DONE_DATA + _BLANK_LINE
+MAX_FRAME_BYTES = 1024 * 1024  # of a frame that must be read as a whole; a chunk of an answer has some hundred bytes
+
+# Engines other than vLLM may leave out the space or end lines with CR LF, as SSE allows.
+_FRAME_END = re.compile(rb"\n\r?\n")
+_FRAME_END_TAIL = slice(-2, None)  # one byte less than the longest frame end
 
 
 def encode_frame(payload: Mapping[str, Any]) -> bytes:
@@ -33,22 +38,46 @@ def error_frame(error: GatewayError) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream into frames, wherever the network cut it."""
+    """Cuts a stream into frames, wherever the network cut it, in time that is linear in its bytes.
 
-    def __init__(self) -> None:
-        self._rest = b""
+    Args:
+        limit_bytes: Of a frame; a longer one is the engine's fault.
+    """
+
+    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the frames that are complete now, each with the blank line that ends it; CR LF becomes LF."""
-        text = self._rest + data if self._rest else data
-        if 0 <= text.find(_BLANK_LINE) == len(text) - len(_BLANK_LINE) and b"\r" not in text:
-            self._rest = b""
-            return [text]  # exactly one frame, as nearly always
+        """Returns the frames that are complete now, each with the blank line that ends it; CR LF becomes LF.
+
+        Raises:
+            EngineError: A frame is too long.
+        """
+        size = len(data)
+        if (
+            not self._rest
+            and 0 <= data.find(_BLANK_LINE) == size - 2
+            and b"\r" not in data
+            and size <= self._limit_bytes
+        ):
+            return [data]  # exactly one frame, as nearly always
+        rest = self._rest
+        seen = rest[_FRAME_END_TAIL] + data  # what came before holds no end of a frame, so nobody looks there again
+        rest += data
+        frames = self._cut() if _FRAME_END.search(seen) else []
+        if max(map(len, [*frames, self._rest])) > self._limit_bytes:
+            raise EngineError(f"The engine sent an event of more than {self._limit_bytes} bytes.")
+        return frames
+
+    def _cut(self) -> list[bytes]:
+        text = bytes(self._rest)
         if b"\r" in text:
             # A CR at the very end waits for its LF. JSON escapes line ends, so this changes no text.
             text, waiting = (text[:-1], b"\r") if text.endswith(b"\r") else (text, b"")
             text = text.replace(b"\r\n", b"\n") + waiting
-        *frames, self._rest = text.split(_BLANK_LINE)
+        *frames, rest = text.split(_BLANK_LINE)
+        self._rest = bytearray(rest)
         return [frame + _BLANK_LINE for frame in frames]
 
 
@@ -91,14 +120,11 @@ class StreamState(Enum):
 
 _OPEN = StreamState.OPEN  # compared once a read, and an attribute of an enum is slow to look up
 
-# Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends. Engines other than
-# vLLM may leave out the space or end lines with CR LF, as SSE allows.
+# Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends.
 # `"error": null` is no error, and a mark that the network cut before the value is completed by the next read.
 _ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error" ?: ?[^n ]')
 _DONE_MARK = re.compile(rb"(?<=\n)data: ?\[DONE\]\r?\n\r?\n")
-_FRAME_END = re.compile(rb"\n\r?\n")
 _MARK_TAIL = slice(-32, None)  # no less than the longest mark with the line end before it
-_FRAME_END_TAIL = slice(-2, None)  # one byte less than the longest frame end
 
 
 class StreamEnd:

@@ -24,6 +24,7 @@ DESCRIPTIONS: dict[str, str] = {
     "limits": "What one request may take.",
     "policy": "How decisions are made.",
     "requests": "Which fields and headers of a request reach an engine.",
+    "http": "What web pages may do.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
     "models.MODEL.quantization": (
@@ -64,7 +65,7 @@ DESCRIPTIONS: dict[str, str] = {
     "limits.max_body_bytes": "Largest request body; a larger one gets 413.",
     "limits.request_timeout_s": "Time for a whole response that is not streamed, reruns included; then 504.",
     "limits.stream_idle_timeout_s": "Longest silence of an engine, before its first byte and between two.",
-    "limits.queue_timeout_s": "Longest wait for a replica of one pool before the next allowed pool is tried.",
+    "limits.queue_timeout_s": "Longest wait for a replica; another allowed pool is asked much sooner.",
     "limits.connect_timeout_s": "Longest time to open a connection to an engine.",
     "limits.max_attempts": "Most engines that one request is sent to until one begins to respond.",
     "limits.retry_after_s": "The `Retry-After` of 429 and 503.",
@@ -97,8 +98,10 @@ ERRORS: dict[str, str] = {
         "more fields, than any conversation."
     ),
     "missing_field": "A required field is missing; `param` names it.",
+    "cross_site": "A web page of another site asked for an operator's route.",
     "model_not_found": "No model has that name; the message lists those that exist.",
-    "not_found": "No such route (404), or not with this method (405).",
+    "not_found": "No such route.",
+    "method_not_allowed": "The route has other methods; the header `Allow` names them.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",
     "unsupported_media_type": (
         "A body without `Content-Type: application/json`, or with a `Content-Encoding`. Add the header, or send the "
@@ -134,15 +137,34 @@ ROUTES: dict[tuple[str, str], str] = {
         "/v1/chat/completions",
     ): "OpenAI's chat completions, whole or streamed. Tools and JSON go through the guard.",
     ("POST", "/v1/completions"): "OpenAI's text completions, whole or streamed. Not guarded.",
-    ("GET", "/v1/models"): "The configured models, in OpenAI's form.",
+    (
+        "POST",
+        "/v1/messages",
+    ): "Anthropic's Messages, whole or streamed, served as the chat request that it stands for.",
+    ("POST", "/v1/messages/count_tokens"): (
+        "Tokens of a Messages request: exact where an engine has `/tokenize`, else four bytes a token and the header "
+        "`x-specgate-estimate: true`."
+    ),
+    ("GET", "/v1/models"): (
+        "The configured models, in OpenAI's form; `max_model_len` is the longest request that every pool takes, where "
+        "it is known."
+    ),
+    (
+        "POST",
+        "/v1/responses",
+    ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
     ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
-        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is involved."
+        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
+        "involved. `?api=messages` and `?api=responses` for a body of those APIs."
     ),
     ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
     ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
     ("POST", "/v1/quarantine"): "Quarantines, lifts or pins one pool for one request class; returns the new list.",
     ("GET", "/health"): "200 as long as this gateway replica runs.",
-    ("GET", "/ready"): "200 if every pool has a replica that responds, else 503; the body lists the pools.",
+    ("GET", "/ready"): (
+        "200 if every pool has a running replica, or may scale to zero; else 503. A full pool is up. The body lists "
+        "the pools."
+    ),
     ("GET", "/metrics"): "This replica's metrics in Prometheus' text format.",
 }

@@ -39,7 +39,7 @@ def errors_table() -> str:
 def routes() -> list[tuple[str, str]]:
     """Returns (method, path) of every route, in alphabetical order of paths."""
     found: set[tuple[str, str]] = set()
-    for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"))):
+    for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"), _SERVE / "dialects/table.py")):
         found.update(_routes_of(ast.parse(path.read_text(encoding="utf-8"))))
     return sorted(found, key=lambda route: (route[1], route[0]))
 
@@ -74,6 +74,5 @@ def _path_of(node: ast.expr | None) -> str | None:
 def _methods_of(call: ast.Call) -> list[str]:
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "post"):
         return [call.func.attr.upper()]
-    return [
-        method for keyword in call.keywords if keyword.arg == "methods" for method in ast.literal_eval(keyword.value)
-    ]
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "methods"]
+    return [method for methods in named for method in ast.literal_eval(methods) if method != "HEAD"]

@@ -1,13 +1,19 @@
 """`specgate advisories`: lists the published advisories, or shows one of them."""
 
 import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from packaging.version import InvalidVersion, Version
 from rich.table import Table
 
 from policies import Advisory, load_advisories
+from policies.advisory import Checked
+from policies.facts import installed_engine
+from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 from serve.live_policy import SHIPPED_ADVISORIES
@@ -17,14 +23,28 @@ app = typer.Typer(help="Advisories on configurations in which speculation is uns
 Folder = Annotated[Path, typer.Option("--folder", help="Read advisories from this folder instead.")]
 
 
+Engine = Annotated[
+    str | None,
+    typer.Option("--engine", help="The version in use, such as vllm==0.33.0; the installed vLLM if not given."),
+]
+
+
 @app.command("list")
 def list_all(
     folder: Folder = SHIPPED_ADVISORIES,
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/reference/advisories.md.")] = False,
+    stale_only: Annotated[
+        bool, typer.Option("--stale", help="Only those that somebody should check again; exit code 1 if there are any.")
+    ] = False,
+    engine: Engine = None,
+    max_age_days: Annotated[int, typer.Option(help="Days after which a check no longer counts.")] = MAX_AGE_DAYS,
 ) -> None:
-    """List all advisories; exit code 1 if one can't be read."""
+    """List all advisories; exit code 1 if one can't be read, or if a comment has cut one of its texts."""
     advisories = load_advisories(folder)
+    if stale_only:
+        _list_stale(advisories, _engines(engine), max_age_days, as_json)
+        return
     if markdown:
         typer.echo(to_markdown(advisories), nl=False)
     elif as_json:
@@ -35,8 +55,41 @@ def list_all(
             unsafe = ", ".join(advisory.unsafe)
             table.add_row(advisory.id, advisory.status, advisory.severity, unsafe, advisory.title)
         console().print(table)
-    if any(advisory.problem for advisory in advisories):
+    cut = [
+        f"{advisory.id}.yaml, line {text}: what follows is a comment; quote the text"
+        for advisory in advisories
+        if not advisory.problem
+        for text in cut_texts((folder / f"{advisory.id}.yaml").read_text(encoding="utf-8"))
+    ]
+    for line in cut:
+        typer.echo(line, err=True)
+    if cut or any(advisory.problem for advisory in advisories):
         raise typer.Exit(FOUND)
+
+
+def _list_stale(advisories: tuple[Advisory, ...], engines: Mapping[str, str], max_age_days: int, as_json: bool) -> None:
+    reasons = stale(advisories, engines, datetime.now(UTC).date(), max_age_days)
+    if as_json:
+        print_json([{"id": name, "why": why} for name, why in reasons.items()])
+    else:
+        table = Table("advisory", "why")
+        for name, why in reasons.items():
+            table.add_row(name, why)
+        console().print(table if reasons else "no advisory is stale")
+    if reasons:
+        raise typer.Exit(FOUND)
+
+
+def _engines(text: str | None) -> dict[str, str]:
+    """Returns the engine in use and its version."""
+    if text is None:
+        installed, _ = installed_engine()
+        return {"vllm": installed} if installed else {}
+    name, _, version = text.partition("==")
+    try:
+        return {name: str(Version(version))}
+    except InvalidVersion as error:
+        raise ConfigError(f"--engine: {text!r} is not of the form vllm==0.33.0") from error
 
 
 @app.command("show")
@@ -68,8 +121,9 @@ def to_markdown(advisories: tuple[Advisory, ...]) -> str:
 
 
 def _summary(advisory: Advisory) -> dict[str, Any]:
-    names = ("id", "title", "summary", "status", "severity", "unsafe", "problem")
-    return {name: getattr(advisory, name) for name in names}
+    names = ("id", "title", "summary", "status", "severity", "kind", "unsafe", "problem")
+    checked = dataclasses.asdict(advisory.checked) if advisory.checked else None
+    return {**{name: getattr(advisory, name) for name in names}, "checked": checked}
 
 
 def _section(advisory: Advisory) -> str:
@@ -77,7 +131,8 @@ def _section(advisory: Advisory) -> str:
     lines = [
         f"## {advisory.id}",
         "",
-        f"{advisory.title}. **{advisory.status}**, {advisory.severity}.",
+        f"{advisory.title}. **{advisory.status}**, {advisory.severity}"
+        f"{', a security hole' if advisory.kind == 'security' else ''}.",
         "",
         advisory.summary,
         "",
@@ -86,9 +141,15 @@ def _section(advisory: Advisory) -> str:
         *(f"- Cure: {cure.text}" for cure in advisory.cures),
         *(f"- {item.kind.capitalize()}: {item.finding} {_rate(item)}({item.source})" for item in advisory.evidence),
         *(f'- Refuted: "{claim["claim"]}" {claim["finding"]}' for claim in advisory.refuted),
+        *([f"- Checked: {_checked(advisory.checked)}"] if advisory.checked else []),
         "",
     ]
     return "\n".join(lines)
+
+
+def _checked(checked: Checked) -> str:
+    versions = ", ".join(f"{engine} {version}" for engine, version in checked.engine_versions.items())
+    return f"{checked.date}, up to {versions}"
 
 
 def _rate(evidence: Any) -> str:

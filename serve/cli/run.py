@@ -20,22 +20,29 @@ LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 Config = Annotated[Path, typer.Option(help="A Serve config, or just the gateway's part of one.")]
 Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
 Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
+StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
 
-def serve(config: Config = LAPTOP, port: Port = 8000, host: Host = "127.0.0.1", verbose: Verbose = False) -> None:
+def serve(
+    config: Config = LAPTOP,
+    port: Port = 8000,
+    host: Host = "127.0.0.1",
+    verbose: Verbose = False,
+    stop_with_parent: StopWithParent = False,
+) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
     parsed = GatewayConfig.load(config)
     stop = threading.Event()
-    code = supervise(stop)
-    if code is not None:
-        raise typer.Exit(code)
-    say = _clocked()
-    with prepared_environment(), cluster(parsed, port, say, verbose, host, stop):
-        if not stop.is_set():
-            models = ", ".join(parsed.models)
-            _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
-        stop.wait()
+    with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
+        code = supervise(stop, with_parent=stop_with_parent)
+        if code is not None:
+            raise typer.Exit(code)
+        with cluster(parsed, port, _clocked(), verbose, host, stop):
+            if not stop.is_set():
+                models = ", ".join(parsed.models)
+                _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
+            stop.wait()
 
 
 def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, as_json: Json = False) -> None:

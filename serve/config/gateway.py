@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
+from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
 from serve.config.requests import RequestsConfig
@@ -21,6 +22,7 @@ class LimitsConfig(_Strict):
     Attributes:
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
         max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
+        max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
         max_schema_bytes: Of all JSON schemas of a request together.
         max_schema_depth: Deepest nesting within one schema.
         max_schema_nodes: Values within all schemas of a request together.
@@ -30,6 +32,7 @@ class LimitsConfig(_Strict):
     max_body_bytes: Count = 32 * 1024 * 1024
     max_connections: Count = 8192
     max_buffered_bytes: Count = 512 * 1024 * 1024
+    max_answer_bytes: Count = 64 * 1024 * 1024
     request_timeout_s: Seconds = 600
     stream_idle_timeout_s: Seconds = 300
     queue_timeout_s: Seconds = 15
@@ -48,7 +51,8 @@ class PolicyConfig(_Strict):
     Attributes:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
-        advisories: A folder of advisories that replaces the ones shipped with specgate.
+        advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
+            effect without a restart, all of them or, if one can't be read, none.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"
@@ -71,6 +75,7 @@ class GatewayConfig(_Strict):
     policy: PolicyConfig = PolicyConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
     requests: RequestsConfig = RequestsConfig()
+    http: HttpConfig = HttpConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600
@@ -79,11 +84,10 @@ class GatewayConfig(_Strict):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
         seen: set[str] = set()
-        for name, model in self.models.items():
-            for own_or_alias in (name, *model.aliases):
-                if own_or_alias in seen:
-                    raise ValueError(f"the model name {own_or_alias!r} is used twice")
-                seen.add(own_or_alias)
+        for name, _ in self.each_name():
+            if name in seen:
+                raise ValueError(f"the model name {name!r} is used twice")
+            seen.add(name)
         return self
 
     @classmethod
@@ -118,11 +122,15 @@ class GatewayConfig(_Strict):
             for pool_name, pool in model.pools.items():
                 yield model_name, model, pool_name, pool
 
+    def each_name(self) -> Iterator[tuple[str, str]]:
+        """Yields (name or alias, the model's own name) for every name under which callers may ask for a model."""
+        for own_name, model in self.models.items():
+            for name in (own_name, *model.aliases):
+                yield name, own_name
+
     def resolve(self, name: str) -> str | None:
         """Returns the model's own name for a name that a caller used, or None."""
-        if name in self.models:
-            return name
-        return next((own_name for own_name, model in self.models.items() if name in model.aliases), None)
+        return dict(self.each_name()).get(name)
 
     def pool_facts(self) -> tuple[PoolFacts, ...]:
         """Returns the facts about every pool that are known before any engine has started."""

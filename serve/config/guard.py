@@ -27,6 +27,8 @@ class GuardConfig:
             it is, marked.
         rescue: Parse calls that leaked into the text with our own parser, if they are unambiguous.
         hold_json: Hold JSON responses back until they are complete, so that a rerun can always replace them.
+        max_held_bytes: Most of one response that may wait for a check: the calls and texts of a stream that are held
+            back, or a whole response. More of it is an `engine_error`, and rerun.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -39,6 +41,7 @@ class GuardConfig:
     on_failure: Literal["error", "unclean"] = "error"
     rescue: bool = True
     hold_json: bool = False
+    max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property

@@ -44,6 +44,8 @@ class PoolConfig(_Strict):
         kind: `vllm` (an engine hosted here), `remote` (an OpenAI-compatible URL) or `sim` (simulated, for load tests).
         engine_args: vLLM's own command-line names, with or without dashes; laid over the model's `engine_args`.
         url: Base URL of a `remote` pool, without `/v1`.
+        served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
+            see our own names. If not given, the body reaches the engine with the name that the client used.
         api_key_env: Environment variable that holds the key of a `remote` pool.
         sim: Settings of a `sim` pool.
         opt_out: Speculation can be switched off for one request inside the engine (installs our scheduler).
@@ -54,13 +56,15 @@ class PoolConfig(_Strict):
         env: Environment variables of the replica's process.
         routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
             has capacity, docs/adr/0019).
-        max_ongoing_requests: Requests that one replica handles at the same time.
+        max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
+            a remote pool, those of all gateway replicas together, divided among them.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
     """
 
     kind: Literal["vllm", "remote", "sim"] = "vllm"
     engine_args: dict[str, Any] = Field(default_factory=dict)
     url: str | None = None
+    served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     api_key_env: str | None = None
     sim: dict[str, Any] = Field(default_factory=dict)
     opt_out: bool = False
@@ -87,6 +91,8 @@ class PoolConfig(_Strict):
             raise ValueError("a pool of kind 'remote' has a url, and only that kind has")
         if self.kind != "vllm" and self.engine_args:
             raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
+        if self.kind != "remote" and self.served_name:
+            raise ValueError("served_name belongs to a pool of kind 'remote'; vllm has served-model-name")
         if self.kind != "sim" and self.sim:
             raise ValueError("sim settings belong to a pool of kind 'sim'")
         return self

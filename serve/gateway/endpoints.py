@@ -1,19 +1,25 @@
 """The gateway's HTTP endpoints beside the completions: models, policy, explanations, health and metrics."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.routing import Match
 
 from serve.config.gateway import GatewayConfig
-from serve.errors import GatewayError, ModelNotFoundError
+from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
+from serve.request.features import NO_SPECULATION
 from serve.routing.pool import Pool
+
+_DOWN = "starting or down"
 
 
 class GatewayApi:
@@ -23,53 +29,72 @@ class GatewayApi:
         config: The gateway's configuration.
         gateway: Decides requests.
         pools: All pools.
+        facts: What running replicas have reported so far, by pool; the replica keeps it up to date.
 
     Attributes:
         refused_update: Why the last update of the policy was refused; None if it was adopted.
     """
 
-    def __init__(self, config: GatewayConfig, gateway: Gateway, pools: Mapping[PoolKey, Pool]) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        gateway: Gateway,
+        pools: Mapping[PoolKey, Pool],
+        facts: Mapping[PoolKey, Mapping[str, Any]],
+    ) -> None:
         self.refused_update: str | None = None
         self._config = config
         self._gateway = gateway
         self._pools = pools
+        self._facts = facts
+        self._started_s = int(time.time())
 
-    def router(self) -> fastapi.APIRouter:
-        """Returns all routes."""
+    def routes(self) -> fastapi.APIRouter:
+        """Returns the routes for everybody."""
         router = fastapi.APIRouter()
-        router.add_api_route("/v1/models", self.models, methods=["GET"])
-        router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET"])
-        router.add_api_route("/v1/policy", self.policy, methods=["GET"])
+        router.add_api_route("/v1/models", self.models, methods=["GET", "HEAD"])
+        router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET", "HEAD"])
+        router.add_api_route("/health", self.health, methods=["GET", "HEAD"])
+        return router
+
+    def operator_routes(self) -> fastapi.APIRouter:
+        """Returns the routes for operators."""
+        router = fastapi.APIRouter()
+        router.add_api_route("/v1/policy", self.policy, methods=["GET", "HEAD"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
-        router.add_api_route("/health", self.health, methods=["GET"])
-        router.add_api_route("/ready", self.ready, methods=["GET"])
-        router.add_api_route("/metrics", self.metrics, methods=["GET"])
+        router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
+        router.add_api_route("/metrics", self.metrics, methods=["GET", "HEAD"])
         return router
 
     async def models(self) -> dict[str, Any]:
         """Lists the models."""
-        return {"object": "list", "data": [_model_object(name) for name in self._config.models]}
+        return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias.
+        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
+
+        Without a name it lists all.
 
         Raises:
             ModelNotFoundError: No model has that name.
         """
-        name = self._config.resolve(model)
+        if not model:
+            return await self.models()
+        asked = unquote(model)  # our listener leaves paths as they were sent, and names may hold a slash
+        name = self._config.resolve(asked) or self._config.resolve(asked.removesuffix(NO_SPECULATION))
         if name is None:
-            raise ModelNotFoundError.unknown(model, self._config.models)
-        return _model_object(name)
+            raise ModelNotFoundError.unknown(asked, self._config.models)
+        return self._model_object(name)
 
     async def policy(self) -> dict[str, Any]:
         """Returns the active policy: its digest, what each pool may do, and why a newer one was refused."""
         return {**self._gateway.policy.to_dict(), "refused_update": self.refused_update}
 
     async def explain(self, request: fastapi.Request) -> JSONResponse:
-        """Explains the decision for the body of a completion, made by the live code without an engine."""
+        """Explains the decision for a body, made by the live code without an engine; `?api=` says whose body it is."""
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        explanation, evidence = self._gateway.explain(body, headers)
+        explanation, evidence = self._gateway.explain(body, headers, request.query_params.get("api", "chat"))
         return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:
@@ -77,32 +102,55 @@ class GatewayApi:
         return {"status": "ok"}
 
     async def ready(self) -> JSONResponse:
-        """Returns 200 if every pool has a replica that answers, else 503."""
+        """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up."""
         facts = await asyncio.gather(*map(reported_facts, self._pools.values()))
         is_up = {key: pool_facts is not None for key, pool_facts in zip(self._pools, facts, strict=True)}
-        pools = {f"{model}/{pool}": "up" if up else "starting or down" for (model, pool), up in is_up.items()}
-        ready = all(is_up.values())
+        pools = {f"{model}/{pool}": self._state(model, pool, is_up=up) for (model, pool), up in is_up.items()}
+        ready = _DOWN not in pools.values()
         return JSONResponse({"ready": ready, "pools": pools}, 200 if ready else 503)
 
     async def metrics(self) -> Response:
         """Returns all metrics in Prometheus's format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
+    def _state(self, model: str, pool: str, *, is_up: bool) -> str:
+        if is_up:
+            return "up"
+        scaling = self._config.models[model].pools[pool].autoscaling
+        return "scaled to zero" if scaling is not None and scaling.min_replicas == 0 else _DOWN
 
-def _model_object(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "specgate"}
+    def _model_object(self, name: str) -> dict[str, Any]:
+        model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}
+        length = self._max_model_len(name)
+        return model if length is None else {**model, "max_model_len": length}
+
+    def _max_model_len(self, name: str) -> int | None:
+        """Returns the longest request that every pool of a model takes; None if no pool's limit is known."""
+        lengths = [
+            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
+            for pool in self._gateway.policy.facts
+            if pool.model == name
+        ]
+        return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
 
 
 async def error_response(_: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
-    return Response(error.to_json(), error.status, media_type="application/json")
+    headers = {"retry-after": error.retry_after} if error.retry_after else None
+    return Response(error.to_json(), error.status, headers, media_type="application/json")
 
 
-async def not_found(request: fastapi.Request, error: Exception) -> JSONResponse:
-    """Refuses an unknown path or method in OpenAI's error shape."""
-    status = getattr(error, "status_code", 404)
-    message = f"{request.method} {request.url.path} is not served here."
-    return JSONResponse(
-        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}}, status
-    )
+async def not_found(request: fastapi.Request, _: Exception) -> Response:
+    """Refuses a path that is no route."""
+    return await error_response(request, RouteNotFoundError(f"{request.url.path} is not served here."))
+
+
+async def method_not_allowed(request: fastapi.Request, _: Exception) -> Response:
+    """Refuses a method that a route does not have, and names those that it has."""
+    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    methods = ", ".join(sorted({method for route in routes for method in route.methods}))
+    message = f"{request.url.path} is not served for {request.method}, but for {methods}."
+    response = await error_response(request, MethodNotAllowedError(message))
+    response.headers["allow"] = methods
+    return response

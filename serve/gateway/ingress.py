@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import fastapi
@@ -13,18 +14,20 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
-from policies import Policy
+from policies import Advisory, Policy
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
-from serve.gateway.endpoints import GatewayApi, error_response, not_found
-from serve.gateway.pipeline import Gateway
+from serve.gateway.advisory_feed import AdvisoryFeed
+from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
+from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
-from serve.live_policy import LivePolicy, compile_for
+from serve.live_policy import LivePolicy, compile_for, read_advisories
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
@@ -48,8 +51,10 @@ class GatewayReplica:
     def __init__(self, config: dict[str, Any], pools: list[tuple[str, str, DeploymentHandle]]) -> None:
         self._config = GatewayConfig.parse(config)
         self._policy_config = self._config.policy
+        self._advisories = read_advisories(self._policy_config)
         self._facts: dict[PoolKey, dict[str, Any]] = {}
-        self._pools = build_pools(self._config, {(model, pool): handle for model, pool, handle in pools})
+        handles = {(model, pool): handle for model, pool, handle in pools}
+        self._pools = build_pools(self._config, handles, _gateway_replicas())
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
@@ -57,12 +62,12 @@ class GatewayReplica:
         live = self._quarantine or LivePolicy(policy)
         self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
         self._gateway = Gateway(self._config, live, self._pools, self._upstream, self._telemetry, self._judged)
-        self._api = GatewayApi(self._config, self._gateway, self._pools)
+        self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {"/v1/chat/completions": self._gateway, "/v1/completions": self._gateway}
+        return {path: with_cors(app, self._config.http.cors_origins) for path, app in hot_routes(self._gateway).items()}
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
@@ -75,14 +80,19 @@ class GatewayReplica:
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        for path, hot_app in self.hot.items():  # for a listener that is not ours
+        inference = hot_routes(self._gateway)
+        for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
-        app.include_router(self._api.router())
+        app.include_router(self._api.routes())
+        for_operators = [fastapi.Depends(same_site_only)]
+        app.include_router(self._api.operator_routes(), dependencies=for_operators)
         if self._quarantine is not None:
-            app.include_router(quarantine_routes(self._quarantine))
+            app.include_router(quarantine_routes(self._quarantine), dependencies=for_operators)
+        if origins := self._config.http.cors_origins:
+            app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
         app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, not_found)
+        app.add_exception_handler(405, method_not_allowed)
         return app
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -96,21 +106,41 @@ class GatewayReplica:
                 raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: policy, version")
             update = user_config.get("policy")
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
-            policy = self._compile_with(policy_config, strict=True)
+            self._adopt(policy_config, read_advisories(policy_config, strict=True))
         except (ConfigError, ValueError) as error:
-            self._api.refused_update = str(error)
-            log.error("refused the new policy, kept the old one: %s", error)
-            return
+            self._refuse(error)
+
+    async def _reread_advisories(self) -> None:
+        """Adopts what the folder of advisories holds now; if one can't be read, all the old ones stay in force."""
+        policy_config = self._policy_config
+        try:
+            advisories = await asyncio.to_thread(read_advisories, policy_config, strict=True)
+            if policy_config is self._policy_config:  # no other policy came in the meantime
+                self._adopt(policy_config, advisories)
+        except ConfigError as error:
+            self._refuse(error)
+
+    def _adopt(self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...]) -> None:
+        policy = self._compile_with(policy_config, advisories)
         self._policy_config = policy_config
+        self._advisories = advisories
         self._api.refused_update = None
         self._gateway.adopt(policy)
         log.info("adopted policy %s", policy.digest)
+
+    def _refuse(self, error: Exception) -> None:
+        self._api.refused_update = str(error)
+        log.error("refused the new policy, kept the old one: %s", error)
+
+    def _advisory_folder(self) -> Path | None:
+        return Path(self._policy_config.advisories) if self._policy_config.advisories else None
 
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
         gc.collect()
         gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
-        tasks = [asyncio.create_task(self._watch_facts())]
+        feed = AdvisoryFeed(self._advisory_folder, self._reread_advisories)
+        tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
         for task in tasks:
@@ -130,10 +160,10 @@ class GatewayReplica:
             self._quarantine(result)
 
     def _compile(self) -> Policy:
-        return self._compile_with(self._policy_config)
+        return self._compile_with(self._policy_config, self._advisories)
 
-    def _compile_with(self, policy: PolicyConfig, *, strict: bool = False) -> Policy:
-        return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, strict=strict)
+    def _compile_with(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
+        return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, advisories)
 
     async def _watch_facts(self) -> None:
         """Keeps the policy true to the engines, whose versions and settings can change with every restart."""
@@ -153,6 +183,14 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
     return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+
+
+def _gateway_replicas() -> int:
+    """Returns how many gateway replicas there were when this one started."""
+    try:
+        return max(1, int(ray_serve.get_replica_context().world_size))
+    except RayServeException:
+        return 1  # outside Ray, as in tests
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -2,31 +2,34 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
-from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
+from serve.dialects.dialect import CHAT_PATH, Dialect
+from serve.dialects.exchange import TranslatedExchange
+from serve.dialects.table import DIALECTS
+from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
-from serve.http1.asgi import DIRECT, Receive, Scope, Send
+from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
 from serve.live_policy import LivePolicy
 from serve.proxy.attempts import Attempts, RoutedRequest
-from serve.proxy.exchange import Exchange, read_body, request_headers, request_id_of
+from serve.proxy.exchange import Exchange, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import FeatureReader, check_schemas
+from serve.request.features import NO_SPECULATION, FeatureReader, check_schemas
 from serve.request.field_rules import RequestReader
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
-_CHAT = "/v1/chat/completions"
 # Only for these can a broken response be told from a good one.
 _GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
@@ -76,15 +79,27 @@ class Gateway:
         Whoever serves this app must cancel the call when the client leaves, so that no engine works for nobody. Our own
         listener and Ray Serve's both do.
         """
+        await self.respond_as(partial(Exchange, scope["path"]), scope, receive, send)
+
+    async def respond_as(
+        self, exchange_of: Callable[..., Exchange], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Responds to one POST whose body is, or stands for, that of a chat or text completion.
+
+        Args:
+            exchange_of: Makes the exchange of its headers, `send`, request id, span, `adds_request_id` and `write`.
+            scope: ASGI's.
+            receive: ASGI's.
+            send: ASGI's.
+        """
         headers = request_headers(scope["headers"])
-        path = scope["path"]
-        with self._telemetry.request(f"POST {path}", headers) as span:
+        with self._telemetry.request(f"POST {scope['path']}", headers) as span:
             direct = scope.get("extensions", {}).get(DIRECT)
             write = direct and direct.get("write")
-            exchange = Exchange(path, headers, send, request_id_of(headers), span, direct is not None, write)
+            exchange = exchange_of(headers, send, request_id_of(headers), span, direct is not None, write)
             try:
                 self._admit()
-                body = await read_body(receive, headers, self._config.limits.max_body_bytes)
+                body = await exchange.read(receive, self._config.limits.max_body_bytes)
                 await self._serve(exchange, body)
             except GatewayError as error:
                 await exchange.refuse(error)
@@ -95,17 +110,24 @@ class Gateway:
                 log.exception("request %s failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
+                exchange.close()
                 served = exchange.attribution
                 self._telemetry.ended(
                     exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
                 )
 
-    def explain(self, body: bytes, headers: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    def explain(self, body: bytes, headers: Mapping[str, str], api: str = "chat") -> tuple[dict[str, Any], str]:
         """Returns the decision for a request and the evidence for it, by the code that decides real requests.
+
+        Args:
+            body: The request's.
+            headers: From `request_headers`.
+            api: `chat`, which includes text completions, or the name of a dialect.
 
         Raises:
             GatewayError: The request is wrong.
         """
+        body = _as_chat(body, headers, api)
         _, _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.preference)
         return explain(self.policy, features, decision), decision.evidence
@@ -152,6 +174,8 @@ class Gateway:
         with self._telemetry.step("features"):
             body, parsed = self._reader.read(body)
             check_schemas(parsed, self._config.limits)
+            if parsed.model.endswith(NO_SPECULATION):
+                body = self._features.without_suffix(body, parsed)
             return body, parsed, self._features.read(parsed, headers)
 
     async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
@@ -184,9 +208,42 @@ class Gateway:
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:
         """True if the guard checks the response; otherwise it passes untouched."""
-        if path != _CHAT or _GUARDED.isdisjoint(decision.classes):
+        if path != CHAT_PATH or _GUARDED.isdisjoint(decision.classes):
             return False
         return self._config.models[decision.model].guard.mode != "off"
+
+
+class DialectApp:
+    """Responds to requests in one dialect.
+
+    Args:
+        gateway: Serves the chat requests that they stand for.
+        dialect: Translates.
+    """
+
+    def __init__(self, gateway: Gateway, dialect: Dialect) -> None:
+        self._gateway = gateway
+        self._exchange_of = partial(TranslatedExchange, dialect)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Responds to one POST, as `Gateway.__call__` does."""
+        await self._gateway.respond_as(self._exchange_of, scope, receive, send)
+
+
+def hot_routes(gateway: Gateway) -> dict[str, AsgiApp]:
+    """Returns the apps that respond to completions, by the path of their POST requests."""
+    translated = {path: DialectApp(gateway, dialect) for path, dialect in DIALECTS.items()}
+    return {"/v1/chat/completions": gateway, "/v1/completions": gateway, **translated}
+
+
+def _as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
+    """Returns the chat body that a body of another API stands for."""
+    if api == "chat":
+        return body
+    dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
+    if api not in dialects:
+        raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", "api")
+    return dialects[api].decode(body, headers).body
 
 
 def _span_attributes(decision: Decision) -> dict[str, Any]:

@@ -9,19 +9,23 @@ from ray.serve.handle import DeploymentHandle
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError, GatewayError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool, RayPool, RemotePool
+from serve.routing.pool import Pool, RayPool
+from serve.routing.remote_pool import RemoteLimits, RemotePool
 
 PoolKey = tuple[str, str]  # model, pool
 
 _FACTS_TIMEOUT_S = 5.0
 
 
-def build_pools(config: GatewayConfig, handles: dict[PoolKey, DeploymentHandle]) -> dict[PoolKey, Pool]:
+def build_pools(
+    config: GatewayConfig, handles: dict[PoolKey, DeploymentHandle], gateways: int = 1
+) -> dict[PoolKey, Pool]:
     """Returns every pool of the configuration.
 
     Args:
         config: The gateway's configuration.
         handles: The deployments of the pools that run in this cluster.
+        gateways: Gateway replicas, which share what a remote pool takes.
 
     Raises:
         ConfigError: The key of a remote pool is missing.
@@ -33,7 +37,14 @@ def build_pools(config: GatewayConfig, handles: dict[PoolKey, DeploymentHandle])
             key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
             if settings.api_key_env and not key:
                 raise ConfigError(f"{model}/{pool}: the environment variable {settings.api_key_env} is not set")
-            pools[model, pool] = RemotePool(Endpoint(settings.url.rstrip("/"), key), settings.facts)
+            allowed = RemoteLimits(
+                max(1, settings.max_ongoing_requests // gateways),
+                settings.max_queued_requests,
+                limits.queue_timeout_s,
+                limits.retry_after_s,
+            )
+            endpoint = Endpoint(settings.url.rstrip("/"), key)
+            pools[model, pool] = RemotePool(endpoint, settings.facts, allowed, f"{model}/{pool}")
         else:
             pools[model, pool] = RayPool(
                 f"{model}/{pool}",

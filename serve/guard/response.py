@@ -16,7 +16,7 @@ from serve.guard.frame_template import TemplateLearner
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
 from serve.proxy.upstream import UpstreamResponse
-from serve.sse import DONE, FrameReader, decode_chunk, encode_frame, encode_frames, frame_data, is_done
+from serve.sse import DONE, MAX_FRAME_BYTES, FrameReader, decode_chunk, encode_frame, encode_frames, frame_data, is_done
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
@@ -61,7 +61,9 @@ class GuardedStream:
         self.over = False
         self._guard = guard
         self._number = len(guard.verdicts)
-        self._frames = FrameReader()
+        self._limit_bytes = guard.settings.max_held_bytes
+        self._held_bytes = 0
+        self._frames = FrameReader(min(MAX_FRAME_BYTES, self._limit_bytes))
         self._templates = TemplateLearner()
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
@@ -112,6 +114,8 @@ class GuardedStream:
             self._parse(frame, out)
         elif text:
             out.append(frame if text == delta.text else template.render(text))
+        else:
+            self._hold(len(delta.text))
 
     def _parse(self, frame: bytes, out: list[bytes]) -> None:
         """Feeds a frame to the guard as parsed JSON."""
@@ -126,7 +130,15 @@ class GuardedStream:
             message = error.get("message") if isinstance(error, dict) else None
             raise EngineError(f"The engine failed in the middle of the response{f': {message}' if message else '.'}")
         self._templates.learn(frame, chunk)
-        out += [frame if allowed is chunk else encode_frame(allowed) for allowed in self._guard.feed(chunk)]
+        allowed = self._guard.feed(chunk)
+        if not allowed:
+            self._hold(len(frame))
+        out += [frame if each is chunk else encode_frame(each) for each in allowed]
+
+    def _hold(self, added_bytes: int) -> None:
+        self._held_bytes += added_bytes
+        if self._held_bytes > self._limit_bytes:
+            raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
 
 
 class GuardedResponse(Protocol):
@@ -218,7 +230,7 @@ class WholeResponse:
         number = len(self.guard.verdicts)
         self._headers = response_headers(response.headers)
         try:
-            body = await response.body()
+            body = await response.body(self.guard.settings.max_held_bytes)
             completion = decode_chunk(body)
         except EngineError as error:
             self._failure = error

@@ -48,8 +48,8 @@ def error_response(error: GatewayError) -> bytes:
         (b"connection", b"close"),
         (b"date", http_date()),
     ]
-    if error.retry_after_s:
-        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
+    if error.retry_after:
+        headers.append((b"retry-after", error.retry_after.encode()))
     return encode_head(STATUS_LINES[error.status], headers) + body
 
 

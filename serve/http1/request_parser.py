@@ -4,7 +4,6 @@ import asyncio
 import enum
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
 
 import httptools
 
@@ -43,6 +42,9 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
 def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> Scope:
     """Returns ASGI's description of a request, without addresses and extensions.
 
+    `path` stays as it was sent, where ASGI would decode it: a proxy before us that admits or refuses requests by their
+    path must see the one by which they are routed.
+
     Args:
         version: HTTP version, such as "1.1".
         method: In capitals.
@@ -55,7 +57,7 @@ def build_scope(version: str, method: str, url: bytes, headers: RawHeaders) -> S
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": version,
         "method": method,
-        "path": unquote(path.decode("latin-1")) if b"%" in path else path.decode("latin-1"),
+        "path": path.decode("latin-1"),
         "raw_path": path,
         "query_string": query,
         "root_path": "",

@@ -67,8 +67,12 @@ def _deployments(options: Mapping[str, dict[str, Any]], stated: Any) -> dict[str
 
 
 def _gateway_args(config: GatewayConfig) -> dict[str, Any]:
-    every_pool = {"__all__": {"pools": {"__all__": _OPTIONS_OF_POOL}}}
-    return config.model_dump(mode="json", exclude_defaults=True, exclude={**_OPTIONS_OF_GATEWAY, "models": every_pool})
+    hosted = {
+        name: {"pools": {pool: _OPTIONS_OF_POOL for pool, settings in model.pools.items() if settings.kind != "remote"}}
+        for name, model in config.models.items()
+    }
+    exclude: dict[str, Any] = {**_OPTIONS_OF_GATEWAY, "models": hosted}
+    return config.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
 
 
 def _pool_args(args: "PoolArgs") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from serve.config import layers
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import ModelConfig, PoolConfig
+from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.launch import cluster, cluster_rules
 from serve.launch.findings import Finding
@@ -82,7 +83,7 @@ def check_file(path: str | Path) -> CheckReport:
     findings += [*_serving(document, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
     fits = tuple(_fit(*entry) for entry in config.each_pool() if entry[3].kind == "vllm")
-    findings += [*unplaced, *_parallelism(config), *_memory(fits), *_containers(document, config)]
+    findings += [*unplaced, *_parallelism(config), *_seats(config), *_memory(fits), *_containers(document, config)]
     return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
 
@@ -154,6 +155,12 @@ def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
         if settings.kind == "vllm" and any(bundle.get("GPU", 0) > 1 for bundle in bundles):
             text = "vLLM takes one GPU from each bundle: give one placement_group_bundles entry with GPU: 1 per GPU"
             yield Finding("error", f"{name}/{pool}", text)
+
+
+def _seats(config: GatewayConfig) -> Iterator[Finding]:
+    for model, pool, level, text in seat_findings(config):
+        if level == "warning":
+            yield Finding("warning", f"{model}/{pool}", text)
 
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:

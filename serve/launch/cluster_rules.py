@@ -76,7 +76,12 @@ def _placeholders(document: Document) -> Iterator[Finding]:
 
 def _mounts(document: Document) -> Iterator[Finding]:
     for target, source in (document.get("file_mounts") or {}).items():
-        if not Path(source).expanduser().exists():
+        if Path(source).expanduser().exists():
+            continue
+        if target.endswith("/.ray/auth_token"):
+            text = f"{source} does not exist: `ray get-auth-token --generate` makes the cluster's token"
+            yield Finding("warning", f"file_mounts.{target}", text)
+        else:
             text = f"{source} does not exist; a relative path starts where `ray up` is run"
             yield Finding("error", f"file_mounts.{target}", text)
 
@@ -113,13 +118,20 @@ def _counts_the_head(document: Document, command: StartCommand) -> bool:
 
 
 def _missing_flags(document: Document, role: str, command: StartCommand) -> Iterator[Finding]:
-    docker = dict(value.split("=", 1) for value in option_values(docker_options(document, role) or (), "--env", "-e"))
-    missing = [name for name, value in FLAGS.items() if {**docker, **command.env}.get(name) != value]
+    docker = option_values(docker_options(document, role) or (), "--env", "-e")
+    environment = {**dict(value.partition("=")[::2] for value in docker), **command.env}
+    missing = [name for name, value in FLAGS.items() if environment.get(name) != value]
     if missing:
         text = (
             f"{' '.join(f'{name}=1' for name in missing)} must be set in front of `ray start`: Ray Serve reads it there"
         )
         yield Finding("error", f"{role}_start_ray_commands", text)
+    if environment.get("RAY_AUTH_MODE") != "token":
+        text = (
+            "without RAY_AUTH_MODE=token in front of `ray start`, whoever reaches Ray's ports can run code on this "
+            "node: set it on every node, or close their network (docs/how-to/secure-a-cluster.md)"
+        )
+        yield Finding("warning", f"{role}_start_ray_commands", text)
 
 
 def _docker(document: Document, role: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import tempfile
@@ -28,18 +29,38 @@ _STOP_TIMEOUT_S = 60.0
 def prepared_environment() -> Iterator[None]:
     """Sets the variables that Ray reads when it is imported; enter it before anything imports Ray.
 
-    The folder for HAProxy's files that it makes is gone at the end.
+    The folder that it makes for HAProxy's files and Ray's token is gone at the end.
     """
     folder = tempfile.mkdtemp(prefix="specgate-")
-    # `token` is Ray's default for a new cluster; setting it avoids a warning.
-    environment = {**node_environment(folder), "RAY_AUTH_MODE": "token"}
-    for name, value in environment.items():
-        os.environ.setdefault(name, value)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Ray's processes would compile Ray from source at every start
     try:
+        for name, value in node_environment(folder).items():
+            os.environ.setdefault(name, value)
+        # Whatever the caller's environment says of other clusters does not hold for this one.
+        os.environ |= own_cluster(Path(folder))
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # it would go before the file
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # Ray's processes would compile Ray from source at every start
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_cluster(folder: Path) -> dict[str, str]:
+    """Returns the environment of a Ray cluster that is this machine's alone (docs/adr/0028).
+
+    Ray listens on the loopback address only, and whoever wants to join or ask it needs the cluster's own token.
+
+    Args:
+        folder: Gets the token, in a file that only its owner can read.
+    """
+    token = folder / "ray-token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32), encoding="ascii")
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        # Despite its name it says, on every system, whether Ray takes the machine's address or the loopback address.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    }
 
 
 def node_environment(folder: str) -> dict[str, str]:
@@ -58,7 +79,7 @@ def node_environment(folder: str) -> dict[str, str]:
     Raises:
         ConfigError: There is no free block of ports.
     """
-    metrics, stats, http_fallback, grpc_fallback, *replicas = claim_block()
+    metrics, stats, http_fallback, grpc_fallback, autoscaler, dashboard, *replicas = claim_block()
     return {
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
@@ -77,6 +98,8 @@ def node_environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_STATS_PORT": str(stats),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(http_fallback),
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(grpc_fallback),
+        "AUTOSCALER_METRIC_PORT": str(autoscaler),
+        "DASHBOARD_METRIC_PORT": str(dashboard),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replicas[0]),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replicas[-1]),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -129,6 +152,7 @@ def cluster(
         log_to_driver=log_to_driver,
         logging_level="warning",
         _node_ip_address="127.0.0.1",
+        runtime_env={"worker_process_setup_hook": "serve.launch.loopback.bind"},
     )
     signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in place, which ends the process at once
     try:

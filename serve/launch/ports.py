@@ -1,26 +1,25 @@
 """Ports of one gateway on a machine: a block that no other gateway here takes while this one runs."""
 
-import fcntl
-import os
+import errno
 import random
 import socket
-import tempfile
-from pathlib import Path
 
 from serve.errors import ConfigError
 
 # Below the ports that the system and Ray hand out by themselves.
 _FIRST, _END = 20_000, 30_000
 BLOCK_SIZE = 200
+# Single ports: in no gateway's block, beyond those that Ray Serve takes by default, below those of the system.
+_SINGLE_FIRST, _SINGLE_END = 31_100, 32_700
 
-_claims: list[int] = []  # descriptors whose locks hold the blocks for as long as this process lives
+_claims: list[int] = []  # descriptors that hold the blocks for as long as this process lives
 
 
 def claim_block() -> range:
     """Claims a block of ports for the rest of this process's life.
 
-    A lock on a file keeps other gateways of this machine away, also while they start at the same moment. A block in
-    which something listens already, such as what a killed gateway left behind, is passed over.
+    A name keeps other gateways of this machine away, also while they start at the same moment. A block in which
+    something listens already, such as what a killed gateway left behind, is passed over.
 
     Raises:
         ConfigError: Every block is taken.
@@ -28,21 +27,21 @@ def claim_block() -> range:
     starts = list(range(_FIRST, _END, BLOCK_SIZE))
     random.shuffle(starts)
     for start in starts:
-        descriptor = _lock(Path(tempfile.gettempdir()) / f"specgate-ports-{start}.lock")
-        if descriptor is None:
+        claim = _claim(f"specgate-ports-{start}")
+        if claim is None:
             continue
         if any(is_taken(port) for port in range(start, start + BLOCK_SIZE)):
-            os.close(descriptor)
+            claim.close()
             continue
-        _claims.append(descriptor)
+        _claims.append(claim.detach())
         return range(start, start + BLOCK_SIZE)
     raise ConfigError(f"no block of {BLOCK_SIZE} ports between {_FIRST} and {_END} is free; stop another gateway here")
 
 
 def free_port() -> int:
-    """Returns a port that nothing listens on now, below those that the system and Ray hand out meanwhile."""
+    """Returns a port that nothing listens on now, and that no gateway, Ray or the system hands out meanwhile."""
     while True:
-        port = random.randint(_FIRST, _END - 1)
+        port = random.randrange(_SINGLE_FIRST, _SINGLE_END)
         if not is_taken(port):
             return port
 
@@ -63,15 +62,18 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _lock(path: Path) -> int | None:
-    """Locks a file, or returns None if somebody else holds the lock or the file."""
+def _claim(name: str) -> socket.socket | None:
+    """Takes a name that the kernel frees with this process, or returns None if somebody else has it.
+
+    It is a Unix socket's in the abstract namespace: it needs no file, and is shared by just those who share the ports,
+    whatever user or file system they have.
+    """
+    claim = socket.socket(socket.AF_UNIX)
     try:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-    except PermissionError:  # another user's
+        claim.bind(f"\0{name}")
+    except OSError as error:
+        claim.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    return claim

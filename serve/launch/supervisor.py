@@ -18,41 +18,50 @@ _AGAIN_S = 1.0  # `timeout` and others signal a process and then its group: soon
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
-def supervise(stop: threading.Event) -> int | None:
+def supervise(stop: threading.Event, *, with_parent: bool = False) -> int | None:
     """Splits this process in two; call it before there is a thread.
 
     Args:
         stop: Set in the new process when any of SIGINT, SIGTERM and SIGHUP reached either of the two, or when the
-            supervising one died.
+            supervising one died. A SIGHUP that the caller ignores, as under `nohup`, stays ignored.
+        with_parent: Set it also when the process that started this one dies.
 
     Returns:
         None in the new process, which should serve until `stop` is set. Its exit code in the supervising process,
         after it has ended.
     """
     sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-    supervisor = os.getpid()
+    stopping = _STOPPING - {number for number in (signal.SIGHUP,) if signal.getsignal(number) is signal.SIG_IGN}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
+    parent, supervisor = os.getppid(), os.getpid()
     worker = os.fork()
     if worker == 0:
         os.setsid()
-        for number in _STOPPING:
+        for number in stopping:
             signal.signal(number, lambda *_: stop.set())
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-        if os.getppid() != supervisor:
+        if not _ask_at_death_of(supervisor):
             stop.set()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
         return None
     pass_on = _passing_on(worker)
-    for number in _STOPPING:
+    for number in stopping:
         signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    if with_parent and not _ask_at_death_of(parent):
+        os.kill(worker, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
     # Not reaped before the signals are taken no more: they could reach another process of that number.
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
-    for number in _STOPPING:
+    for number in stopping:
         signal.signal(number, signal.SIG_IGN)
     _, status = os.waitpid(worker, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code  # as a shell tells the signal that ended it
+
+
+def _ask_at_death_of(parent: int) -> bool:
+    """Has the kernel send SIGINT when this process's parent dies; False if it is dead already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    return os.getppid() == parent
 
 
 def _passing_on(worker: int) -> Callable[[int, FrameType | None], None]:

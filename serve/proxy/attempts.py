@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.errors import DeadlineError, GatewayError, OverloadedError, PoolUnavailableError
+from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
 from serve.proxy.exchange import forwarded_headers
+from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_xargs
+from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
 from serve.routing.session_affinity import session_key
 from serve.telemetry.instruments import Telemetry, inject
@@ -22,8 +24,8 @@ from serve.telemetry.instruments import Telemetry, inject
 log = logging.getLogger("ray.serve.specgate.proxy")
 
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
-# Not 429: that is the engine's own back-pressure, passed on with its Retry-After.
-_RETRIED_STATUS = frozenset({500, 502, 503, 504})
+_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_BUSY = 429  # the engine's own back-pressure: not for another replica of its pool; the last one goes to the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,6 @@ class Attempt(NamedTuple):
     response: UpstreamResponse
 
 
-class _NoCapacity(Exception):
-    """Signals that the pool had no slot, so that nothing was sent.
-
-    Args:
-        error: The pool's own error.
-    """
-
-    def __init__(self, error: GatewayError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
 class Attempts:
     """Sends requests to pools.
 
@@ -88,6 +78,9 @@ class Attempts:
         self._pools = pools
         self._upstream = upstream
         self._telemetry = telemetry
+        self._served_names = {
+            (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
+        }
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
@@ -104,67 +97,79 @@ class Attempts:
         Args:
             request: The request to send.
             candidates: Where to send it, best first.
-            on_try: Called with each candidate before the request goes there.
+            on_try: Called with each candidate that is tried.
 
         Raises:
             GatewayError: No candidate responded.
         """
         remaining = _order(candidates)
-        sent = 0
-        while True:
-            candidate = remaining.pop(0)
-            others = [other for other in remaining if other.pool != candidate.pool]
-            if on_try is not None:
-                on_try(candidate)
-            failure: GatewayError | None = None
+        for sent in range(1, self._max_attempts + 1):
             async with AsyncExitStack() as resources:
+                candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
                 try:
-                    response = await self._send_to(request, candidate, resources, sent, elsewhere=bool(others))
-                except _NoCapacity as signal:
-                    failure = signal.error
-                    remaining = others  # still full
+                    response = await resources.enter_async_context(self._post(request, candidate, endpoint))
                 except _RETRIED as error:
-                    failure = error
-                    sent += 1
+                    self._pools[request.decision.model, candidate.pool].forget(endpoint)
+                    log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, error)
+                    if not remaining or sent == self._max_attempts:
+                        raise
                 else:
-                    sent += 1
+                    if response.status == _BUSY:
+                        remaining[:] = [other for other in remaining if other.pool != candidate.pool]
                     if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
                         yield Attempt(candidate, response)
                         return
-            if failure is not None:
-                log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, failure)
-                if not remaining or sent == self._max_attempts:
-                    raise failure
             self._telemetry.instruments.retries.add(candidate.pool)
 
-    async def _send_to(
-        self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack, attempt: int, *, elsewhere: bool
-    ) -> UpstreamResponse:
-        """Returns a candidate's response once it has begun.
+    async def _reserve(
+        self,
+        request: RoutedRequest,
+        remaining: list[Candidate],
+        resources: AsyncExitStack,
+        attempt: int,
+        on_try: Callable[[Candidate], None] | None,
+    ) -> tuple[Candidate, Endpoint]:
+        """Reserves a slot for the best of the remaining candidates whose pool has one.
 
         Args:
             request: The request to send.
-            candidate: Where to send it.
-            resources: Keeps slot and response open.
+            remaining: Candidates, best first; the one that is returned is removed, and those whose pools refused.
+            resources: Keeps the slot.
             attempt: How often the request has been sent before.
-            elsewhere: True if another pool is left to try.
+            on_try: See `first_response`.
 
         Raises:
-            _NoCapacity: The pool has no slot.
-            GatewayError: The engine did not respond.
+            GatewayError: No pool has a slot.
         """
-        pool = self._pools[request.decision.model, candidate.pool]
+        best: dict[str, Candidate] = {}
+        for candidate in remaining:
+            best.setdefault(candidate.pool, candidate)
+        pools = list(best)
+        preferred = remaining[0]
+        if on_try is not None:
+            on_try(preferred)
         session = partial(session_key, request.headers, request.features, attempt)
+        model = request.decision.model
+        first = self._pools[model, preferred.pool]
         try:
-            with self._telemetry.step("choose_replica", pool=candidate.pool):
-                endpoint = await resources.enter_async_context(pool.reserve(session, elsewhere))
+            with self._telemetry.step("choose_replica", pool=preferred.pool):
+                if first.ready or len(pools) == 1:
+                    remaining.pop(0)
+                    return preferred, await resources.enter_async_context(first.reserve(session))
+                slot = await first_free([self._pools[model, pool] for pool in pools], session, resources)
         except _RETRIED as error:
-            raise _NoCapacity(error) from error
-        try:
-            return await resources.enter_async_context(self._post(request, candidate, endpoint))
-        except _RETRIED:
-            pool.forget(endpoint)
+            log.warning("request %s: pools %s: %s", request.request_id, ", ".join(pools), error)
             raise
+        chosen = best[pools[slot.number]]
+        if chosen is not preferred:
+            log.info("request %s: pool %s has no slot, %s has", request.request_id, preferred.pool, chosen.pool)
+            self._telemetry.instruments.retries.add(preferred.pool)
+            if on_try is not None:
+                on_try(chosen)
+        refused = {pools[number] for number in slot.refused}
+        remaining.remove(chosen)
+        remaining[:] = [candidate for candidate in remaining if candidate.pool not in refused]
+        return chosen, slot.endpoint
 
     @asynccontextmanager
     async def _post(
@@ -177,11 +182,17 @@ class Attempts:
             headers[SLOT_HEADER] = endpoint.slot
         xargs = self._xargs(request, candidate)
         body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
+        model = request.decision.model
+        served = self._served_names.get((model, candidate.pool))
+        if served:
+            body = with_member(body, "model", encode_json(served))
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
                 headers.pop("baggage", None)
             async with self._upstream.post(endpoint, request.path, body, headers) as response:
+                if served:
+                    response.rename(ModelName(served, model))
                 yield response
 
     def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:

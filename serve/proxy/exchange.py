@@ -190,6 +190,17 @@ class Exchange:
     streaming: bool = False
     status: int = 0
 
+    async def read(self, receive: Receive, limit_bytes: int) -> bytes:
+        """Returns the body of the request.
+
+        Raises:
+            GatewayError: As raised by `read_body`.
+        """
+        return await read_body(receive, self.headers, limit_bytes)
+
+    def close(self) -> None:
+        """Ends what goes on beside the response; here there is nothing."""
+
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Sends the response's status and headers, with our own."""
         self.status = status
@@ -228,8 +239,8 @@ class Exchange:
             await self.end(error_frame(error) if self.streaming else b"")
             return
         headers = [(b"content-type", b"application/json")]
-        if error.retry_after_s:
-            headers.append((b"retry-after", str(max(1, round(error.retry_after_s))).encode()))
+        if error.retry_after:
+            headers.append((b"retry-after", error.retry_after.encode()))
         await self.whole(error.status, headers, error.to_json())
 
     def _own_headers(self) -> RawHeaders:

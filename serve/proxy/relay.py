@@ -1,5 +1,6 @@
 """Relays an engine's response to the client as it arrives: untouched, or through a filter."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from serve.sse import StreamEnd
 from serve.telemetry.instruments import Telemetry, fail
 
 Observer = Callable[[bytes], None]
+PIECE_BYTES = 32 * 1024  # that a filter gets at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
 
 
 class Filter(Protocol):
@@ -68,27 +70,50 @@ async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: 
     Raises:
         EngineError: The engine broke off.
     """
-    if data := through.feed(response.first):
-        await exchange.part(data)
-    if through.over:
+    if not await _send_in_pieces(exchange, response.first, through):
         return
     write = exchange.write
     if write is None:
         async for part in response.rest():
-            if data := through.feed(part):
-                await exchange.part(data)
-            if through.over:
+            if not await _send_in_pieces(exchange, part, through):
                 return
         return
 
+    long = b""
+
     def sink(part: bytes) -> Drain:
+        nonlocal long
+        if len(part) > PIECE_BYTES:
+            long = part
+            response.stop()
+            return None
         data = through.feed(part)
         drain = write(data) if data else None
         if through.over:
             response.stop()
         return drain
 
-    await response.pump(sink)
+    while True:
+        await response.pump(sink)
+        part, long = long, b""
+        if not part or not await _send_in_pieces(exchange, part, through):
+            return
+
+
+async def _send_in_pieces(exchange: Exchange, part: bytes, through: Filter) -> bool:
+    """Sends what a filter lets through of a part, in pieces so short that other requests have their turn.
+
+    Returns:
+        False if the filter is over.
+    """
+    for start in range(0, len(part), PIECE_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        if data := through.feed(part[start : start + PIECE_BYTES]):
+            await exchange.part(data)
+        if through.over:
+            return False
+    return True
 
 
 class _ObservedFilter:

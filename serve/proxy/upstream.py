@@ -9,6 +9,7 @@ from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
+from serve.proxy.model_name import ModelName
 from serve.routing.endpoint import Endpoint
 
 
@@ -18,14 +19,23 @@ class UpstreamResponse:
     Attributes:
         status: HTTP status.
         headers: Response headers.
-        first: The first bytes of the body; empty if there is no body.
+        first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
+        max_whole_bytes: Longest body that may be read as a whole; None for any length.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes) -> None:
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
+        self.max_whole_bytes = max_whole_bytes
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
         self._connection = connection
+        self._renamed: ModelName | None = None
+        self._stopped = False
+
+    def rename(self, name: ModelName) -> None:
+        """Puts our name of the model into what is read of the response; called before anything is."""
+        self._renamed = name
+        self.first = name.feed(self.first)
 
     @property
     def is_stream(self) -> bool:
@@ -38,14 +48,20 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        renamed = self._renamed
         while True:
             try:
                 data = await self._connection.read()
             except OSError as error:
                 raise _broke(error) from error
             if not data:
+                if renamed is not None and (rest := renamed.finish()):
+                    yield rest
                 return
-            yield data
+            if renamed is None:
+                yield data
+            elif lines := renamed.feed(data):
+                yield lines
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -56,22 +72,43 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        renamed = self._renamed
+        self._stopped = False
         try:
-            await self._connection.pump(sink)
+            if renamed is None:
+                await self._connection.pump(sink)
+                return
+            await self._connection.pump(lambda part: sink(lines) if (lines := renamed.feed(part)) else None)
         except OSError as error:
             raise _broke(error) from error
+        if not self._stopped and (rest := renamed.finish()) and (drain := sink(rest)) is not None:
+            await drain
 
     def stop(self) -> None:
-        """Abandons the response: `pump` returns, and the engine is told."""
+        """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
+        self._stopped = True
         self._connection.stop()
 
-    async def body(self) -> bytes:
+    async def body(self, limit_bytes: int | None = None) -> bytes:
         """Returns the whole body.
 
+        Args:
+            limit_bytes: Of the body; None for `max_whole_bytes`.
+
         Raises:
-            EngineError: The connection broke before the body was complete.
+            EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        return b"".join([self.first, *[part async for part in self.rest()]])
+        limit = self.max_whole_bytes if limit_bytes is None else limit_bytes
+        parts = [self.first]
+        size = len(self.first)
+        rest = self.rest()
+        while limit is None or size <= limit:
+            part = await anext(rest, b"")
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
+        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 
 def _broke(error: OSError) -> EngineError:
@@ -89,6 +126,7 @@ class Upstream:
 
     def __init__(self, limits: LimitsConfig) -> None:
         self._retry_after_s = limits.retry_after_s
+        self._max_answer_bytes = limits.max_answer_bytes
         self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
     @asynccontextmanager
@@ -109,7 +147,7 @@ class Upstream:
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
-        EngineError: The response is compressed, although no request accepts that.
+            EngineError: The response is compressed, although no request accepts that.
         """
         origin = Origin.of(endpoint.url)
         request = _request_head(origin, path, body, headers)
@@ -124,7 +162,7 @@ class Upstream:
         try:
             if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
                 raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
-            yield UpstreamResponse(connection, first)
+            yield UpstreamResponse(connection, first, self._max_answer_bytes)
         finally:
             self._connections.release(origin, connection)
 

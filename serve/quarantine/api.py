@@ -13,7 +13,7 @@ from serve.quarantine.detector import Action
 from serve.quarantine.live import QuarantinedPolicy
 from serve.quarantine.messages import Order
 
-_MOST_ORDER_BYTES = 64 * 1024
+_MAX_ORDER_BYTES = 64 * 1024
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -37,7 +37,7 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     """Returns the routes, on top of one replica's quarantine."""
     router = fastapi.APIRouter()
 
-    @router.get("/v1/quarantine")
+    @router.api_route("/v1/quarantine", methods=["GET", "HEAD"])
     async def show() -> dict[str, Any]:
         """Shows every cell with its clean rate, bounds and status."""
         return _listing(quarantine)
@@ -45,7 +45,7 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     @router.post("/v1/quarantine")
     async def order(request: fastapi.Request) -> dict[str, Any]:
         """Quarantines, lifts or pins one cell; responds with the new list."""
-        body = await read_body(request.receive, request_headers(request.headers.raw), _MOST_ORDER_BYTES)
+        body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
         await quarantine.order(parse_order(body, quarantine.policy))
         return _listing(quarantine)
 

@@ -12,6 +12,13 @@ from serve.errors import InvalidRequestError
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
+
+
+def given(value: Raw) -> bool:
+    """Returns True if a member is there and not null."""
+    return value is not NONE and bytes(value) != b"null"
+
+
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
 
 
@@ -130,16 +137,23 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     thinking: Raw = NONE
     stop: str | list[str] | None = None
     prompt_cache_key: str | int | None = None
+    # Engines read numbers in strings, too, so that these are read where they matter.
+    temperature: Raw = NONE
+    min_p: Raw = NONE
+    frequency_penalty: Raw = NONE
+    presence_penalty: Raw = NONE
+    repetition_penalty: Raw = NONE
+    echo: Raw = NONE
     enable_speculative: bool | UnsetType | None = UNSET
 
 
 # Fields without a rule that mode `strict` knows, beside those that the gateway reads.
 HARMLESS = frozenset(
-    {"temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
-     "frequency_penalty", "presence_penalty", "repetition_penalty", "length_penalty", "stop_token_ids", "bad_words",
+    {"top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
+     "length_penalty", "stop_token_ids", "bad_words",
      "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
      "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
-     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids", "thinking_token_budget", "echo",
+     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids", "thinking_token_budget",
      "suffix", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention",
      "verbosity", "modalities", "prediction", "functions", "function_call"}
 )  # fmt: skip

@@ -58,6 +58,9 @@ class Leases:
 
     Args:
         idle_timeout_s: How long an idle slot is kept; with 0, slots are never reused.
+
+    Attributes:
+        requests: Requests that hold a slot or wait for one.
     """
 
     def __init__(self, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
@@ -66,6 +69,12 @@ class Leases:
         self._idle: list[Lease] = []
         self._waiters: deque[asyncio.Future[Lease]] = deque()
         self._releases: set[asyncio.Task[None]] = set()
+        self.requests = 0
+
+    @property
+    def has_idle(self) -> bool:
+        """True if a request would get a slot at once."""
+        return bool(self._idle)
 
     @asynccontextmanager
     async def hold(self, reserve: Reserve) -> AsyncIterator[Endpoint]:
@@ -77,13 +86,17 @@ class Leases:
         Raises:
             GatewayError: As raised by `reserve`.
         """
-        lease = self._take_idle() or await self._wait_for_slot(reserve)
+        self.requests += 1
         try:
-            yield lease.endpoint
-        except BaseException:
-            self._release(lease)  # the replica may still be working on the abandoned request
-            raise
-        self._pass_on(lease)
+            lease = self._take_idle() or await self._wait_for_slot(reserve)
+            try:
+                yield lease.endpoint
+            except BaseException:
+                self._release(lease)  # the replica may still be working on the abandoned request
+                raise
+            self._pass_on(lease)
+        finally:
+            self.requests -= 1
 
     def forget(self, endpoint: Endpoint) -> None:
         """Expires all slots of a replica that did not answer, so that the next requests choose a replica again."""

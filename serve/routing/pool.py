@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,9 +12,13 @@ from ray.serve.handle import DeploymentHandle, ReplicaSelection
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
+from serve.routing.request_routers import capacity_seen_by, unknown_capacity
+from serve.routing.running_replicas import metadata_of_running
 
-# A pool that had no capacity a moment ago gets just enough time to show that it has some again.
-_NO_CAPACITY_TIMEOUT_S = 0.1
+# How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
+# reservation even if slots are free; a pool that was slower a moment ago gets less time.
+HEAD_START_S = 0.5
+_SHORT_HEAD_START_S = 0.1
 
 
 def no_session() -> str:
@@ -25,15 +29,27 @@ def no_session() -> str:
 class Pool(Protocol):
     """A pool as the gateway sees it."""
 
-    def reserve(
-        self, session: Callable[[], str] = no_session, elsewhere: bool = False
-    ) -> AbstractAsyncContextManager[Endpoint]:
+    @property
+    def ready(self) -> bool:
+        """True if `reserve` returns without waiting."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """True if this gateway replica alone has as many requests there as the pool takes; False if that is unknown."""
+        ...
+
+    @property
+    def head_start_s(self) -> float:
+        """Seconds to wait for this pool before the next one is asked as well."""
+        ...
+
+    def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
         """Holds a slot on one replica for as long as the context lasts.
 
         Args:
             session: Returns the key of the request's session; only sticky pools ask for it. Requests with one key go
                 to one replica. See `serve.routing.session_affinity`.
-            elsewhere: True if another pool can serve the request, so that waiting for a full one is not worth while.
 
         Raises:
             OverloadedError: Too many requests are waiting already.
@@ -46,7 +62,9 @@ class Pool(Protocol):
         ...
 
     async def facts(self) -> Mapping[str, Any]:
-        """Returns what a running replica reports about itself.
+        """Returns what a running replica has reported about itself.
+
+        It takes no slot and no place in a queue, so a full pool answers like any other.
 
         Raises:
             GatewayError: No replica is up.
@@ -78,50 +96,67 @@ class RayPool:
         self._retry_after_s = retry_after_s
         self._sticky = sticky
         self._leases = Leases(0) if sticky else Leases()
-        self._has_capacity = True
+        self._capacity: Callable[[], int] = unknown_capacity
+        self._is_slow = False
 
-    def reserve(
-        self, session: Callable[[], str] = no_session, elsewhere: bool = False
-    ) -> AbstractAsyncContextManager[Endpoint]:
+    @property
+    def ready(self) -> bool:
+        return self._leases.has_idle
+
+    @property
+    def full(self) -> bool:
+        return self._leases.requests >= self._capacity()
+
+    @property
+    def head_start_s(self) -> float:
+        return _SHORT_HEAD_START_S if self._is_slow else HEAD_START_S
+
+    def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
         handle = self._handle.options(session_id=session()) if self._sticky else self._handle
-        timeout_s = _NO_CAPACITY_TIMEOUT_S if elsewhere and not self._has_capacity else self._queue_timeout_s
-        return self._leases.hold(partial(self._lease, handle, timeout_s))
+        return self._leases.hold(partial(self._lease, handle))
 
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
     async def facts(self) -> Mapping[str, Any]:
-        resources = AsyncExitStack()
-        selection = await self._acquire(resources, self._handle, self._queue_timeout_s)
-        try:
-            return dict(selection.replica_metadata["facts"])
-        finally:
-            await asyncio.shield(resources.aclose())
+        if not self._handle.is_initialized:
+            self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
+        running = metadata_of_running(self._handle.app_name, self._handle.deployment_name)
+        if not running:
+            raise PoolUnavailableError(f"No replica of {self._label} is running.", None, None, self._retry_after_s)
+        return dict(running[0]["facts"])
 
     async def close(self) -> None:
         await self._leases.close()
 
-    async def _lease(self, handle: DeploymentHandle, timeout_s: float) -> Lease:
+    async def _lease(self, handle: DeploymentHandle) -> Lease:
         resources = AsyncExitStack()
-        selection = await self._acquire(resources, handle, timeout_s)
+        selection = await self._acquire(resources, handle)
+        self._capacity = capacity_seen_by(selection)
         return Lease(_endpoint(selection), resources)
 
-    async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle, timeout_s: float) -> ReplicaSelection:
+    async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
         """Reserves a slot, to be released by `resources`."""
+        overdue = asyncio.get_running_loop().call_later(HEAD_START_S, self._set_slow)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._queue_timeout_s):
                 selection = await resources.enter_async_context(handle.choose_replica())
         except BackPressureError as error:
             raise OverloadedError(
                 f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
             ) from error
         except (TimeoutError, DeploymentUnavailableError) as error:
-            self._has_capacity = False
+            self._set_slow()
             raise PoolUnavailableError(
                 f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
             ) from error
-        self._has_capacity = True
+        finally:
+            overdue.cancel()
+        self._is_slow = False
         return selection
+
+    def _set_slow(self) -> None:
+        self._is_slow = True
 
 
 def _endpoint(selection: ReplicaSelection) -> Endpoint:
@@ -129,30 +164,3 @@ def _endpoint(selection: ReplicaSelection) -> Endpoint:
     host = metadata["http_host"]
     url = f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}"
     return Endpoint(url, metadata["http_key"], selection._slot_token or "")
-
-
-class RemotePool:
-    """A pool that is a URL; whoever runs it balances its load.
-
-    Args:
-        endpoint: Its address.
-        facts: What the configuration says about it; nothing else is known.
-    """
-
-    def __init__(self, endpoint: Endpoint, facts: Mapping[str, Any]) -> None:
-        self._endpoint = endpoint
-        self._facts = facts
-
-    def reserve(
-        self, session: Callable[[], str] = no_session, elsewhere: bool = False
-    ) -> AbstractAsyncContextManager[Endpoint]:
-        return nullcontext(self._endpoint)
-
-    def forget(self, endpoint: Endpoint) -> None:
-        """Does nothing: there is no other replica to choose."""
-
-    async def facts(self) -> Mapping[str, Any]:
-        return self._facts
-
-    async def close(self) -> None:
-        """Does nothing: no slot is held."""

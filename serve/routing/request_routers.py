@@ -8,12 +8,17 @@ way (`python -m bench.gateway.leavers`). Here the reservation always completes f
 
 import asyncio
 import logging
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
+from ray.serve.handle import ReplicaSelection
 from ray.serve.request_router import RunningReplica
+
+from serve.routing import running_replicas
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -21,10 +26,16 @@ _PowerOfTwoChoices: Any = RequestRouterConfig().get_request_router_class()  # Ra
 
 
 class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
-    """A replica as a router sees it."""
+    """A replica as a router sees it.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    Args:
+        replica_info: Ray's.
+        capacity: Returns the slots of all replicas of its pool.
+    """
+
+    def __init__(self, replica_info: Any, capacity: Callable[[], int]) -> None:
+        super().__init__(replica_info)
+        self.capacity = capacity
         self._releases: set[asyncio.Task[None]] = set()
 
     async def reserve_slot(self, request_metadata: Any) -> tuple[str, Any]:
@@ -49,11 +60,22 @@ class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
 
 
 class _ReservingRouter:
-    """Makes one of Ray's routers use `ReservedReplica`."""
+    """Makes one of Ray's routers use `ReservedReplica`, and lets the rest of the process see its replicas."""
+
+    _deployment_id: Any  # Ray's own
+    curr_replicas: Any  # Ray's own
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Ray's hook, called once before any replica is known."""
+        super().initialize_state(**kwargs)  # type: ignore[misc]
+        running_replicas.register(self._deployment_id.app_name, self._deployment_id.name, self)
 
     def create_replica_wrapper(self, replica_info: Any) -> ReservedReplica:
         """Ray's hook."""
-        return ReservedReplica(replica_info)
+        return ReservedReplica(replica_info, self._capacity)
+
+    def _capacity(self) -> int:
+        return sum(replica.max_ongoing_requests for replica in self.curr_replicas.values())
 
 
 class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc]
@@ -62,3 +84,19 @@ class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc
 
 class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc]
     """Picks the replica at the session's place on the hash ring."""
+
+
+def unknown_capacity() -> int:
+    """Returns more slots than a pool has: what is not known to be full is asked."""
+    return sys.maxsize
+
+
+def capacity_seen_by(selection: ReplicaSelection) -> Callable[[], int]:
+    """Returns a function that counts the slots of all running replicas, now and later.
+
+    Args:
+        selection: A replica that one of the routers here has chosen.
+    """
+    # Like the slot's token, the replica is not public API of Ray Serve.
+    capacity: Callable[[], int] = selection._replica.capacity
+    return capacity

@@ -5,13 +5,14 @@ from hashlib import blake2b
 
 from policies import RequestFeatures
 
-SESSION_HEADER = "x-session-id"
+# In order of precedence: ours, Claude-Code-like agents', and Codex' of today and of earlier versions.
+SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 
 
 def session_key(headers: Mapping[str, str], features: RequestFeatures, attempt: int = 0) -> str:
     """Returns a request's place on a sticky pool's hash ring: 16 hexadecimal digits, whatever the client sends.
 
-    The client's own key comes first: the header `x-session-id`, then `prompt_cache_key` in the body. Without either,
+    The client's own key comes first: one of `SESSION_HEADERS`, then `prompt_cache_key` in the body. Without either,
     everything up to the user's first message identifies the conversation. `user` is ignored: one user has many
     conversations at a time, and they need not share a replica.
 
@@ -20,5 +21,6 @@ def session_key(headers: Mapping[str, str], features: RequestFeatures, attempt: 
         features: The request's features.
         attempt: 0 for the first; every further attempt gets another place, because the replica at the last one failed.
     """
-    session = headers.get(SESSION_HEADER) or features.conversation_key
+    named = next((headers[name] for name in SESSION_HEADERS if headers.get(name)), None)
+    session = named or features.conversation_key
     return blake2b(f"{attempt}:{session}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -16,7 +16,7 @@ from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemotePool
+from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -76,16 +76,19 @@ class FullPool:
     """A pool without capacity.
 
     Attributes:
-        asked: One entry a reservation: True if another pool could serve the request.
+        asked: Reservations.
     """
 
     def __init__(self, error: GatewayError) -> None:
         self._error = error
-        self.asked: list[bool] = []
+        self.asked = 0
+        self.full = False
+        self.ready = False
+        self.head_start_s = 10.0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str], elsewhere: bool = False) -> AsyncIterator[Endpoint]:
-        self.asked.append(elsewhere)
+    async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:
+        self.asked += 1
         raise self._error
         yield  # a generator needs one
 
@@ -134,6 +137,57 @@ class TestDecision:
         assert headers["x-specgate-pool"] == "standard"
         assert headers["x-specgate-speculative"] == "off"
         assert headers["x-specgate-reasons"]
+
+    @pytest.mark.parametrize("fields", [{}, {"tools": [TOOL]}, {"enable_speculative": False}])
+    @pytest.mark.parametrize("name", ["m", "also-m"])
+    async def test_a_remote_engine_may_serve_the_model_under_any_name(self, name: str, fields: dict[str, Any]) -> None:
+        served = "/model_files/m"
+        chunks = [{**chunk({"role": "assistant", "content": f'"model":"{served}"'}), "model": served},
+                  {**chunk({}, "stop"), "model": served}]  # fmt: skip
+        settings = config()
+        for pool in settings["models"]["m"]["pools"].values():
+            pool["served_name"] = served
+        for streamed in (True, False):
+            fast = streaming([*map(frame, chunks), DONE]) if streamed else answering({**whole("hi"), "model": served})
+            async with running(settings, pools(fast, fast)) as stack:
+                status, _, body = await post(stack.url, {**CHAT, "model": name, "stream": streamed, **fields})
+            assert status == 200
+            assert json.loads(fast.requests[0][1])["model"] == served
+            documents = [json.loads(line[6:]) for line in body.split(b"\n\n") if line.startswith(b"data: {")]
+            assert {each["model"] for each in (documents if streamed else [json.loads(body)])} == {"m"}
+            assert not streamed or documents[0]["choices"][0]["delta"]["content"] == f'"model":"{served}"'
+
+    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+    @pytest.mark.parametrize(
+        "fields",
+        [{"logit_bias": {"5": -100}}, {"min_p": 0.1}, {"min_p": 0.1, "enable_speculative": False},
+         {"logit_bias": {"5": 1}, "enable_speculative": True}],
+    )  # fmt: skip
+    async def test_sampling_that_a_speculating_vllm_refuses_reaches_the_pool_without_a_drafter(
+        self, path: str, fields: dict[str, Any]
+    ) -> None:
+        fast, slow = answering(), answering()
+        settings = config(policy={})
+        settings["models"]["m"]["pools"]["speculative"]["opt_out"] = True
+        body = {"model": "m", "messages": HELLO} if "chat" in path else {"model": "m", "prompt": "hello"}
+        async with (
+            running(settings, pools(fast, slow)) as stack,
+            aiohttp.ClientSession() as session,
+            session.post(f"{stack.url}{path}", json=body | fields) as response,
+        ):
+            assert response.status == 200
+            assert "sampling-refused-by-speculation" in response.headers["x-specgate-reasons"]
+        assert (len(fast.requests), len(slow.requests)) == (0, 1)
+
+    async def test_without_such_a_pool_the_refusal_names_the_fields(self) -> None:
+        fast = answering()
+        settings = config(policy={})
+        del settings["models"]["m"]["pools"]["standard"]
+        async with running(settings, {("m", "speculative"): fast}) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "min_p": 0.1})
+        assert status == 422
+        assert "min_p" in error_of(body)["message"]
+        assert not fast.requests
 
     async def test_enable_speculative_false_is_granted_in_the_body_and_in_the_header(self) -> None:
         fast, slow = answering(), answering()
@@ -347,7 +401,7 @@ class TestEngineFaults:
         async with running(single, {("m", "standard"): answering()}, {("m", "speculative"): refusing}) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["x-specgate-pool"]) == (200, "standard")
-        assert refusing.asked == [True]
+        assert refusing.asked == 1
 
     @pytest.mark.parametrize(("error", "status"), [(FULL, 429), (DOWN, 503)], ids=["full", "down"])
     async def test_full_pools_are_an_error_with_retry_after(self, error: GatewayError, status: int) -> None:
@@ -355,15 +409,18 @@ class TestEngineFaults:
         async with running(config(), {}, {("m", "speculative"): first, ("m", "standard"): last}) as stack:
             received, headers, body = await post(stack.url, CHAT)
         assert (received, headers["retry-after"], error_of(body)["code"]) == (status, "2", error.code)
-        assert (first.asked, last.asked) == ([True], [False]), "the last that is left is worth waiting for"
+        assert (first.asked, last.asked) == (1, 1)
 
-    async def test_the_engines_429_passes_with_its_retry_after(self) -> None:
+    async def test_the_engines_429_passes_with_its_retry_after_if_no_other_pool_has_room(self) -> None:
         engine = answering(
             {"error": {"message": "busy", "type": "x", "param": None, "code": 429}}, 429, retry_after="7"
         )
-        async with running(config(), pools(engine, answering())) as stack:
+        async with running(config(), pools(engine, engine)) as stack:
             status, headers, _ = await post(stack.url, CHAT)
         assert (status, headers["retry-after"]) == (429, "7")
+        async with running(config(), pools(engine, answering())) as stack:
+            status, headers, _ = await post(stack.url, CHAT)
+        assert (status, headers["x-specgate-pool"]) == (200, "standard")
 
     async def test_a_stream_that_breaks_ends_with_one_error_frame_and_no_done(self) -> None:
         async def breaks(engine: Engine, send: Any, _: bytes) -> None:
@@ -493,3 +550,26 @@ async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capac
             await asyncio.sleep(0.01)
         status, _, _ = await post(stack.url, {**CHAT, "enable_speculative": False})
         assert status == 200
+
+
+class TestLengthOfAnswers:
+    @pytest.mark.parametrize("size", [5_000, 3_000_000])
+    @pytest.mark.parametrize(("status", "asked"), [(200, {}), (400, {}), (200, {"tools": [TOOL]})])
+    async def test_a_whole_answer_beyond_the_limit_is_an_error(self, size: int, status: int, asked: Any) -> None:
+        engine = answering({"filler": "x" * size}, status)
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, **asked})
+        assert (status, error_of(body)["code"]) == (502, "engine_error")
+        assert "4000 bytes" in error_of(body)["message"]
+
+    async def test_one_within_it_arrives_as_it_is(self) -> None:
+        engine = answering({"filler": "x" * 3_900})
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, CHAT)
+        assert (status, json.loads(body)) == (200, {"filler": "x" * 3_900})
+
+    async def test_a_stream_may_be_longer_than_that(self) -> None:
+        engine = streaming([frame(chunk({"content": "x" * 1000}))] * 20 + [frame(chunk({}, "stop")), DONE])
+        async with running(config(limits={"max_answer_bytes": 4_000}), pools(engine, engine)) as stack:
+            status, _, body = await post(stack.url, {**CHAT, "stream": True})
+        assert (status, body.endswith(DONE)) == (200, True)

@@ -13,7 +13,7 @@ from support.stack import running
 from serve.engine.sim import SimSettings
 from serve.guard.core import Outcome
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemotePool
+from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})

@@ -1,5 +1,6 @@
 """A gateway replica's routes around the hot path, and its live policy, without Ray."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,11 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from support.engines import Engine, answering
 from support.stack import listening
 
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
+from serve.live_policy import SHIPPED_ADVISORIES
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -115,3 +118,56 @@ async def test_a_missing_key_of_a_remote_pool_is_told_at_the_start() -> None:
     args["models"]["m"]["pools"]["standard"]["api_key_env"] = "SPECGATE_TEST_NO_SUCH_KEY"
     with pytest.raises(ConfigError, match="SPECGATE_TEST_NO_SUCH_KEY is not set"):
         GatewayReplica(json.loads(json.dumps(args)), [])
+
+
+async def adopted(url: str, refused: bool, digest: str) -> dict[str, Any]:
+    """Waits until another policy is in force, or one was refused; pytest's own time limit ends the wait."""
+    while True:
+        _, _, policy = await fetch(f"{url}/v1/policy")
+        if policy["digest"] != digest if not refused else policy["refused_update"]:
+            return dict(policy)
+        await asyncio.sleep(0.01)
+
+
+def write_advisory(folder: Path, name: str, **changes: Any) -> None:
+    shipped = (SHIPPED_ADVISORIES / "sampling-refused-by-speculation.yaml").read_text()
+    values = {**yaml.safe_load(shipped), "id": name, **changes}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
+
+
+async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.02)
+    write_advisory(tmp_path, "first")
+    async with replica(answering(), advisories=str(tmp_path)) as (gateway, url):
+        _, _, start = await fetch(f"{url}/v1/policy")
+        _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
+        assert headers["x-specgate-pool"] == "speculative"
+
+        write_advisory(tmp_path, "second", unsafe=["any"])
+        policy = await adopted(url, False, start["digest"])
+        assert (policy["advisories"], policy["refused_update"]) == (2, None)
+        _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
+        assert headers["x-specgate-pool"] == "standard"
+
+        (tmp_path / "third.yaml").write_text("{")
+        write_advisory(tmp_path, "fourth", unsafe=["plain"])
+        refused = await adopted(url, True, policy["digest"])
+        assert "third" in refused["refused_update"]
+        assert (refused["digest"], refused["advisories"]) == (policy["digest"], 2)
+        # What engines report compiles the policy again: with the advisories in force, not with those in the folder.
+        gateway._gateway.adopt(gateway._compile())
+        assert gateway._gateway.policy.digest == policy["digest"]
+
+        (tmp_path / "third.yaml").unlink()
+        mended = await adopted(url, False, policy["digest"])
+        assert (mended["advisories"], mended["refused_update"]) == (3, None)
+
+
+async def test_the_shipped_advisories_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("serve.gateway.advisory_feed.stamp_of", looked.append)
+    async with replica(answering(), advisories=None) as (_, url):
+        await fetch(f"{url}/v1/policy")
+    assert not looked

@@ -33,6 +33,13 @@ async def test_ready_names_every_pool(gateway_url: str) -> None:
     assert told["pools"]["tiny-kimi/speculative"] == "up"
 
 
+async def test_a_full_pool_is_ready(gateway_url: str, client: openai.AsyncOpenAI) -> None:
+    async with await client.chat.completions.create(model="narrow", messages=HELLO, stream=True) as stream:
+        await anext(aiter(stream))  # it holds the only slot
+        status, told = await get(f"{gateway_url}/ready")
+    assert (status, [state for pool, state in told["pools"].items() if pool.startswith("narrow/")]) == (200, ["up"])
+
+
 async def test_health_metrics_and_policy_are_served(gateway_url: str, client: openai.AsyncOpenAI) -> None:
     await client.chat.completions.create(model="sim", messages=HELLO)
     assert (await get(f"{gateway_url}/health"))[0] == 200

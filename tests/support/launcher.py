@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -63,6 +64,10 @@ class Launcher:
         for key in ("host_key", "key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
         self._write_programs(ssh_port)
+        token = self.home / ".ray" / "auth_token"
+        token.parent.mkdir()
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32))
         exports = [f"export {name}={shlex.quote(value)}" for name, value in nodes.items()]
         path = f"export PATH={shlex.quote(f'{folder}/bin:{BIN}')}:$PATH"
         (self.home / ".bashrc").write_text("\n".join([path, *exports]) + "\n")

@@ -10,14 +10,15 @@ import openai
 
 from serve.config.gateway import GatewayConfig
 from serve.engine.listener import AsgiApp, Listener
-from serve.gateway.pipeline import Gateway
+from serve.gateway.pipeline import Gateway, hot_routes
 from serve.guard.attempt_result import ResultSink
 from serve.http1.cycle import Allowance
 from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool, RemotePool
+from serve.routing.pool import Pool
+from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
 
 
@@ -71,10 +72,9 @@ async def running(
         gateway = Gateway(
             parsed, LivePolicy(compile_for(parsed)), all_pools, upstream, telemetry or Telemetry({}), sink
         )
-        paths = ("/v1/chat/completions", "/v1/completions")
         limits = parsed.limits
         allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
-        app = listening(fastapi.FastAPI(), dict.fromkeys(paths, gateway), allowance)
+        app = listening(fastapi.FastAPI(), hot_routes(gateway), allowance)
         front = await resources.enter_async_context(app)
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         resources.push_async_callback(client.close)

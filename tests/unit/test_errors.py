@@ -30,3 +30,8 @@ def test_statuses_and_codes_are_the_documented_ones() -> None:
 
 def test_an_unknown_model_names_the_known_ones() -> None:
     assert str(ModelNotFoundError.unknown("x", ["b", "a"])).endswith("Known models: a, b.")
+
+
+@pytest.mark.parametrize(("wait_s", "value"), [(0.0, ""), (0.2, "1"), (2.0, "2"), (7.6, "8")])
+def test_a_client_is_told_to_wait_in_whole_seconds_and_never_zero(wait_s: float, value: str) -> None:
+    assert GatewayError("what", None, None, wait_s).retry_after == value

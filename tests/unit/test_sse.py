@@ -156,3 +156,45 @@ def test_a_frame_without_an_error_goes_on(frame: bytes, size: int) -> None:
     end = StreamEnd()
     sent = b"".join(end.feed(stream[start : start + size]) for start in range(0, len(stream), size))
     assert (sent, end.failed, end.done) == (stream, False, True)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_a_long_frame_in_tiny_pieces_takes_linear_work_and_memory(line_end: bytes) -> None:
+    class Counting(FrameReader):
+        cuts = 0
+
+        def _cut(self) -> list[bytes]:
+            self.cuts += 1
+            return super()._cut()
+
+    reader = Counting()
+    lines = line_end.join([b"data: x"] * 4_000)
+    frames = [frame for byte in lines + 2 * line_end for frame in reader.feed(bytes([byte]))]
+    assert frames == [lines.replace(b"\r", b"") + b"\n\n"]
+    assert reader.cuts == 1, "what came before is looked at only once the frame is complete"
+
+
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_frame_that_is_too_long_is_the_engines_fault_however_it_is_cut(size: int, ends: bool) -> None:
+    reader = FrameReader(limit_bytes=1_000)
+    stream = b"data: {}\n\n" * 500 + b"data: " + b"x" * 1_000 + b"\n\n" * ends
+    pieces = (stream[start : start + size] for start in range(0, len(stream), size))
+    with pytest.raises(EngineError, match="more than 1000 bytes"):
+        list(map(reader.feed, pieces))
+
+
+@given(st.integers(1, 40), st.booleans(), st.integers(1, 7))
+def test_frames_up_to_the_limit_pass(length: int, crlf: bool, size: int) -> None:
+    line_end = b"\r\n" if crlf else b"\n"
+    frames = [b"x" * length + b"\n\n"] * 3
+    stream = b"".join(frames).replace(b"\n", line_end)
+    reader = FrameReader(limit_bytes=length + 2 * len(line_end))
+    assert [f for start in range(0, len(stream), size) for f in reader.feed(stream[start : start + size])] == frames
+
+
+def test_the_end_of_a_stream_is_watched_in_bounded_memory() -> None:
+    end = StreamEnd()
+    for _ in range(1_000):
+        end.feed(b"x" * 100)
+        assert len(end._tail) <= 32

@@ -135,7 +135,10 @@ def _threads_are_ours() -> bool:
 
 
 def _facts(config: Any) -> dict[str, Any]:
-    """Returns the facts of the running engine; the policy trusts them over the configuration."""
+    """Returns the facts of the running engine; the policy trusts them over the configuration.
+
+    `max_model_len` is for `GET /v1/models` only.
+    """
     speculative = config.speculative_config
     return {
         "engine": "vllm",
@@ -147,6 +150,7 @@ def _facts(config: Any) -> dict[str, Any]:
         "async_scheduling": bool(config.scheduler_config.async_scheduling),
         "hybrid": bool(config.model_config.is_hybrid),
         "runner": "v2" if getattr(config, "use_v2_model_runner", False) else "v1",
+        "max_model_len": config.model_config.max_model_len,
     }
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.client_view import ClientView, Delta, ReadyCall
+from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
 from serve.guard.core.schema import UnjudgedError
+from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
-from serve.parsing.strict_json import loads
+from serve.parsing.strict_json import has_half_character, loads
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
+_MAX_NAME_CHARS = 1024
 
 
 @dataclass
@@ -30,6 +30,7 @@ class HeldCall:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(must_be_object=True))
+    tokens: list[TokenDetails] = field(default_factory=list)
 
     def feed(self, entry: Mapping[str, Any]) -> None:
         """Adds a delta's entry for this call. A late or split name is put together; nulls count as absent."""
@@ -91,6 +92,8 @@ class CallCheck:
         """Returns the defect that is certain before a call is complete, if there is one."""
         if call.prefix.broken:
             return Defect(Outcome.INVALID_JSON, Severity.HARD, "arguments are not JSON", choice, call.index)
+        if len(call.name) > _MAX_NAME_CHARS:
+            return Defect(Outcome.UNKNOWN_TOOL, Severity.HARD, "an endless name", choice, call.index)
         return None
 
     def defect(self, call: HeldCall, choice: int) -> Defect | None:
@@ -154,21 +157,6 @@ class CallCheck:
         return None
 
 
-def has_half_character(text: str, value: Any) -> bool:
-    """Returns whether a string in a document holds a lone surrogate, which cannot be encoded.
-
-    Args:
-        text: The document's JSON.
-        value: The same document, parsed.
-    """
-    if "\\u" not in text and (text.isascii() or _SURROGATE.search(text) is None):
-        return False
-    return _SURROGATE.search(_plain.encode(value)) is not None
-
-
-_plain = json.JSONEncoder(ensure_ascii=False)
-
-
 class CallGuard:
     """Collects calls, checks each when it is complete, and returns it as deltas if it may go out.
 
@@ -193,7 +181,7 @@ class CallGuard:
         """True once there is any call."""
         return bool(self._calls)
 
-    def feed(self, entry: Any) -> list[Delta]:
+    def feed(self, entry: Any) -> list[Step]:
         """Takes one entry of a delta's `tool_calls`; returns the call that it completes by beginning the next."""
         if not HeldCall.accepts(entry):
             self._log.report(Outcome.INVALID_JSON, "a malformed delta of a call", once=True)
@@ -202,7 +190,10 @@ class CallGuard:
         if index is None:
             index = len(self._calls) if entry.get("id") or self._open is None else self._open.index
         call = self._calls.get(index)
-        ready: list[Delta] = []
+        ready: list[Step] = []
+        if call is None and len(self._calls) == _MAX_CALLS:
+            self._log.report(Outcome.INVALID_JSON, f"more than {_MAX_CALLS} calls", once=True)
+            return []
         if call is None:
             ready = self._close()
             call = HeldCall(index)
@@ -229,39 +220,49 @@ class CallGuard:
         if self._open is None or call != self._open.index:
             return False
         self._open.feed_arguments(arguments)
-        self._report_early(self._open)
+        if self._open.prefix.broken:
+            self._report_early(self._open)
         return True
 
-    def finish(self, *, cut: bool) -> list[Delta]:
+    def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:
+        """Keeps details with the open call; returns False if there is none."""
+        if self._open is None:
+            return False
+        self._open.tokens += tokens
+        return True
+
+    def finish(self, *, cut: bool) -> list[Step]:
         """Completes the last call.
 
         Args:
-            cut: Whether `length` ended the choice; a call that it cut is dropped.
+            cut: Whether the request's own limits ended the choice; a call that they cut is dropped.
         """
-        if cut and self._open is not None and self._open.incomplete:
-            self._open = None
-            self._log.report(Outcome.TRUNCATED, "a call was cut by length", Severity.NOTE)
-        return self._close()
+        call = self._open
+        if not cut or call is None or not call.incomplete:
+            return self._close()
+        self._open = None
+        self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
+        return [Step({}, tokens=tuple(call.tokens))] if call.tokens else []
 
-    def rescue(self, calls: Iterable[HeldCall]) -> list[Delta]:
+    def rescue(self, calls: Iterable[HeldCall]) -> list[Step]:
         """Takes in complete calls that were read from leaked markup."""
-        ready: list[Delta] = []
+        ready: list[Step] = []
         for call in calls:
             self._calls[call.index] = call
             self._open = call
             ready += self._close()
         return ready
 
-    def flush(self) -> list[Delta]:
+    def flush(self) -> list[Step]:
         """Returns all calls that were held back, right or wrong."""
         held = self._withheld
         if self._open is not None:
             held.append(self._open)
         self._withheld = []
         self._open = None
-        return [delta for call in held for delta in self._release(call)]
+        return [step for call in held for step in self._release(call)]
 
-    def _close(self) -> list[Delta]:
+    def _close(self) -> list[Step]:
         """Checks the open call, which is complete; returns it if it may go out, and withholds it otherwise."""
         call = self._open
         if call is None:
@@ -274,12 +275,12 @@ class CallGuard:
             return []
         return self._release(call)
 
-    def _release(self, call: HeldCall) -> list[Delta]:
+    def _release(self, call: HeldCall) -> list[Step]:
         try:
             value = call.value
         except ValueError:
             value = None
-        return self._view.feed_call(ReadyCall(call.id, call.name, call.arguments, value))
+        return self._view.feed_call(ReadyCall(call.id, call.name, call.arguments, value, tuple(call.tokens)))
 
     def _report_early(self, call: HeldCall) -> None:
         if defect := self._check.early_defect(call, self._choice):

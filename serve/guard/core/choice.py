@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_guard import CallCheck, CallGuard
 from serve.guard.core.chunk import TEXTS
-from serve.guard.core.client_view import ClientView, Delta
+from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import CALL_OPENERS
 from serve.guard.core.rescue import is_cut_call, rescue
 from serve.guard.core.text_guard import TextGuard
+from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
-
-Step = tuple[Delta, str | None]  # a delta that may go out, and its finish reason
 
 
 class ChoiceGuard:
@@ -32,7 +31,7 @@ class ChoiceGuard:
     Attributes:
         calls: Guards the calls.
         defects: All that was found so far.
-        cut: True if `length` ended the choice.
+        cut: True if the request's own limits ended the choice: its length, or a text at which it asked to stop.
         ended: True once a finish reason has come.
     """
 
@@ -50,6 +49,7 @@ class ChoiceGuard:
         self._settings = settings
         self._view = view
         self._reason: str | None = None
+        self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
         log = DefectLog(index, tolerates)
         self.defects = log.defects
         self._log = log
@@ -77,26 +77,51 @@ class ChoiceGuard:
         """True if nothing can save this attempt."""
         return bool(self.defects) and self._log.broken  # most answers have none, and every chunk asks
 
-    def feed(self, delta: Mapping[str, Any], finish_reason: str | None) -> list[Step]:
+    def feed(
+        self,
+        delta: Mapping[str, Any],
+        finish_reason: str | None,
+        stop_reason: Any = None,
+        tokens: TokenDetails | None = None,
+    ) -> list[Step]:
         """Returns what may go out now.
 
         Args:
             delta: Of the engine.
             finish_reason: Of the engine; None before the end.
+            stop_reason: The text or token at which the engine stopped, as vLLM says it.
+            tokens: What the engine says of the chunk's tokens.
         """
-        self._reason = finish_reason or self._reason
+        if finish_reason is not None:
+            self._reason = finish_reason
+            self.cut = finish_reason == "length" or (stop_reason is not None and self._expected.stops_at(stop_reason))
+        if tokens is not None:
+            self._tokens.append(tokens)
         first = self._view.first
         ready: Delta = {}
         for name, value in delta.items():
             if name in TEXTS and isinstance(value, str):
+                repeats = self._tokens and self._view.repeats(name)
                 if (text := self.feed_text(name, value)) or (value == "" and first):
                     ready[name] = text
+                if repeats:
+                    self._skip_tokens(name, text)
+            elif name in TEXTS and value is not None:
+                self._log.report(Outcome.FAILED, f"{name} that is no text", once=True)
             elif name != "tool_calls" and first:
                 ready[name] = value
-        steps: list[Step] = [(ready, None)] if ready else []
-        for entry in delta.get("tool_calls") or ():
-            steps += _silent(self.calls.feed(entry))
+        steps = [Step(ready, None, self._take_tokens())] if ready else []
+        if entries := delta.get("tool_calls"):
+            steps += self._feed_calls(entries)
         return steps if finish_reason is None else steps + self._finish(finish_reason)
+
+    def _feed_calls(self, entries: Iterable[Any]) -> list[Step]:
+        steps: list[Step] = []
+        for entry in entries:
+            steps += self.calls.feed(entry)
+            if self._tokens and self.calls.keep_tokens(self._tokens):
+                self._tokens = []
+        return steps
 
     def feed_text(self, name: str, text: str) -> str:
         """Returns the part of a text that may go out.
@@ -107,7 +132,7 @@ class ChoiceGuard:
         """
         ready = self._texts.feed(name, text)
         if self._texts.leaking and (leak := self._texts.opening(name)):
-            cut = self._reason == "length" and leak.startswith(CALL_OPENERS)
+            cut = self.cut and leak.startswith(CALL_OPENERS)
             if not (cut or self._may_be_rescued(leak)):
                 self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return ready
@@ -115,29 +140,45 @@ class ChoiceGuard:
     def flush(self) -> list[Step]:
         """Returns everything that was held back, right or wrong, and the finish reason."""
         texts = self._texts.flush()
-        deltas = [texts] if texts else []
-        deltas += self.calls.flush()
-        deltas += self._view.finish()
-        return [*_silent(deltas), ({}, self._final_reason(self._reason or "stop"))]
+        steps = [Step(texts, None, self._take_tokens())] if texts else []
+        steps += self.calls.flush()
+        steps += self._view.finish()
+        return [*steps, Step({}, self._final_reason(self._reason or "stop"), self._take_tokens())]
 
     def _finish(self, reason: str) -> list[Step]:
-        self.cut = reason == "length"
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
-        deltas = [texts] if texts else []
-        deltas += self.calls.finish(cut=self.cut)
+        steps = [Step(texts, None, self._take_tokens())] if texts else []
+        steps += self.calls.finish(cut=self.cut)
         for name, leak in self._texts.leaks().items():
-            deltas += self._finish_leak(name, leak)
-        silence = silence_defect(self._expected, reason, called=self.calls.begun, spoke=self._texts.spoke)
+            steps += self._finish_leak(name, leak)
+        silence = silence_defect(self._expected, reason, cut=self.cut, called=self.calls.begun, spoke=self._texts.spoke)
         if silence is not None:
             severity, detail = silence
             self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
-        steps = _silent(deltas)
         if not self.blocked:
-            steps = [*_silent([*deltas, *self._view.finish()]), ({}, self._final_reason(reason))]
+            steps += self._view.finish()
+            steps.append(Step({}, self._final_reason(reason), self._take_tokens()))
         self.ended = True  # last: what raised before is an attempt without an end, and never one that is done
         return steps
 
-    def _finish_leak(self, name: str, leak: str) -> list[Delta]:
+    def _take_tokens(self) -> tuple[TokenDetails, ...]:
+        """Returns the tokens that wait for what they belong to, because that goes out now."""
+        if not self._tokens:
+            return ()
+        taken = tuple(self._tokens)
+        self._tokens = []
+        return taken
+
+    def _skip_tokens(self, name: str, sent: str) -> None:
+        """Drops the tokens of a rerun's text that the client has already, or keeps them with a text that may follow."""
+        tokens = self._take_tokens()
+        if self._view.diverged(name):
+            if name == "content":
+                self._view.keep_tokens(tokens)
+        elif sent:
+            self._tokens.append(of_last_characters(tokens[-1], len(sent)))
+
+    def _finish_leak(self, name: str, leak: str) -> list[Step]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
         grammar = self._expected.grammar
         rescued = None
@@ -145,15 +186,16 @@ class ChoiceGuard:
             rescued = rescue(leak, grammar, self._expected, self._check)
         if rescued is not None:
             self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
-            deltas = self.calls.rescue(rescued.calls)
+            rescued.calls[0].tokens.extend(self._take_tokens())
+            steps = self.calls.rescue(rescued.calls)
             if rescued.content and not self.blocked:
-                deltas.append({"content": self._view.feed_text("content", rescued.content)})
-            return deltas
+                steps.append(Step({"content": self._view.feed_text("content", rescued.content)}))
+            return steps
         if self.cut and leak.startswith(CALL_OPENERS) and is_cut_call(leak, grammar, self._expected):
-            self._log.report(Outcome.TRUNCATED, "a call was cut by length", Severity.NOTE)
+            self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
             return []
         self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
-        return [] if self.blocked else [{name: self._view.feed_text(name, leak)}]
+        return [] if self.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
 
     def _may_be_rescued(self, leak: str) -> bool:
         possible = self._settings.rescue and bool(self._expected.tools) and not self.calls.begun
@@ -163,16 +205,19 @@ class ChoiceGuard:
         return final_reason(reason, called=bool(self._view.calls_sent), forced=self._expected.forced is not None)
 
 
-def silence_defect(expected: Expectation, reason: str, *, called: bool, spoke: bool) -> tuple[Severity, str] | None:
+def silence_defect(
+    expected: Expectation, reason: str, *, cut: bool, called: bool, spoke: bool
+) -> tuple[Severity, str] | None:
     """Returns severity and detail of what an answer lacks; None if it lacks nothing.
 
     Args:
         expected: What the request demands.
         reason: Why the answer ended.
+        cut: Whether the request's own limits ended it.
         called: Whether it holds calls.
         spoke: Whether it holds content.
     """
-    if called or reason in ("length", "content_filter"):
+    if called or cut or reason == "content_filter":
         return None
     if expected.calls_required or reason == "tool_calls":
         return Severity.HARD, "no call where one was required"
@@ -192,11 +237,6 @@ def final_reason(reason: str, *, called: bool, forced: bool) -> str:
     if reason in ("length", "content_filter") or (called and forced):
         return reason
     return "tool_calls" if called else "stop"
-
-
-def _silent(deltas: list[Delta]) -> list[Step]:
-    """Deltas that do not end the choice."""
-    return [(delta, None) for delta in deltas]
 
 
 class Attempt:
@@ -247,7 +287,7 @@ class Attempt:
         """Returns the verdict of what has arrived."""
         defects = self.defects()
         worst = gravest(defects)
-        # Neither a cut by length nor a rerun that only differs from what went out is a fault of the pool.
+        # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.
         blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
         blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED)
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)

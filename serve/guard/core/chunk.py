@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 TEXTS = ("content", "reasoning", "reasoning_content")
 ARGUMENTS = "tool_calls"
+MAX_CHOICES = 128  # OpenAI's limit on `n`
 _EMPTY: tuple[Any, ...] = (None, "", [])
 
 
@@ -38,6 +39,8 @@ def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
     choice = choices[0]
     if type(choice) is not dict or choice.get("finish_reason") is not None:
         return None
+    if choice.get("logprobs") or choice.get("token_ids"):
+        return None
     index = choice.get("index", 0)
     delta = choice.get("delta")
     members = [item for item in delta.items() if item[1] not in _EMPTY] if type(delta) is dict else []
@@ -67,8 +70,13 @@ def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
     return list(choices) if isinstance(choices, list | tuple) and all(map(_is_choice, choices)) else None
 
 
+def is_index(value: Any) -> bool:
+    """Returns whether a value can be the index of a choice."""
+    return type(value) is int and 0 <= value < MAX_CHOICES
+
+
 def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
+    if not isinstance(choice, dict) or not is_index(choice.get("index", 0)):
         return False
     delta = choice.get("delta")
     reason = choice.get("finish_reason")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from serve.guard.core.token_details import TokenDetails
 
 Delta = dict[str, Any]
 PARAGRAPH = "\n\n"
 DELTA_CHARS = 2048  # of a call's arguments, which go out together once the call is complete
+
+
+class Step(NamedTuple):
+    """A delta that may go out, its finish reason, and what the engine says of its tokens, a part per chunk."""
+
+    delta: Delta
+    reason: str | None = None
+    tokens: tuple[TokenDetails, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -21,12 +31,14 @@ class ReadyCall:
         name: Of the tool.
         arguments: As JSON text.
         value: The parsed arguments, by which calls of two attempts are compared; None if they are not JSON.
+        tokens: What the engine says of its tokens.
     """
 
     id: str
     name: str
     arguments: str
     value: Any = None
+    tokens: tuple[TokenDetails, ...] = ()
 
     def equals(self, other: ReadyCall) -> bool:
         if self.name != other.name:
@@ -107,6 +119,7 @@ class ClientView:
         self._attempt = 0
         self._unmatched: list[ReadyCall] = []
         self._waiting: list[ReadyCall] = []
+        self._diverged_tokens: list[TokenDetails] = []
 
     @property
     def first(self) -> bool:
@@ -124,6 +137,12 @@ class ClientView:
             text.restart()
         self._unmatched = list(self._sent)
         self._waiting = []
+        self._diverged_tokens = []
+
+    def repeats(self, name: str) -> bool:
+        """Returns whether the present attempt's text has not gone beyond what earlier ones sent."""
+        text = self._texts.get(name)
+        return text is not None and text.matched < len(text.sent)
 
     def diverged(self, name: str) -> bool:
         """Returns whether the present attempt's text contradicts what went out."""
@@ -137,23 +156,27 @@ class ClientView:
             sent = self._texts[name] = _Text()
         return sent.feed(text)
 
-    def feed_call(self, call: ReadyCall) -> list[Delta]:
+    def keep_tokens(self, tokens: Iterable[TokenDetails]) -> None:
+        """Keeps the details of a content that contradicts what went out: it may follow at the end."""
+        self._diverged_tokens += tokens
+
+    def feed_call(self, call: ReadyCall) -> list[Step]:
         """Sends a call, or keeps it until it is clear which of the client's calls the attempt repeats."""
         if self._unmatched:
             self._waiting.append(call)
             return []
         return self._send(call)
 
-    def finish(self) -> list[Delta]:
+    def finish(self) -> list[Step]:
         """Sends what waited for the end of the attempt."""
         for same in (ReadyCall.equals, ReadyCall.shares_name):
             self._match(same)
-        deltas = [delta for call in self._waiting for delta in self._send(call)]
+        steps = [step for call in self._waiting for step in self._send(call)]
         content = self._texts.get("content")
         if content is not None and not self._sent and (text := content.append_diverged()):
-            deltas.append({"content": text})
+            steps.append(Step({"content": text}, tokens=tuple(self._diverged_tokens)))
         self.finished = True
-        return deltas
+        return steps
 
     def _match(self, same: Callable[[ReadyCall, ReadyCall], bool]) -> None:
         """Pairs each call that went out with one that waits, and drops both."""
@@ -166,7 +189,7 @@ class ClientView:
                 del self._waiting[place]
         self._unmatched = unmatched
 
-    def _send(self, call: ReadyCall) -> list[Delta]:
+    def _send(self, call: ReadyCall) -> list[Step]:
         index = len(self._sent)
         self._sent.append(call)
         function = {"name": call.name, "arguments": ""}
@@ -174,8 +197,9 @@ class ClientView:
         arguments = call.arguments
         starts = range(0, len(arguments), DELTA_CHARS)
         pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
-        entries = [opening, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
-        return [{"tool_calls": [entry]} for entry in entries]
+        more = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
+        first = Step({"tool_calls": [opening]}, None, call.tokens)
+        return [first, *(Step({"tool_calls": [entry]}) for entry in more)]
 
     def _unique_id(self, call: ReadyCall) -> str:
         identity = call.id

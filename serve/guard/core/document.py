@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from serve.guard.core.call_guard import CallCheck, has_half_character
+from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
 from serve.guard.core.schema import Schema, UnjudgedError
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
-from serve.parsing.strict_json import loads
+from serve.parsing.strict_json import has_half_character, loads
 
 
 class DocumentGuard:
@@ -40,8 +40,8 @@ class DocumentGuard:
         self.started = self.started or bool(text)
         self._pieces.append(text)
         self._held.append(text)
-        if self._prefix.broken:
-            return ""
+        if self._prefix.broken or (text.isspace() and self._prefix.complete):
+            return ""  # space without end after a document is never looked at again
         cut_character = REPLACEMENT in text and not self._quoted(REPLACEMENT)
         if cut_character:
             self._log.report(Outcome.TRUNCATED, "a cut character in the document")
@@ -59,12 +59,12 @@ class DocumentGuard:
         """Checks the whole document.
 
         Args:
-            cut: Whether `length` ended it.
+            cut: Whether the request's own limits ended it.
         """
         if self._prefix.broken:
             return
         if not self._prefix.complete and cut:
-            self._log.report(Outcome.TRUNCATED, "the document was cut by length", Severity.NOTE)
+            self._log.report(Outcome.TRUNCATED, "the document was cut by the request's own limits", Severity.NOTE)
             return
         if not self._prefix.complete:
             self._log.report(Outcome.TRUNCATED, "the document ends early")

@@ -121,6 +121,17 @@ class Expectation:
         messages = _sequence(self._request.get("messages"))
         return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
 
+    def stops_at(self, stop_reason: Any) -> bool:
+        """Returns whether the request itself told the engine to stop there.
+
+        Args:
+            stop_reason: As vLLM says it: a text, a token's number (also one of the model's own), or None.
+        """
+        if isinstance(stop_reason, str):
+            stop = self._request.get("stop")
+            return stop_reason == stop or stop_reason in _sequence(stop)
+        return type(stop_reason) is int and stop_reason in _sequence(self._request.get("stop_token_ids"))
+
     def quotes(self, markup: str) -> bool:
         """Returns whether the request itself holds the text, so that an answer may well repeat it."""
         return markup in self._text

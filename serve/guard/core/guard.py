@@ -7,11 +7,12 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
-from serve.guard.core.choice import Attempt, ChoiceGuard, Step
+from serve.guard.core.choice import Attempt, ChoiceGuard
 from serve.guard.core.chunk import ARGUMENTS, TextDelta, Usage, choices_of, lone_delta
-from serve.guard.core.client_view import ClientView
+from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
+from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, details_of, joined, without_details
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
@@ -32,6 +33,7 @@ class Guard:
         whole: Whether nothing is sent before the answer is complete, so that a rerun replaces all of it.
 
     Attributes:
+        settings: As given.
         state: Progress of the answer.
         verdicts: One for each attempt that is over.
     """
@@ -41,7 +43,7 @@ class Guard:
     ) -> None:
         self.state = GuardState.OPEN
         self.verdicts: list[Verdict] = []
-        self._settings = settings
+        self.settings = settings
         self._observing = settings.mode == "observe"
         self._whole = whole
         self._expected = Expectation(request, grammar)
@@ -98,7 +100,7 @@ class Guard:
         if delta is not None and (text := self.feed_delta(delta)) is not None:
             if text == delta.text:
                 return [chunk]
-            return self._chunks(chunk, chunk["choices"][0], [({delta.field: text}, None)]) if text else []
+            return self._chunks(chunk, chunk["choices"][0], [Step({delta.field: text})]) if text else []
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
@@ -218,14 +220,16 @@ class Guard:
         if guard is None:
             if view.finished:
                 return []  # an earlier attempt brought this choice to its end
-            guard = ChoiceGuard(index, self._expected, self._settings, view, self._tolerated())
+            guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated())
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason")
-        steps = guard.feed(delta, reason)
-        if view.first and reason is None and steps == [(delta, None)] and len(chunk["choices"]) == 1:
+        tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
+        steps = guard.feed(delta, reason, choice.get("stop_reason"), tokens)
+        only = len(steps) == len(chunk["choices"]) == 1 and view.first
+        if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
@@ -238,20 +242,23 @@ class Guard:
     def _tolerated(self) -> frozenset[Severity]:
         if self._observing:
             return frozenset(Severity)
-        if len(self.verdicts) < self._settings.reruns or self._settings.mode == "strict":
+        if len(self.verdicts) < self.settings.reruns or self.settings.mode == "strict":
             return frozenset()
-        return frozenset(Severity) if self._settings.on_failure == "unclean" else frozenset({Severity.SOFT})
+        return frozenset(Severity) if self.settings.on_failure == "unclean" else frozenset({Severity.SOFT})
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         chunks = []
-        for delta, reason in steps:
-            changed = {**choice, "delta": delta, "finish_reason": reason}
+        rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
+        for delta, reason, tokens in steps:
+            changed = {**rest, "delta": delta, "finish_reason": reason}
+            if tokens:
+                changed |= joined(tokens)
             chunk = {**template, **self._envelope, "choices": [changed]}
             chunk.pop("usage", None)
-            if reason is not None and (report := self.report):
-                chunk["specgate"] = report
+            if reason is not None:
+                changed |= {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+                chunk |= {"specgate": report} if (report := self.report) else {}
             chunks.append(chunk)
-            choice = {**choice, "logprobs": None} if "logprobs" in choice else choice
         return chunks
 
     # The end of an attempt
@@ -268,8 +275,8 @@ class Guard:
         return not self._views or any(not view.finished and i not in choices for i, view in self._views.items())
 
     def _end_attempt(self, *, lost: bool) -> None:
-        refused = self._attempt.unjudged and self._settings.unjudged == "refuse"
-        rerun = len(self.verdicts) < self._settings.reruns and not refused
+        refused = self._attempt.unjudged and self.settings.unjudged == "refuse"
+        rerun = len(self.verdicts) < self.settings.reruns and not refused
         self.verdicts.append(self._attempt.verdict())
         if not lost:
             self.state = GuardState.DONE
@@ -277,12 +284,12 @@ class Guard:
             self.state = GuardState.RERUN if rerun else GuardState.FAILED
 
     def _may_leave_marked(self) -> bool:
-        if self._settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
+        if self.settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
             return False
-        if self._attempt.unjudged and self._settings.unjudged == "refuse":
+        if self._attempt.unjudged and self.settings.unjudged == "refuse":
             return False
         hard = any(defect.severity is Severity.HARD for defect in self._attempt.defects())
-        return self._settings.on_failure == "unclean" or not hard
+        return self.settings.on_failure == "unclean" or not hard
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()

@@ -62,7 +62,7 @@ class TextGuard:
         """Ends the texts; returns what may still go out of them.
 
         Args:
-            cut: Whether `length` ended the choice.
+            cut: Whether the request's own limits ended the choice.
             called: Whether there are calls, so that there need not be a document.
         """
         ready: Delta = {}

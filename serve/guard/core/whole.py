@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.chunk import TEXTS
+from serve.guard.core.chunk import TEXTS, is_index
 from serve.guard.core.guard import Guard
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import Verdict
@@ -79,11 +79,13 @@ def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict
 def _is_answer(answer: Mapping[str, Any]) -> bool:
     """Returns whether an answer has OpenAI's shape: a foreign engine may send anything."""
     choices = answer.get("choices", [])
-    return isinstance(choices, list) and all(map(_is_choice, choices))
+    if not isinstance(choices, list) or not all(map(_is_choice, choices)):
+        return False
+    return len({choice["index"] for choice in choices}) == len(choices)
 
 
 def _is_choice(choice: Any) -> bool:
-    if not isinstance(choice, dict) or type(choice.get("index")) is not int:
+    if not isinstance(choice, dict) or not is_index(choice.get("index")):
         return False
     message = choice.get("message") or {}
     if not isinstance(message, dict) or not isinstance(choice.get("finish_reason"), str | None):
@@ -101,7 +103,8 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
         delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
-        choices.append({"index": choice.get("index", 0), "delta": delta, "finish_reason": choice.get("finish_reason")})
+        ending = {name: choice.get(name) for name in ("finish_reason", "stop_reason")}
+        choices.append({"index": choice.get("index", 0), "delta": delta, **ending})
     return {**answer, "choices": choices}
 
 

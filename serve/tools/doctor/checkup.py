@@ -6,6 +6,7 @@ from typing import Any
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.policy import Policy
+from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
 
@@ -34,7 +35,14 @@ def examine(decider: Decider) -> dict[str, Any]:
     """Returns the whole report as plain values."""
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
-    findings = [*_policy_findings(policy), *_pool_findings(policy), *_request_findings(policy, models)]
+    seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
+    findings = [
+        *_policy_findings(policy),
+        *_pool_findings(policy),
+        *_holes(policy),
+        *_request_findings(policy, models),
+        *seats,
+    ]
     order = ("error", "warning", "info")
     return {
         "healthy": not any(finding["level"] == "error" for finding in findings),
@@ -145,6 +153,16 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if (facts.family or "").startswith("kimi") and facts.settings.get("tokenizer_mode") == "auto":
             text = "tokenizer-mode auto may shift Kimi's special ids (transformers 5); specgate_kimi checks them"
             yield _finding("warning", text, facts.model, facts.pool)
+
+
+def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
+    """Yields a finding for each known hole of an engine."""
+    for facts in policy.facts:
+        for advisory in policy.advisories:
+            if advisory.kind == "security" and advisory.matches(facts):
+                unknown = advisory.assumptions(facts)
+                note = f" (assumed: {', '.join(unknown)} not known)" if unknown else ""
+                yield _finding("warning", f"{advisory.id}: {advisory.summary}{note}", facts.model, facts.pool, advisory)
 
 
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -35,3 +35,25 @@ def test_list_fails_on_an_unreadable_one(specgate, tmp_path):
 
 def test_the_page_in_docs_is_current():
     assert PAGE.read_text(encoding="utf-8") == to_markdown(load_advisories(SHIPPED_ADVISORIES))
+
+
+def test_stale_ones_are_listed_with_the_reason(specgate):
+    code, out = specgate("advisories", "list", "--stale", "--engine", "vllm==99.0", "--json")
+    reasons = {each["id"]: each["why"] for each in json.loads(out)}
+    assert code == 1
+    assert "99.0 is in use" in reasons["kimi-counting-tool-parser"]
+    assert "sglang-relaxed-penalties" not in reasons
+    assert specgate("advisories", "list", "--stale", "--engine", "vllm")[0] == 2
+
+
+def test_none_is_stale_for_the_engine_they_were_checked_against(specgate):
+    fresh = specgate("advisories", "list", "--stale", "--engine", "vllm==0.33.0", "--max-age-days", 100_000)
+    assert fresh == (0, "no advisory is stale\n")
+
+
+def test_list_names_a_text_that_a_comment_has_cut(specgate, tmp_path):
+    whole = (SHIPPED_ADVISORIES / "ngram-gpu-with-grammar.yaml").read_text()
+    (tmp_path / "ngram-gpu-with-grammar.yaml").write_text(whole.replace("vllm#49694, vllm#52620", "vllm#49694, #52620"))
+    code, out = specgate("advisories", "list", "--folder", tmp_path)
+    assert code == 1
+    assert "quote the text" in out

@@ -41,6 +41,14 @@ def test_traps_of_stock_parsers_and_tokenizers_are_named(specgate, kimi):
     assert "tokenizer-mode" in messages
 
 
+def test_a_pool_that_takes_more_requests_than_its_engine_runs_is_pointed_out(specgate, kimi, tmp_path):
+    variant = tmp_path / "seats.yaml"
+    text = kimi(drafter="d").read_text()
+    variant.write_text(text.replace("{tool-call-parser:", "{max-num-seqs: 25, tool-call-parser:"))
+    _, out = specgate("doctor", "-c", variant, "--json")
+    assert any("its engine runs 25" in each["message"] for each in json.loads(out)["findings"])
+
+
 def test_an_unreadable_advisory_fails_and_stops_all_speculation(specgate, kimi, tmp_path):
     folder = tmp_path / "advisories"
     folder.mkdir()

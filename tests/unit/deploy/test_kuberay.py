@@ -100,6 +100,10 @@ def test_head_and_workers_start_ray_with_the_data_plane_s_flags() -> None:
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
 
 
+def test_every_pod_gets_the_clusters_token() -> None:
+    assert base()["spec"]["rayClusterConfig"]["authOptions"] == {"mode": "token"}
+
+
 def test_a_worker_has_time_to_end_its_streams_before_it_is_killed() -> None:
     spec = base()["spec"]
     applications = yaml.safe_load(spec["serveConfigV2"])["applications"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_harness import calls_of, chunks_of, read, tools_request
+from support.guard_harness import call, calls, calls_of, chunk, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
 from serve.config.guard import GuardConfig
@@ -17,6 +17,7 @@ from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError
 from serve.guard.core import Guard, GuardState
 from serve.guard.response import StreamedResponse
+from serve.proxy.relay import PIECE_BYTES, relay_stream
 from serve.sse import encode_frame
 
 DONE = b"data: [DONE]\n\n"
@@ -65,12 +66,12 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:stop] for start, stop in pairwise(bounds)]
 
 
-def sent(attempts: list[list[bytes]]) -> bytes:
+def sent(attempts: list[list[bytes]], settings: GuardConfig | None = None, body: Any = REQUEST) -> bytes:
     """What a client gets of attempts that arrive in such pieces."""
 
     async def run() -> bytes:
         exchange = Exchange()
-        response = StreamedResponse(exchange, Guard(GuardConfig(), REQUEST))  # type: ignore[arg-type]
+        response = StreamedResponse(exchange, Guard(settings or GuardConfig(), body))  # type: ignore[arg-type]
         for number, pieces in enumerate(attempts):
             if number:
                 response.guard.restart("standard")
@@ -125,3 +126,52 @@ def test_whatever_an_engine_sends_the_client_gets_frames_that_end_in_done_or_an_
     got = sent([stream, [frames(None)]])
     last = [frame for frame in got.split(b"\n\n") if frame][-1]
     assert last == DONE.strip() or "error" in json.loads(last.removeprefix(b"data: "))
+
+
+def test_what_a_guard_holds_back_is_bounded_and_beyond_it_the_request_runs_elsewhere() -> None:
+    opening = encode_frame(chunk(calls(call(0, "get_weather", '{"city": "'))))
+    more = encode_frame(chunk(calls({"index": 0, "function": {"arguments": "x" * 1_000}})))
+    endless = [opening, *[more] * 200]
+    small = GuardConfig(max_held_bytes=65_536)
+    healed = read(chunks_in(sent([endless, [frames(None)]], small))[:-1])
+    assert calls_of(healed) == calls_of(read(chunks_of(REQUEST, SimSettings())))
+    error = chunks_in(sent([endless, endless], small))[-1]["error"]
+    assert (error["code"], "wait for a check" in error["message"]) == ("engine_error", True)
+
+
+def test_a_frame_without_end_is_the_engines_fault_and_runs_elsewhere() -> None:
+    endless = [b'data: {"choices":[{"index":0,"delta":{"content":"', *[b"x" * 10_000] * 200]
+    assert calls_of(read(chunks_in(sent([endless, [frames(None)]]))[:-1]))
+    assert chunks_in(sent([endless, endless]))[-1]["error"]["code"] == "engine_error"
+
+
+def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_turn() -> None:
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    class Pieces:
+        over = False
+
+        def __init__(self) -> None:
+            self.sizes: list[int] = []
+
+        def feed(self, data: bytes) -> bytes:
+            self.sizes.append(len(data))
+            turns.append(1)
+            return data
+
+    async def run() -> None:
+        busy = asyncio.create_task(other())
+        exchange, through = Exchange(), Pieces()
+        tiny = b"data: {}\n\n" * 20_000
+        await relay_stream(exchange, EngineResponse([tiny, tiny]), through)  # type: ignore[arg-type]
+        busy.cancel()
+        assert exchange.sent == 2 * tiny
+        assert max(through.sizes) <= PIECE_BYTES
+        assert "111" not in "".join(map(str, turns)), "never more than the end of one read and the start of the next"
+
+    asyncio.run(run())

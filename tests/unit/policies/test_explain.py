@@ -1,7 +1,8 @@
 import dataclasses
 import json
+from datetime import date
 
-from policies import PolicySettings, RequestFeatures, compile_policy, decide, explain
+from policies import Override, PolicySettings, RequestFeatures, compile_policy, decide, explain
 from policies.advisory import Cure
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
@@ -52,3 +53,14 @@ def test_optimism_is_offered_for_a_suspicion(pools, advisory):
 
 def test_nothing_is_offered_to_a_request_that_speculates(pools):
     assert explained(pools(), (), TOOLS)["would_change"] == []
+
+
+def test_what_has_expired_is_not_counted_on(pools, advisory):
+    """A waiver that ended a while ago, in a process that has run on since."""
+    waiver = Override("waive", "r", advisory="a", expires=date(2020, 1, 2))
+    helps = Cure("new drafter", {"drafter": "b"})
+    banned = advisory(affects=({"drafter": "a"},), cures=(helps, Cure("new paint", {"quantization": "x"})))
+    policy = compile_policy(pools(drafter="a"), (banned,), PolicySettings(overrides=(waiver,)), date(2020, 1, 1))
+    report = explain(policy, TOOLS, decide(policy, TOOLS, None))
+    assert report["reasons"][0]["effect"] == "forbid"
+    assert [each["change"] for each in report["would_change"]] == ["new drafter"]

@@ -72,6 +72,10 @@ def test_async_scheduling_is_unknown_where_the_default_depends_on_more():
 @pytest.mark.parametrize(
     ("model", "family", "version", "hybrid"),
     [("m", "qwen3.6", None, True), ("m", "qwen3", "3.5", True), ("Qwen3.6-35B-A3B-FP8", "qwen3", None, True),
+     ("Kimi-K3", "kimi-k3", None, True), ("NVIDIA-Nemotron-3-Nano", "nemotron", None, True),
+     ("Llama-3.3-Nemotron-Super-49B", "llama", None, False), ("granite-4.0-h-small", "granite", None, True),
+     ("Falcon-H1-7B", "falcon", None, True), ("m", "minimax-m1", None, True), ("m", "minimax-m2", None, False),
+     ("Ling-2.5-1T", "ling", None, True), ("glm-5.3-flash", "glm", None, True), ("glm-5", "glm-5", None, False),
      ("m", "qwen3-coder", None, False), ("m", "qwen3-coder-next", None, True), ("m", "kimi-k2", "2.6", False)],
 )  # fmt: skip
 def test_hybrids_are_known_by_name_even_if_the_config_forgot(model, family, version, hybrid):
@@ -125,3 +129,39 @@ def test_the_draft_length_that_follows_the_load_is_a_setting():
 def test_what_makes_no_sense_is_refused(args, overrides, says):
     with pytest.raises(PolicyError, match=says):
         facts(args, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("args", "setting", "value"),
+    [
+        ({}, "kv_cache_dtype", "auto"),
+        ({"kv-cache-dtype": "turboquant_k8v4"}, "kv_cache_dtype", "turboquant_k8v4"),
+        ({}, "kv_connector", "none"),
+        ({"kv-transfer-config": '{"kv_connector": "NixlConnector"}'}, "kv_connector", "NixlConnector"),
+        ({"kv_transfer_config": {"kv_role": "kv_both"}}, "kv_connector", "unnamed"),
+        ({}, "structured_outputs_backend", "auto"),
+        ({"structured-outputs-config": {"backend": "xgrammar"}}, "structured_outputs_backend", "xgrammar"),
+        ({"structured-outputs-config.backend": "guidance"}, "structured_outputs_backend", "guidance"),
+        ({"structured-outputs-config": '{"disable_any_whitespace": true}'}, "disable_any_whitespace", True),
+        ({"pipeline-parallel-size": 2}, "pipeline_parallel_size", 2),
+        ({}, "pipeline_parallel_size", 1),
+    ],
+)
+def test_settings_inside_other_arguments_have_names_and_defaults(args, setting, value):
+    assert facts(args).settings[setting] == value
+
+
+@pytest.mark.parametrize(("method", "is_async"), [("ngram", False), ("suffix", False), ("eagle3", None)])
+def test_the_v1_runner_never_schedules_some_methods_asynchronously(method, is_async):
+    spec = {"speculative-config": {"method": method, "num_speculative_tokens": 3, "model": "d"}}
+    assert facts(spec, engine_version="0.28.0").async_scheduling is is_async
+
+
+@pytest.mark.parametrize(
+    ("args", "spec", "runner"),
+    [({"enable-dbo": True}, {}, "v1"), ({}, {"parallel_drafting": True}, "v1"), ({}, {}, "v2"),
+     ({}, {"parallel_drafting": True, "method": "dflash"}, "v2")],
+)  # fmt: skip
+def test_some_settings_fall_back_to_the_v1_runner(args, spec, runner):
+    config = {"method": "eagle3", "model": "d", "num_speculative_tokens": 3, **spec}
+    assert facts({**args, "speculative-config": config}, engine_version="0.33.0").runner == runner

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from policies import Advisory, Override, PolicySettings, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.advisory import unreadable
 from policies.classes import GROUPS, IMPLIED, KINDS, MODIFIERS
+from policies.compile import with_pools
 
 DAY = date(2026, 11, 21)
 NAMES = ("one", "two", "three")
@@ -159,3 +160,16 @@ def test_knowing_less_of_a_pool_never_makes_a_request_speculative(facts, advisor
 def test_a_decision_remembered_is_the_decision_made(facts, advisories, chosen, request, preference):
     policy = compile_policy(facts, advisories, usable(facts, chosen), DAY)
     assert decide(policy, request, preference, 0) == decide(policy, request, preference, 0)
+
+
+@given(pools, pools, known_advisories, settings, requests, wishes)
+def test_a_hypothesis_decides_as_those_pools_would(was, would_be, advisories, chosen, request, preference):
+    """Other models stay as they are."""
+    other = dataclasses.replace(was[0], model="other")
+    names = {each.pool for each in was} & {each.pool for each in would_be}
+    kept = tuple(each for each in chosen.overrides if each.pool in names)
+    chosen = dataclasses.replace(chosen, overrides=kept)
+    policy = compile_policy((*was, other), advisories, chosen, DAY)
+    decide(policy, request, preference, 0)
+    compiled = compile_policy((*would_be, other), advisories, chosen, DAY)
+    assert decide(with_pools(policy, "m", would_be), request, preference, 0) == decide(compiled, request, preference, 0)

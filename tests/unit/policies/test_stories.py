@@ -23,6 +23,7 @@ class Story(NamedTuple):
 TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
 FORCED = {"tools": 1, "tool_choice": "required", "stream": True}
 JSON = {"response_format": "json_schema", "strict_schema": True}
+REFUSED = {"unspeculable": True}
 KIMI = {"tool-call-parser": "kimi_k2", "reasoning-parser": "kimi_k2"}
 OURS = {"tool-call-parser": "specgate_kimi_k2", "tokenizer-mode": "specgate_kimi"}
 QWEN = {"tool_call_parser": "qwen3_coder", "reasoning_parser": "qwen3"}
@@ -77,7 +78,20 @@ STORIES = [
     Story("old qwen parser", "qwen3-coder", "qwen3-coder", None, QWEN, eagle3("d"), on("0.23.0"), TOOLS, False,
           "qwen-multi-token-tool-parser"),
     Story("new qwen parser", "qwen3-coder", "qwen3-coder", None, QWEN, eagle3("d"), on("0.24.0"), TOOLS, True, None),
-    Story("MTP with prefix caching", *Q36, QWEN, MTP, on("0.32.0"), TOOLS, False, CACHE),
+    Story("MTP with prefix caching, nothing makes up for it", *Q36, QWEN, MTP, on("0.28.0"), TOOLS, False, CACHE),
+    Story("the proof of a class does not lift it", *Q36, QWEN, MTP, on("0.28.0", proven=["tools_auto"]), TOOLS, False,
+          CACHE),
+    Story("MTP with prefix caching, fixed in code", *Q36, QWEN, MTP, on("0.32.0"), TOOLS, False, f"{CACHE}-checkpoint"),
+    Story("a proof lifts the suspicion", *Q36, QWEN, MTP, on("0.32.0", runner="v2", proven=["tools_auto"]), TOOLS, True,
+          f"{CACHE}-checkpoint"),
+    Story("MTP with prefix caching, by lookahead", *Q36, QWEN, MTP, on("0.33.0", runner="v2"), TOOLS, False,
+          f"{CACHE}-lookahead"),
+    Story("lookahead switched off", *Q36, QWEN, MTP | {"disable_lookahead_block_hashes": True}, on("0.33.0"), TOOLS,
+          False, f"{CACHE}-checkpoint"),
+    Story("lookahead is off with a KV connector", *Q36,
+          QWEN | {"kv-transfer-config": '{"kv_connector": "NixlConnector"}'}, MTP, on("0.33.0"), TOOLS, False,
+          f"{CACHE}-checkpoint"),
+    Story("free text with MTP and a prefix cache", *Q36, QWEN, MTP, on("0.33.0"), {}, True, f"{CACHE}-plain"),
     Story("MTP without", *Q36, {**QWEN, "no-enable-prefix-caching": True}, MTP, on("0.32.0", async_scheduling=False),
           TOOLS, True, None),
     Story("strict JSON after thinking, old", *K25, KIMI, MLA, on("0.26.0"), JSON | {"thinking": True}, False, GRAMMAR),
@@ -97,6 +111,67 @@ STORIES = [
           None),
     Story("async placeholders are refuted", *K25, OURS, MLA, on("0.32.0", async_scheduling=True), TOOLS, True, None),
     Story("shifted ids are a warning", *K25, KIMI, MLA, on("0.32.0"), TOOLS, True, "kimi-shifted-special-ids"),
+    Story("a bias that no speculating vLLM accepts", *K25, OURS, MLA, on("0.33.0", opt_out=True), REFUSED, False,
+          "sampling-refused-by-speculation"),
+    Story("the same with tools", *K25, OURS, MLA, on("0.19.1", opt_out=True), TOOLS | REFUSED, False,
+          "sampling-refused-by-speculation"),
+    Story("TurboQuant's cache", *K25, OURS | {"kv-cache-dtype": "turboquant_k8v4"}, MLA, on("0.33.0"), TOOLS, False,
+          "turboquant-kv-with-speculation"),
+    Story("another cache type", *K25, OURS | {"kv-cache-dtype": "fp8"}, MLA, on("0.33.0"), TOOLS, True, None),
+    Story("prompt log-probabilities with MTP", "glm-5", "glm-5", None, {}, MTP, on("0.28.0"),
+          {"prompt_logprobs": True, "response_format": "json_object"}, False, "prompt-logprobs-with-mtp"),
+    Story("log-probabilities of the answer", "glm-5", "glm-5", None, {}, MTP, on("0.28.0", runner="v2"),
+          {"logprobs": True}, True, None),
+    Story("MTP over pipeline stages", "glm-5", "glm-5", None, {"pipeline-parallel-size": 2}, MTP, on("0.33.0"), {},
+          True, "mtp-with-pipeline-parallel"),
+    Story("MiMo with async scheduling", "mimo-v2", "mimo-v2", None, {"async-scheduling": True}, MTP, on("0.30.0"),
+          TOOLS, False, "mimo-mtp-async"),
+    Story("MiMo without", "mimo-v2", "mimo-v2", None, {"no-async-scheduling": True}, MTP, on("0.30.0"), TOOLS, True,
+          None),
+    Story("images on an old async engine", *K25, OURS | {"async-scheduling": True}, MLA, on("0.23.0"), {"images": True},
+          True, "async-placeholder-crash"),
+    Story("text on it", *K25, OURS | {"async-scheduling": True}, MLA, on("0.23.0"), {}, True, None),
+    Story("images on a newer engine", *K25, OURS, MLA, on("0.26.0"), {"images": True}, True, None),
+    Story("DFlash on a hybrid", *Q36, QWEN, eagle3("d") | {"method": "dflash"}, on("0.32.0"), TOOLS, False,
+          "dflash-prefix-cache-on-hybrid"),
+    Story("DFlash on 0.33", *Q36, QWEN, eagle3("d") | {"method": "dflash"}, on("0.33.0"), TOOLS, True, None),
+    Story("DeepSeek's counting parser", "ds", "deepseek-v3.1", None, {"tool-call-parser": "deepseek_v31"}, MTP,
+          on("0.33.0"), TOOLS, False, "deepseek-counting-tool-parser"),
+    Story("the same, not streamed", "ds", "deepseek-v3.1", None, {"tool-call-parser": "deepseek_v31"}, MTP,
+          on("0.33.0"), TOOLS | {"stream": False}, True, None),
+    Story("DeepSeek V3.2's parser", "ds", "deepseek-v3.2", None, {"tool-call-parser": "deepseek_v32"}, MTP,
+          on("0.33.0"), TOOLS, True, None),
+    Story("GLM's old parser", "glm-4.7", "glm-4.7", None, {"tool-call-parser": "glm47"}, MTP, on("0.19.1"), TOOLS,
+          False, "glm-multi-token-tool-parser"),
+    Story("GLM's new parser", "glm-4.7", "glm-4.7", None, {"tool-call-parser": "glm47"}, MTP, on("0.20.2"), TOOLS, True,
+          None),
+    Story("MiniMax's old parser", "mm", "minimax-m2", None, {"tool-call-parser": "minimax_m2"}, eagle3("d"),
+          on("0.19.1"), TOOLS, False, "old-multi-token-tool-parsers"),
+    Story("Step's parser before the rewrite", "step", "step-3.5", None, {"tool-call-parser": "step3p5"}, MTP,
+          on("0.30.0"), TOOLS, False, "old-multi-token-tool-parsers"),
+    Story("Gemma's rewritten parser", "gemma", "gemma-4", None, {"tool-call-parser": "gemma4"}, eagle3("d"),
+          on("0.24.0"), TOOLS, True, None),
+    Story("hermes of vLLM", "qwen3-8b", "qwen3", None, {"tool-call-parser": "hermes"}, eagle3("d"), on("0.33.0"), TOOLS,
+          True, "hermes-stray-tool-call-tag"),
+    Story("gpt-oss in streams", "gpt-oss-120b", "gpt-oss", None, {}, eagle3("d"), on("0.33.0"), TOOLS, True,
+          "harmony-multi-channel-deltas"),
+    Story("one backend for all schemas", *K25, OURS | {"structured-outputs-config": {"backend": "xgrammar"}}, MLA,
+          on("0.33.0"), JSON, True, None),
+    Story("the first schema decides the backend", *K25, OURS, MLA, on("0.33.0"), JSON, True,
+          "two-structured-backends-in-one-engine"),
+    Story("K2.6 and a grammar before 0.27", *K26, OURS, MLA, on("0.24.0"), JSON, False,
+          "kimi-k2.6-eagle3-structured-0.26"),
+    Story("K2.6 and a grammar on 0.30", *K26, OURS, MLA, on("0.30.0"), JSON, True, None),
+    Story("outlines on Kimi", *K26, OURS | {"structured-outputs-config.backend": "outlines"}, MLA, on("0.30.0"), JSON,
+          True, "kimi-other-grammar-backends"),
+    Story("FSM errors of 0.28", *K25, OURS, MLA, on("0.28.0"), JSON, True, "grammar-fsm-errors-0.27"),
+    Story("FSM errors are gone in 0.29", *K25, OURS, MLA, on("0.29.0"), JSON, True, None),
+    Story("endless white space", "glm-5", "glm-5", None, {}, MTP, on("0.32.0"), JSON | {"thinking": True}, True,
+          "grammar-with-speculation-residual"),
+    Story("penalties kill engines that extract hidden states", "qwen3-8b", "qwen3", None, {},
+          {"method": "extract_hidden_states", "num_speculative_tokens": 1}, on("0.19.1"), {"penalties": True}, False,
+          "cve-2026-44223"),
+    Story("penalties are accepted", *K25, OURS, MLA, on("0.33.0"), {"penalties": True}, True, None),
     Story("dynamic draft length", *K25, OURS, MLA | {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]},
           on("0.32.0"), {}, True, "dynamic-draft-length"),
 ]  # fmt: skip
@@ -150,3 +225,52 @@ def test_guided_fields_are_refused_with_the_way_out(shipped, vllm_pools):
     decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", guided=True), None)
     assert decision.refused
     assert "structured_outputs" in decision.reasons[0].summary
+
+
+def test_what_a_speculating_vllm_refuses_goes_to_the_pool_without_a_drafter_and_not_to_the_opt_out(shipped, vllm_pools):
+    facts = vllm_pools("m", "kimi-k2", "2.5", OURS, MLA, engine_version="0.32.0", opt_out=True)
+    policy = compile_policy(facts, shipped, PolicySettings())
+    for preference in (None, True, False):
+        decision = decide(policy, RequestFeatures("m", **REFUSED), preference)
+        assert [candidate.pool for candidate in decision.candidates] == ["standard"]
+    alone = compile_policy(facts[:1], shipped, PolicySettings())
+    assert decide(alone, RequestFeatures("m", **REFUSED), None).refused
+
+
+@pytest.mark.parametrize("engine", ["sglang", "sim"])
+def test_other_engines_take_what_vllm_refuses(shipped, engine):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine": engine})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **REFUSED), None).speculative
+
+
+SGLANG = {"kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "method": "eagle", "tool_parser": "kimi_k2"}
+
+
+@pytest.mark.parametrize(
+    ("known", "request_", "reason"),
+    [
+        ({"settings": {"speculative_accept_threshold_single": 0.9}}, {}, "sglang-lossy-accept-threshold"),
+        ({"settings": {"speculative_accept_threshold_acc": 0.5}}, TOOLS, "sglang-lossy-accept-threshold"),
+        ({}, {}, None),
+        ({}, {"penalties": True}, "sglang-relaxed-penalties"),
+        ({}, TOOLS, None),
+        ({"quantization": "nvfp4"}, TOOLS | {"stream": False}, "sglang-kimi-bare-call"),
+        ({"quantization": "nvfp4"}, TOOLS, None),
+        ({"tool_parser": "glm47"}, TOOLS, "sglang-detectors-multi-token"),
+        ({"tool_parser": "glm47"}, TOOLS | {"stream": False}, None),
+        ({}, JSON, "sglang-grammar-with-eagle"),
+        ({"method": "ngram"}, JSON, None),
+    ],
+)
+def test_what_is_known_of_sglang(shipped, known, request_, reason):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.5", {}, SGLANG | {"hybrid": False} | known)]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **request_), None)
+    assert [each.advisory for each in decision.reasons] == ([reason] if reason else [])
+    assert decision.speculative
+
+
+def test_a_hole_that_routing_does_not_close_says_nothing_to_callers(shipped):
+    old = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine_version": "0.10.2"})]
+    decision = decide(compile_policy(old, shipped, PolicySettings()), RequestFeatures("m", images=True), None)
+    assert not [each for each in decision.reasons if each.advisory.startswith("cve-")]

@@ -59,9 +59,12 @@ class Pool:
         self.forgotten: list[str] = []
         self._name = name
         self._error = error
+        self.full = error is not None
+        self.ready = not self.full
+        self.head_start_s = 0.0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str], elsewhere: bool = False) -> AsyncIterator[Endpoint]:
+    async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:
         if self._error is not None:
             raise self._error
         yield Endpoint(self._name, None)
@@ -160,3 +163,17 @@ async def test_what_fails_after_the_response_has_begun_is_not_retried() -> None:
             raise EngineError("broke off")
     assert upstream.urls == ["a"]
     assert rig.retries == 0
+
+
+async def test_a_busy_engine_s_refusal_goes_to_another_pool_before_it_reaches_the_client() -> None:
+    upstream = Upstream(429, 200)
+    rig = Rig(upstream, "a", "b")
+    assert await rig.result() == ("b", 200)
+    assert upstream.urls == ["a", "b"], "not the same busy pool again"
+
+
+async def test_the_refusal_of_the_last_busy_engine_reaches_the_client() -> None:
+    alone = Upstream(429)
+    assert await Rig(alone, "a").result() == ("a", 429)
+    assert alone.urls == ["a"]
+    assert await Rig(Upstream(429, 429), "a", "b").result() == ("b", 429)

@@ -20,6 +20,7 @@ class Handle:
 
     def __init__(self) -> None:
         self.capacity = asyncio.Event()
+        self.slots = 2
         self.error: Exception | None = None
 
     @asynccontextmanager
@@ -28,47 +29,75 @@ class Handle:
             raise self.error
         await self.capacity.wait()
         metadata = {"http_host": "127.0.0.1", "http_port": 1, "http_key": "k"}
-        yield SimpleNamespace(replica_metadata=metadata, _slot_token="token")
+        replica = SimpleNamespace(capacity=lambda: self.slots)
+        yield SimpleNamespace(replica_metadata=metadata, _slot_token="token", _replica=replica)
 
 
 def pool_of(handle: Any, queue_timeout_s: float = FOR_EVER_S) -> RayPool:
     return RayPool("m/p", handle, queue_timeout_s, 2.0)
 
 
-async def without_capacity() -> tuple[Handle, RayPool]:
-    """A pool of which Ray Serve has just said that it has no replica, and has none to give."""
+async def test_a_pool_is_full_with_as_many_requests_as_its_replicas_take() -> None:
+    handle = Handle()
+    handle.capacity.set()
+    pool = pool_of(handle)
+    assert not pool.full, "nothing is known of it"
+    async with pool.reserve():
+        assert not pool.full
+        async with pool.reserve():
+            assert pool.full
+            handle.slots = 3  # another replica is up
+            assert not pool.full
+    handle.slots = 2
+    assert not pool.full
+
+
+async def test_a_request_that_waits_counts_as_one_that_is_served() -> None:
+    handle = Handle()
+    handle.capacity.set()
+    pool = pool_of(handle)
+    async with pool.reserve():
+        handle.capacity.clear()
+        waiting = asyncio.create_task(pool.reserve().__aenter__())
+        await asyncio.sleep(0)
+        assert pool.full
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert not pool.full
+
+
+async def test_a_pool_with_an_idle_slot_is_ready() -> None:
+    handle = Handle()
+    handle.capacity.set()
+    pool = pool_of(handle)
+    assert not pool.ready
+    async with pool.reserve():
+        pass
+    assert pool.ready
+    await pool.close()
+
+
+async def test_a_pool_that_had_no_slot_gets_a_shorter_head_start_until_it_has_one() -> None:
     handle = Handle()
     handle.error = DeploymentUnavailableError("id")
     pool = pool_of(handle)
+    usual_s = pool.head_start_s
     with pytest.raises(PoolUnavailableError):
         async with pool.reserve():
             pass
+    assert 0 < pool.head_start_s < usual_s
     handle.error = None
-    return handle, pool
-
-
-async def test_nobody_waits_for_a_full_pool_while_another_pool_may_answer() -> None:
-    _, pool = await without_capacity()
-    with pytest.raises(PoolUnavailableError):  # at once, not for ever
-        async with pool.reserve(elsewhere=True):
-            pass
+    handle.capacity.set()
+    async with pool.reserve():
+        assert pool.head_start_s == usual_s
 
 
 async def test_who_can_go_nowhere_else_waits_for_capacity() -> None:
-    handle, pool = await without_capacity()
-    asyncio.get_running_loop().call_later(0.3, handle.capacity.set)
+    handle = Handle()
+    pool = pool_of(handle)
+    asyncio.get_running_loop().call_later(0.05, handle.capacity.set)
     async with pool.reserve() as endpoint:
         assert endpoint.url == "http://127.0.0.1:1"
-
-
-async def test_a_pool_that_has_capacity_again_is_waited_for_as_before() -> None:
-    handle, pool = await without_capacity()
-    handle.capacity.set()
-    async with pool.reserve(elsewhere=True):
-        handle.capacity.clear()
-        asyncio.get_running_loop().call_later(0.3, handle.capacity.set)
-        async with pool.reserve(elsewhere=True) as endpoint:
-            assert endpoint.slot == "token"
 
 
 async def test_a_wait_in_vain_ends_with_an_error_that_says_when_to_come_back() -> None:

@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
+from ray.serve._private.common import DeploymentHandleSource, DeploymentID, ReplicaID
+from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
-from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+from serve.routing.request_routers import (
+    BalancedRouter,
+    ReservedReplica,
+    StickyRouter,
+    capacity_seen_by,
+    unknown_capacity,
+)
+from serve.routing.running_replicas import metadata_of_running
 
 
 class Actor:
@@ -42,11 +51,11 @@ async def actor() -> Actor:
 
 @pytest.fixture
 def replica(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> ReservedReplica:
-    def made(self: Any) -> None:
+    def made(self: Any, _: Any) -> None:
         self._actor_handle, self._replica_info = actor, SimpleNamespace(is_cross_language=False)
 
     monkeypatch.setattr(RunningReplica, "__init__", made)
-    return ReservedReplica()
+    return ReservedReplica(None, unknown_capacity)
 
 
 async def leave(replica: ReservedReplica, actor: Actor) -> None:
@@ -94,4 +103,54 @@ async def test_a_replica_that_died_in_between_troubles_nobody(replica: ReservedR
 @pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
 def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
-    assert isinstance(router.create_replica_wrapper(None, "info"), ReservedReplica)
+    assert isinstance(router.create_replica_wrapper(router.__new__(router), "info"), ReservedReplica)
+
+
+@pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
+def test_a_chosen_replica_tells_how_many_slots_its_pool_has_now(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
+    replicas = {"a": SimpleNamespace(max_ongoing_requests=25)}
+    made = router.__new__(router)
+    monkeypatch.setattr(router, "curr_replicas", replicas, raising=False)
+    capacity = capacity_seen_by(SimpleNamespace(_replica=made.create_replica_wrapper("info")))  # type: ignore[arg-type]
+    assert capacity() == 25
+    replicas["b"] = SimpleNamespace(max_ongoing_requests=30)
+    assert capacity() == 55
+
+
+class Running:
+    """A replica as Ray hands it to a router."""
+
+    multiplexed_model_ids: frozenset[str] = frozenset()
+    node_id = "node"
+    availability_zone = None
+    max_ongoing_requests = 1
+
+    def __init__(self, deployment: DeploymentID, name: str) -> None:
+        self.replica_id = ReplicaID(name, deployment)
+        self.replica_metadata = {"facts": {"name": name}}
+
+    async def get_queue_len(self, *, deadline_s: float) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("name", ["BalancedRouter", "StickyRouter"])
+async def test_the_process_knows_which_replicas_run_as_soon_as_rays_router_does(name: str) -> None:
+    path = f"serve.routing.request_routers:{name}"
+    router_class: Any = RequestRouterConfig(request_router_class=path).get_request_router_class()
+    deployment = DeploymentID(name, "app")
+    router = router_class(
+        deployment_id=deployment,
+        handle_source=DeploymentHandleSource.REPLICA,
+        self_node_id="node",
+        self_actor_id="actor",
+        self_actor_handle=None,
+    )
+    router.initialize_state()
+    assert metadata_of_running("app", name) == []
+    first, second = Running(deployment, "first"), Running(deployment, "second")
+    router.update_replicas([first, second])
+    assert metadata_of_running("app", name) == [{"facts": {"name": "first"}}, {"facts": {"name": "second"}}]
+    router.on_replica_actor_died(first.replica_id)
+    assert metadata_of_running("app", name) == [{"facts": {"name": "second"}}]
+    assert metadata_of_running("another app", name) == []

@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies import RequestFeatures
 from serve.request.completion import parse
 from serve.request.features import features_of
-from serve.routing.session_affinity import session_key
+from serve.routing.session_affinity import SESSION_HEADERS, session_key
 
 
 def key(headers: dict[str, str] | None = None, attempt: int = 0, **body: Any) -> str:
@@ -54,3 +55,9 @@ def test_a_key_is_short_ascii_whatever_the_client_sends(said: str) -> None:
         (RequestFeatures("m"), {"x-session-id": said}),
     ):
         assert len(session_key(headers, features).encode("ascii")) == 16
+
+
+@pytest.mark.parametrize("name", SESSION_HEADERS)
+def test_the_ids_that_agents_send_keep_their_turns_together(name: str) -> None:
+    assert key({name: "s"}, messages=FIRST) == key({"x-session-id": "s"}, messages=LATER[2:])
+    assert key({name: ""}, messages=FIRST) == key(messages=FIRST)

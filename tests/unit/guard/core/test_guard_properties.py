@@ -132,11 +132,11 @@ NAMED = st.builds(lambda name, value: ReadyCall("", name, str(value), value), st
 @given(st.lists(NAMED, max_size=5), st.lists(NAMED, max_size=5))
 def test_calls_of_two_attempts_become_one_list_by_name(first: list[ReadyCall], second: list[ReadyCall]) -> None:
     view = ClientView("seed", 0)
-    sent = [delta for call in first for delta in view.feed_call(call)]
+    sent = [step for call in first for step in view.feed_call(call)]
     view.restart()
-    sent += [delta for call in second for delta in view.feed_call(call)]
+    sent += [step for call in second for step in view.feed_call(call)]
     sent += view.finish()
-    opened = [entry for delta in sent for entry in delta["tool_calls"] if "id" in entry]
+    opened = [entry for step in sent for entry in step.delta["tool_calls"] if "id" in entry]
     assert [entry["index"] for entry in opened] == list(range(len(opened)))
     assert len({entry["id"] for entry in opened}) == len(opened)
     names = Counter(entry["function"]["name"] for entry in opened)
@@ -159,7 +159,7 @@ def test_text_of_a_rerun_is_continued_or_follows_as_a_paragraph_but_is_never_rep
     sent = "".join(view.feed_text("content", piece) for piece in pieces(first))
     view.restart()
     sent += "".join(view.feed_text("content", piece) for piece in pieces(second))
-    sent += "".join(delta["content"] for delta in view.finish())
+    sent += "".join(step.delta["content"] for step in view.finish())
     if second.startswith(first):
         assert sent == second
     elif first.startswith(second) or not second.strip():

@@ -1,0 +1,178 @@
+"""A model's answer, read from the chunks of a chat stream or from a whole completion.
+
+Text passes at once. Calls wait until the answer is complete: agents act on a call as soon as they have it, and a
+dialect can neither go back to a call once something else has begun nor take one back.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from serve.errors import EngineError
+
+REASONING = "reasoning"
+TEXT = "text"
+_REASONING_FIELDS = ("reasoning", "reasoning_content")
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Call(NamedTuple):
+    """One tool call; `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Usage(NamedTuple):
+    """Tokens, as the engine counted them, or estimated from the text if it did not."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+
+@dataclass(slots=True)
+class _CallParts:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class Answer:
+    """Everything of one answer but its text.
+
+    Attributes:
+        finish_reason: The engine's; empty until it is known.
+        stop: The stop sequence that ended the answer, if one did.
+        specgate: The guard's mark, if it left one.
+    """
+
+    def __init__(self) -> None:
+        self.finish_reason = ""
+        self.stop: str | None = None
+        self.specgate: Any = None
+        self._calls: dict[int, _CallParts] = {}
+        self._usage: Mapping[str, Any] | None = None
+        self._characters = 0
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Takes one chunk of a stream and returns its texts as (`REASONING` or `TEXT`, text)."""
+        return self._feed(chunk, "delta")
+
+    def feed_whole(self, completion: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Takes a whole completion and returns its texts, as `feed` does."""
+        return self._feed(completion, "message")
+
+    def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
+        usage = chunk.get("usage")
+        if usage:
+            self._usage = _mapping(usage)
+        texts: list[tuple[str, str]] = []
+        for choice in _mappings(chunk.get("choices")):
+            if choice.get("index"):
+                continue  # nobody asked for a second answer
+            delta = choice.get(member)
+            if isinstance(delta, Mapping):
+                self._read(delta, texts)
+            if finish := choice.get("finish_reason"):
+                self.finish_reason = str(finish)
+                stop = choice.get("stop_reason")
+                self.stop = stop if isinstance(stop, str) else None
+            if choice.get("specgate") is not None:
+                self.specgate = choice["specgate"]
+        if chunk.get("specgate") is not None:
+            self.specgate = chunk["specgate"]
+        return texts
+
+    def _read(self, delta: Mapping[str, Any], texts: list[tuple[str, str]]) -> None:
+        for name in _REASONING_FIELDS:
+            reasoning = delta.get(name)
+            if isinstance(reasoning, str) and reasoning:
+                texts.append((REASONING, reasoning))
+                self._characters += len(reasoning)
+                break
+        content = delta.get("content") or delta.get("refusal")
+        if isinstance(content, str) and content:
+            texts.append((TEXT, content))
+            self._characters += len(content)
+        calls = delta.get("tool_calls")
+        if calls:
+            for position, call in enumerate(_mappings(calls)):
+                self._add_call(call, position)
+
+    def _add_call(self, call: Mapping[str, Any], position: int) -> None:
+        index = call.get("index")
+        parts = self._calls.setdefault(index if isinstance(index, int) else position, _CallParts())
+        function = _mapping(call.get("function"))
+        if not parts.id and isinstance(call.get("id"), str):
+            parts.id = call["id"]
+        if not parts.name and isinstance(function.get("name"), str):
+            parts.name = function["name"]
+        arguments = function.get("arguments")
+        if isinstance(arguments, str) and arguments:
+            parts.arguments.append(arguments)
+            self._characters += len(arguments)
+
+    @property
+    def cut(self) -> bool:
+        """True if the answer ends where the limit of tokens was."""
+        return self.finish_reason == "length"
+
+    def calls(self) -> list[Call]:
+        """Returns the calls, in their order; none that the limit of tokens has cut.
+
+        Raises:
+            EngineError: A call has no name, or its arguments are no JSON object.
+        """
+        return list(self._complete_calls())
+
+    def _complete_calls(self) -> Iterator[Call]:
+        for index in sorted(self._calls):
+            parts = self._calls[index]
+            arguments = "".join(parts.arguments).strip()
+            if not arguments and not self.cut:
+                arguments = "{}"
+            if parts.name and _is_object(arguments):
+                yield Call(parts.id or f"call_{index}", parts.name, arguments)
+            elif not self.cut:
+                raise EngineError("The model's answer holds a tool call that can't be read. Please try again.")
+
+    def usage(self, prompt_bytes: int) -> Usage:
+        """Returns the tokens of prompt and answer.
+
+        Args:
+            prompt_bytes: Size of the chat body, for an estimate: no usage at all reads as an answer that cost nothing.
+        """
+        given = self._usage
+        if given is None:
+            estimate = max(1, self._characters // _CHARACTERS_PER_TOKEN)
+            return Usage(max(1, prompt_bytes // _CHARACTERS_PER_TOKEN), estimate)
+        return Usage(
+            _count(given.get("prompt_tokens")),
+            _count(given.get("completion_tokens")),
+            _count(_mapping(given.get("prompt_tokens_details")).get("cached_tokens")),
+            _count(_mapping(given.get("completion_tokens_details")).get("reasoning_tokens")),
+        )
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

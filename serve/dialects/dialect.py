@@ -1,0 +1,101 @@
+"""A dialect: one API that clients speak, as the functions that translate it to chat completions and back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from serve.dialects.failure import Failure
+
+CHAT_PATH = "/v1/chat/completions"
+# Stands in for the result of a call whose client sent none: chat templates want one after every call.
+MISSING_RESULT = "The result of this call was not recorded."
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A request as chat completions have it.
+
+    Attributes:
+        body: The chat body, for the engine.
+        stream: True if the client wants a stream.
+        memo: What the encoders must remember of the request; each dialect has its own type.
+        dropped: Names of what the request held and no engine gets.
+    """
+
+    body: bytes
+    stream: bool
+    memo: Any
+    dropped: tuple[str, ...] = ()
+
+
+class Encoder(Protocol):
+    """Turns the chunks of a chat stream into the events of a dialect, as bytes ready to be sent.
+
+    `start` is called once and first; then `feed` and `keep_alive`; at last either `finish` or `fail`, once.
+    """
+
+    def start(self) -> bytes:
+        """Returns the events that begin every stream."""
+        ...
+
+    def feed(self, chunk: Mapping[str, Any]) -> bytes:
+        """Returns the events for one chunk of any shape; what belongs together may wait for `finish`."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Returns an event that only shows that the stream is alive."""
+        ...
+
+    def finish(self) -> bytes:
+        """Returns the events that end a complete stream.
+
+        Raises:
+            EngineError: The answer holds a call that must not reach a client.
+        """
+        ...
+
+    def fail(self, failure: Failure) -> bytes:
+        """Returns the events that end a stream that broke."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The names of one response.
+
+    Attributes:
+        request_id: The gateway's id of the request; a dialect puts its own prefix before it.
+        model: The model's own name.
+    """
+
+    request_id: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One API.
+
+    Attributes:
+        name: As `POST /v1/route/explain?api=` has it.
+        decode: Translates a request's body, given the client's headers by lower-case name. Raises `GatewayError`.
+        stream_encoder: Returns the encoder of one stream.
+        encode_whole: Translates a whole chat completion. Raises `EngineError` if it can't be one.
+        encode_error: Returns status and body of an error response, given the request's id.
+        id_header: Name of a further response header with the request's id; empty for none.
+        engine_path: Where engines get what `decode` returns.
+        estimate: Returns the body of an answer that the gateway gives itself when no engine can, given the memo; None
+            where only an engine's answer will do.
+        fails_in_stream: True for a failure that a client understands only as the end of a stream, even of one that
+            has not begun.
+    """
+
+    name: str
+    decode: Callable[[bytes, Mapping[str, str]], Translated]
+    stream_encoder: Callable[[Any, Identity], Encoder]
+    encode_whole: Callable[[Mapping[str, Any], Any, Identity], bytes]
+    encode_error: Callable[[Failure, str], tuple[int, bytes]]
+    id_header: str = ""
+    engine_path: str = CHAT_PATH
+    estimate: Callable[[Any], bytes] | None = None
+    fails_in_stream: Callable[[Failure], bool] = lambda _: False

@@ -1,0 +1,102 @@
+"""A request's failure as a value: the gateway's own error, or an engine's refusal, for a dialect to put into words."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from serve.errors import EngineError, GatewayError
+
+_NUMBER = re.compile(r"\d+")
+# vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources.
+_OVERFLOW = re.compile(
+    r"maximum (context|model|input) length|context length|context window|context size|context_length_exceeded", re.I
+)
+_CHARACTERS = re.compile(r"is (\d+) tokens\..*contains (\d+) characters", re.S)
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A prompt that does not fit.
+
+    Attributes:
+        tokens: Tokens of the prompt; 0 if the engine did not say.
+        most: Tokens of the model's context; 0 if the engine did not say.
+    """
+
+    tokens: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of a request that has no answer.
+
+    Attributes:
+        status: HTTP status as chat clients get it.
+        message: For people.
+        code: As `serve.errors` has it, or the engine's own.
+        param: The field at fault; of the chat body, if an engine names it.
+        retry_after_s: 0 if nobody said.
+        overflow: Set if the prompt is too long for the model.
+    """
+
+    status: int
+    message: str
+    code: str
+    param: str | None = None
+    retry_after_s: float = 0.0
+    overflow: Overflow | None = None
+
+    @classmethod
+    def of_error(cls, error: GatewayError) -> "Failure":
+        """Returns the failure that one of our own errors is."""
+        return cls(error.status, error.message, error.code, error.param, error.retry_after_s)
+
+    @classmethod
+    def of_response(cls, status: int, headers: Mapping[str, str], body: bytes) -> "Failure":
+        """Returns the failure that an engine's response of any status but 200 is."""
+        try:
+            answer = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            answer = None
+        after = headers.get("retry-after", "")
+        return cls._of_object(answer, status, float(after) if after.isdecimal() else 0.0)
+
+    @classmethod
+    def of_frame(cls, error: Any) -> "Failure":
+        """Returns the failure that an error in the middle of an engine's stream is."""
+        return cls._of_object({"error": error}, EngineError.status, 0.0)
+
+    @classmethod
+    def _of_object(cls, answer: Any, status: int, retry_after_s: float) -> "Failure":
+        error = answer.get("error", answer) if isinstance(answer, dict) else None
+        fields = error if isinstance(error, dict) else {"message": error}
+        message, code, param = fields.get("message"), fields.get("code"), fields.get("param")
+        if not isinstance(message, str) or not message:
+            message = f"The engine answered with status {status}."
+        code = code if isinstance(code, str) and code else EngineError.default_code
+        overflow = overflow_in(message, f"{code} {fields.get('type')}") if status in (400, 413, 422) else None
+        return cls(status, message, code, param if isinstance(param, str) else None, retry_after_s, overflow)
+
+
+def overflow_in(message: str, kind: str = "") -> Overflow | None:
+    """Returns what an engine's message says about a prompt that is too long; None if it is about something else.
+
+    Args:
+        message: The engine's words.
+        kind: The error's code and type.
+    """
+    if not _OVERFLOW.search(message) and "context" not in kind:
+        return None
+    if counted := _CHARACTERS.search(message):
+        most, tokens = int(counted[1]), int(counted[2]) // _CHARACTERS_PER_TOKEN
+    else:
+        numbers = sorted(map(int, _NUMBER.findall(message)))
+        if len(numbers) < 2:
+            return Overflow(0, 0)
+        most, tokens = numbers[-2:]
+    return Overflow(max(tokens, most + 1), most)

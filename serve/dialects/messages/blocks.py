@@ -1,0 +1,115 @@
+"""Blocks of user and tool content, as parts of chat messages."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serve.dialects.body import wrong
+from serve.errors import InvalidRequestError
+
+Part = dict[str, Any]
+Block = Mapping[str, Any]
+
+
+def blocks_of(content: Any, where: str) -> list[Block]:
+    """Returns a message's content as blocks.
+
+    Raises:
+        InvalidRequestError: It is neither text nor a list of blocks.
+    """
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise wrong(where, "must be a string or a list of blocks")
+    for position, block in enumerate(content):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise wrong(f"{where}.{position}", "must be an object with a `type`")
+    return content
+
+
+def parts_of(block: Block, where: str) -> list[Part]:
+    """Returns what a block of a user's message or of a tool's result is in chat; nothing for empty text.
+
+    Raises:
+        InvalidRequestError: Chat has nothing like it.
+    """
+    read = _READERS.get(block["type"])
+    if read is None:
+        known = ", ".join(f"'{kind}'" for kind in (*_READERS, "tool_result"))
+        tag = f"Input tag '{block['type']}' found using 'type' does not match any of the expected tags: {known}"
+        raise wrong(where, tag)
+    return read(block, where)
+
+
+def text_part(text: str) -> Part:
+    """Returns a part of text."""
+    return {"type": "text", "text": text}
+
+
+def content_of(parts: list[Part]) -> str | list[Part]:
+    """Returns parts as the content of a chat message: as plain text if they hold nothing else, for every template."""
+    if all([part["type"] == "text" for part in parts]):
+        return "\n\n".join([part["text"] for part in parts])
+    return parts
+
+
+def _text(block: Block, where: str) -> list[Part]:
+    text = block.get("text")
+    if not isinstance(text, str):
+        raise wrong(f"{where}.text", "Field required" if text is None else "must be a string")
+    return [text_part(text)] if text else []
+
+
+def _image(block: Block, where: str) -> list[Part]:
+    source = _source(block)
+    if source.get("type") == "url" and isinstance(source.get("url"), str):
+        url = source["url"]
+    elif isinstance(source.get("data"), str) and isinstance(source.get("media_type"), str):
+        url = f"data:{source['media_type']};base64,{source['data']}"
+    else:
+        raise wrong(f"{where}.source", "must be of type base64 or url; files are not kept here")
+    return [{"type": "image_url", "image_url": {"url": url}}]
+
+
+def _document(block: Block, where: str) -> list[Part]:
+    source = _source(block)
+    title = block.get("title")
+    head = [text_part(f"Document: {title}")] if isinstance(title, str) and title else []
+    if source.get("type") == "text" and isinstance(source.get("data"), str):
+        return [*head, text_part(source["data"])]
+    if source.get("type") == "content":
+        return head + _inner(source.get("content"), f"{where}.source.content")
+    raise _unreadable(where)
+
+
+def _search_result(block: Block, where: str) -> list[Part]:
+    named = [value for value in (block.get("title"), block.get("source")) if isinstance(value, str) and value]
+    head = [text_part("Search result: " + ", ".join(named))] if named else []
+    return head + _inner(block.get("content"), f"{where}.content")
+
+
+def _tool_reference(block: Block, where: str) -> list[Part]:
+    name = block.get("tool_name")
+    return [text_part(f"Tool: {name}")] if isinstance(name, str) else []
+
+
+def _inner(content: Any, where: str) -> list[Part]:
+    blocks = blocks_of(content, where)
+    return [part for position, block in enumerate(blocks) for part in parts_of(block, f"{where}.{position}")]
+
+
+def _source(block: Block) -> Mapping[str, Any]:
+    source = block.get("source")
+    return source if isinstance(source, dict) else {}
+
+
+def _unreadable(where: str) -> InvalidRequestError:
+    return wrong(where, "only documents of plain text can be read here; send the document's text")
+
+
+_READERS: dict[str, Callable[[Block, str], list[Part]]] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "search_result": _search_result,
+    "tool_reference": _tool_reference,
+}

@@ -1,0 +1,168 @@
+"""The conversation of a Messages request, as chat messages."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from serve.dialects.body import wrong
+from serve.dialects.dialect import MISSING_RESULT
+from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, parts_of, text_part
+from serve.dialects.messages.memo import engine_id
+from serve.dialects.reasoning import unseal
+
+ChatMessage = dict[str, Any]
+
+# Changes with every request of Claude-Code-like clients, and would cost the prefix cache.
+_BILLING = "x-anthropic-billing-header"
+
+
+def system_text(system: Any, where: str = "system") -> str:
+    """Returns the text of a system prompt.
+
+    Raises:
+        InvalidRequestError: It is neither text nor a list of text blocks.
+    """
+    texts = []
+    for position, block in enumerate(blocks_of(system, where)):
+        if block["type"] != "text" or not isinstance(block.get("text"), str):
+            raise wrong(f"{where}.{position}", "must be a block of text")
+        if block["text"] and not block["text"].startswith(_BILLING):
+            texts.append(block["text"])
+    return "\n\n".join(texts)
+
+
+def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str]) -> list[ChatMessage]:
+    """Returns the chat messages of a request.
+
+    Turns of one side that follow one another become one, because most chat templates want the sides to alternate.
+
+    Args:
+        body: The request.
+        given: Its `messages`.
+        dropped: Gets the names of what is left out.
+
+    Raises:
+        InvalidRequestError: A message can't be translated.
+    """
+    system = [] if body.get("system") is None else [system_text(body["system"])]
+    turns = [_turn(message, f"messages.{position}") for position, message in enumerate(given)]
+    leading = next((position for position, (role, _) in enumerate(turns) if role != "system"), len(turns))
+    system += [system_text([block for _, block in blocks], "messages") for _, blocks in turns[:leading]]
+    text = "\n\n".join(filter(None, system))
+    messages: list[ChatMessage] = [{"role": "system", "content": text}] if text else []
+    pending: list[str] = []
+    # A later system message is told by the user's side: templates refuse it in its own role, and moved to the front
+    # it would change the prefix that engines have in their cache.
+    for assistant, run in groupby(turns[leading:], lambda turn: turn[0] == "assistant"):
+        blocks = [block for _, blocks in run for block in blocks]
+        if assistant:
+            message = _assistant(blocks, dropped)
+            pending = [call["id"] for call in message.get("tool_calls", ())]
+            messages.append(message)
+        else:
+            messages += _user(blocks, pending)
+            pending = []
+    messages += _results(pending, {})
+    return messages
+
+
+def _turn(message: Any, where: str) -> tuple[str, list[tuple[str, Block]]]:
+    """Returns a message's role and its blocks, each with its place."""
+    if not isinstance(message, dict):
+        raise wrong(where, "must be an object")
+    role = message.get("role")
+    if role not in ("user", "assistant", "system"):
+        raise wrong(f"{where}.role", "must be user, assistant or system")
+    if "content" not in message:
+        raise wrong(f"{where}.content", "Field required")
+    blocks = blocks_of(message["content"], f"{where}.content")
+    return role, [(f"{where}.content.{position}", block) for position, block in enumerate(blocks)]
+
+
+def _assistant(blocks: list[tuple[str, Block]], dropped: list[str]) -> ChatMessage:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for where, block in blocks:
+        kind = block["type"]
+        if kind == "text":
+            texts += [part["text"] for part in parts_of(block, where)]
+        elif kind == "thinking":
+            shown = block.get("thinking")
+            thoughts.append(shown if isinstance(shown, str) and shown else unseal(block.get("signature")) or "")
+        elif kind == "tool_use":
+            calls.append(_chat_call(block, where))
+        elif kind != "redacted_thinking":
+            dropped.append(f"messages.{kind}")
+    message: ChatMessage = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
+    if reasoning := "".join(thoughts):
+        message["reasoning"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _chat_call(block: Block, where: str) -> dict[str, Any]:
+    call_id, name = block.get("id"), block.get("name")
+    if not isinstance(call_id, str) or not isinstance(name, str):
+        raise wrong(where, "a tool_use needs an `id` and a `name`")
+    arguments = msgspec.json.encode(block.get("input") or {}).decode()
+    return {"id": engine_id(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _user(blocks: list[tuple[str, Block]], pending: list[str]) -> list[ChatMessage]:
+    """Returns the results of the calls before, in the order of the calls, and then whatever else the user says."""
+    results: dict[str, list[Part]] = {}
+    images: list[Part] = []
+    rest: list[Part] = []
+    for where, block in blocks:
+        if block["type"] != "tool_result":
+            rest += parts_of(block, where)
+            continue
+        given = block.get("tool_use_id")
+        if not isinstance(given, str):
+            raise wrong(f"{where}.tool_use_id", "Field required")
+        call_id = engine_id(given)
+        parts = _result_parts(block, where)
+        if call_id in pending:
+            results[call_id] = parts  # of several the last counts
+        else:
+            rest += [text_part(f"Result of the tool call {call_id}:"), *parts]
+    for call_id, parts in results.items():
+        pictures = [part for part in parts if part["type"] != "text"]
+        if pictures:
+            images += [text_part(f"Images in the result of the tool call {call_id}:"), *pictures]
+    messages = _results(pending, results)
+    if images or rest or not messages:
+        messages.append({"role": "user", "content": content_of([*images, *rest])})
+    return messages
+
+
+def _results(pending: list[str], results: Mapping[str, list[Part]]) -> list[ChatMessage]:
+    return [
+        {"role": "tool", "tool_call_id": call_id, "content": _result_text(call_id, results.get(call_id))}
+        for call_id in pending
+    ]
+
+
+def _result_text(call_id: str, parts: list[Part] | None) -> str:
+    if parts is None:
+        return MISSING_RESULT
+    texts = [part["text"] for part in parts if part["type"] == "text"]
+    if len(texts) < len(parts):
+        texts.append(f"(The images in the result of {call_id} follow in the next message.)")
+    return "\n".join(texts)
+
+
+def _result_parts(block: Block, where: str) -> list[Part]:
+    content = block.get("content")
+    blocks = [] if content is None else blocks_of(content, f"{where}.content")
+    parts = [part for position, inner in enumerate(blocks) for part in parts_of(inner, f"{where}.content.{position}")]
+    if block.get("is_error") is not True:
+        return parts
+    if parts and parts[0]["type"] == "text":
+        text = parts[0]["text"]
+        return parts if text.startswith("Error") else [text_part(f"Error: {text}"), *parts[1:]]
+    return [text_part("Error: the tool failed."), *parts]

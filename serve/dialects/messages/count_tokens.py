@@ -1,0 +1,51 @@
+"""`POST /v1/messages/count_tokens`: counted by an engine, or estimated where none can."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serve.dialects.body import read_object
+from serve.dialects.dialect import Identity, Translated
+from serve.dialects.messages.decode import chat_body
+from serve.dialects.messages.memo import Memo
+from serve.errors import EngineError
+
+# vLLM's route; other servers answer it with an error.
+TOKENIZE_PATH = "/tokenize"
+
+_COUNTED = ("model", "messages", "tools", "chat_template_kwargs", "continue_final_message", "add_generation_prompt")
+_BYTES_PER_TOKEN = 4
+
+
+def decode_count(body: bytes, headers: Mapping[str, str]) -> Translated:
+    """Translates a body to that of vLLM's `/tokenize`.
+
+    Args:
+        body: JSON.
+        headers: The client's; none has a meaning here.
+
+    Raises:
+        InvalidRequestError: The body can't be translated.
+    """
+    dropped: list[str] = []
+    chat = chat_body(read_object(body), dropped)
+    encoded = msgspec.json.encode({name: chat[name] for name in _COUNTED if name in chat})
+    return Translated(encoded, False, Memo(prompt_bytes=len(encoded)), tuple(dropped))
+
+
+def encode_count(answer: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+    """Returns the count that an engine has given.
+
+    Raises:
+        EngineError: It has given none.
+    """
+    count = answer.get("count")
+    if not isinstance(count, int) or count < 1:
+        raise EngineError("The engine did not count the tokens.")
+    return msgspec.json.encode({"input_tokens": count})
+
+
+def estimate_count(memo: Memo) -> bytes:
+    """Returns a count by the prompt's size: four bytes a token, which is near for English and code."""
+    return msgspec.json.encode({"input_tokens": max(1, memo.prompt_bytes // _BYTES_PER_TOKEN)})

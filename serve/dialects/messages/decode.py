@@ -1,0 +1,139 @@
+"""A Messages request to a chat request."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serve.dialects.body import read_object, required, wrong
+from serve.dialects.dialect import Translated
+from serve.dialects.messages.conversation import chat_messages
+from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.tools import chat_tools
+
+# Fields that chat has under the same or another name.
+_RENAMED = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "stop_sequences": "stop",
+    "enable_speculative": "enable_speculative",
+    "chat_template_kwargs": "chat_template_kwargs",
+}
+# Fields that are read below, and those that are meant for Anthropic's cache or books and say nothing about the answer.
+_READ = frozenset({"model", "messages", "system", "stream", "tools", "tool_choice", "thinking", "output_config"})
+_SILENT = frozenset({"metadata", "cache_control"})
+_SESSION_HEADER = "x-claude-code-session-id"
+_SESSION_MARK = "_session_"
+
+
+def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
+    """Translates a body of `POST /v1/messages`.
+
+    Args:
+        body: JSON.
+        headers: The client's, by lower-case name.
+
+    Raises:
+        InvalidRequestError: The body is no such request, or asks for something that chat can't do.
+    """
+    request = read_object(body)
+    limit = required(request, "max_tokens", int, "an integer")
+    if limit < 1:
+        raise wrong("max_tokens", "must be at least 1")
+    dropped: list[str] = []
+    chat = chat_body(request, dropped)
+    stream = request.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise wrong("stream", "must be true or false")
+    if stream:
+        chat |= {"stream": True, "stream_options": {"include_usage": True}}
+    if session := _session(request, headers):
+        chat["prompt_cache_key"] = session
+    encoded = msgspec.json.encode(chat)
+    thinking = _mapping(request.get("thinking"))
+    memo = Memo(
+        prompt_bytes=len(encoded),
+        thinking=thinking.get("type") in ("enabled", "adaptive"),
+        omitted=thinking.get("display") == "omitted",
+    )
+    return Translated(encoded, bool(stream), memo, tuple(dropped))
+
+
+def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
+    """Returns the chat body of a request, without what concerns its stream.
+
+    Args:
+        request: The body, as `count_tokens` has it too.
+        dropped: Gets the names of what is left out.
+
+    Raises:
+        InvalidRequestError: The request can't be translated.
+    """
+    fields = dict(request)
+    chat: dict[str, Any] = {"model": required(fields, "model", str, "a string")}
+    given = required(fields, "messages", list, "a list")
+    if not given:
+        raise wrong("messages", "at least one message is required")
+    chat["messages"] = chat_messages(fields, given, dropped)
+    chat |= {new: fields[name] for name, new in _RENAMED.items() if fields.get(name) is not None}
+    chat |= chat_tools(fields, dropped)
+    chat |= _thinking(fields)
+    chat |= _output(_mapping(fields.get("output_config")))
+    if chat["messages"][-1]["role"] == "assistant":  # the client has begun the answer
+        chat |= {"continue_final_message": True, "add_generation_prompt": False}
+    dropped += [name for name in fields if name not in _RENAMED and name not in _READ and name not in _SILENT]
+    return chat
+
+
+def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the switch of thinking; without one, and with `adaptive`, the model decides."""
+    thinking = request.get("thinking")
+    if thinking is None:
+        return {}
+    kind = _mapping(thinking).get("type")
+    if kind == "adaptive":
+        return {}
+    if kind not in ("enabled", "disabled"):
+        raise wrong("thinking", "must be an object whose `type` is enabled, adaptive or disabled")
+    on = kind == "enabled"
+    # Templates have either name.
+    return {
+        "chat_template_kwargs": {**_mapping(request.get("chat_template_kwargs")), "thinking": on, "enable_thinking": on}
+    }
+
+
+def _output(config: Mapping[str, Any]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    if isinstance(effort := config.get("effort"), str):
+        members["reasoning_effort"] = effort
+    form = _mapping(config.get("format"))
+    if form.get("type") == "json_schema":
+        if not isinstance(form.get("schema"), dict):
+            raise wrong("output_config.format.schema", "must be an object")
+        schema = {"name": "output", "schema": form["schema"], "strict": True}
+        members["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif form:
+        raise wrong("output_config.format", "must be of type json_schema")
+    return members
+
+
+def _session(request: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """Returns the name of the conversation, if the client gives it one: alone, or within the name of its user."""
+    if session := headers.get(_SESSION_HEADER):
+        return session
+    user = _mapping(request.get("metadata")).get("user_id")
+    if not isinstance(user, str):
+        return None
+    if user.startswith("{"):
+        try:
+            named = _mapping(msgspec.json.decode(user)).get("session_id")
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        return named if isinstance(named, str) else None
+    return user if _SESSION_MARK in user else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

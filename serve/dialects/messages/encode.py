@@ -1,0 +1,123 @@
+"""Chat completions to Messages: whole answers, errors, and what streams share with them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serve.dialects.answer import REASONING, TEXT, Answer, Call
+from serve.dialects.dialect import Identity
+from serve.dialects.failure import Failure
+from serve.dialects.messages.memo import Memo, client_id
+from serve.dialects.reasoning import seal
+
+# Statuses and types as Claude-Code-like clients act on them. They retry a 401 without end and a 404 several times, and
+# show a 400 or 403 at once.
+_ERRORS = {
+    400: (400, "invalid_request_error"),
+    401: (403, "permission_error"),
+    403: (403, "permission_error"),
+    404: (400, "invalid_request_error"),
+    408: (408, "timeout_error"),
+    413: (413, "request_too_large"),
+    422: (400, "invalid_request_error"),
+    429: (429, "rate_limit_error"),
+    500: (500, "api_error"),
+    502: (502, "api_error"),
+    503: (529, "overloaded_error"),
+    504: (504, "timeout_error"),
+    529: (529, "overloaded_error"),
+}
+
+
+def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+    """Returns the message that a whole chat completion is.
+
+    Raises:
+        EngineError: The completion holds a call that can't be read.
+    """
+    answer = Answer()
+    texts: dict[str, str] = {}
+    for kind, text in answer.feed_whole(completion):
+        texts[kind] = texts.get(kind, "") + text
+    content: list[dict[str, Any]] = []
+    if memo.thinking and REASONING in texts:
+        thought = texts[REASONING]
+        shown = "" if memo.omitted else thought
+        content.append({"type": "thinking", "thinking": shown, "signature": seal(thought)})
+    if TEXT in texts:
+        content.append({"type": "text", "text": texts[TEXT]})
+    calls = answer.calls()
+    content += [tool_use(call, msgspec.Raw(call.arguments.encode())) for call in calls]
+    if not content:
+        content.append({"type": "text", "text": ""})
+    message = empty_message(identity, content)
+    message |= stop_of(answer, calls)
+    message["usage"] = usage_of(answer, memo)
+    if answer.specgate is not None:
+        message["specgate"] = answer.specgate
+    return msgspec.json.encode(message)
+
+
+def empty_message(identity: Identity, content: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns a message of which nothing but the content is known."""
+    return {
+        "id": f"msg_{identity.request_id}",
+        "type": "message",
+        "role": "assistant",
+        "model": identity.model,
+        "content": content,
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def tool_use(call: Call, arguments: object) -> dict[str, Any]:
+    """Returns the block of a call."""
+    return {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
+
+
+def stop_of(answer: Answer, calls: list[Call]) -> dict[str, Any]:
+    """Returns `stop_reason` and `stop_sequence` of a complete answer."""
+    if answer.cut:
+        reason = "max_tokens"
+    elif answer.finish_reason == "content_filter":
+        reason = "refusal"
+    elif calls:
+        reason = "tool_use"
+    elif answer.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop}
+    else:
+        reason = "end_turn"
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def usage_of(answer: Answer, memo: Memo) -> dict[str, int]:
+    """Returns the usage of a complete answer; cached tokens are no input tokens here."""
+    usage = answer.usage(memo.prompt_bytes)
+    cached = min(usage.cached, usage.prompt)
+    return {
+        "input_tokens": usage.prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.completion,
+    }
+
+
+def error_of(failure: Failure) -> tuple[int, dict[str, Any]]:
+    """Returns status and error object of a failure."""
+    default = (400, "invalid_request_error") if 400 <= failure.status < 500 else (500, "api_error")
+    status, kind = _ERRORS.get(failure.status, default)
+    message = failure.message
+    if failure.overflow is not None:
+        # Claude-Code-like clients compact their context on these words, and on no others.
+        tokens, most = failure.overflow.tokens, failure.overflow.most
+        status, kind = _ERRORS[400]
+        message = f"prompt is too long: {tokens} tokens > {most} maximum" if most else f"prompt is too long: {message}"
+    return status, {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def encode_error(failure: Failure, request_id: str) -> tuple[int, bytes]:
+    """Returns status and body of an error response."""
+    status, body = error_of(failure)
+    return status, msgspec.json.encode({**body, "request_id": request_id})

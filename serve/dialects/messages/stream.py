@@ -1,0 +1,131 @@
+"""A chat stream to the events of a Messages stream: one block open at a time, indices without a gap, one end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serve.dialects.answer import REASONING, TEXT, Answer, Call
+from serve.dialects.dialect import Identity
+from serve.dialects.failure import Failure
+from serve.dialects.messages.encode import empty_message, error_of, stop_of, tool_use, usage_of
+from serve.dialects.messages.memo import Memo
+from serve.dialects.reasoning import seal
+
+_PING = b'event: ping\ndata: {"type":"ping"}\n\n'
+_NO_USAGE = {
+    "input_tokens": 0,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 0,
+}
+_BLOCKS: dict[str, dict[str, Any]] = {
+    TEXT: {"type": "text", "text": ""},
+    REASONING: {"type": "thinking", "thinking": "", "signature": ""},
+}
+_DELTAS = {TEXT: ("text_delta", "text"), REASONING: ("thinking_delta", "thinking")}
+_END = b"}}\n\n"
+_encode_json = msgspec.json.Encoder().encode
+
+
+class StreamEncoder:
+    """The `Encoder` of one Messages stream.
+
+    Args:
+        memo: Of the request.
+        identity: Of the response.
+    """
+
+    def __init__(self, memo: Memo, identity: Identity) -> None:
+        self._memo = memo
+        self._identity = identity
+        self._answer = Answer()
+        self._blocks = 0
+        self._open: str | None = None
+        self._prefix = b""
+        self._thought: list[str] = []
+
+    def start(self) -> bytes:
+        """Returns `message_start`. Its usage is zero, because no engine has counted yet."""
+        return _event("message_start", {"message": {**empty_message(self._identity, []), "usage": _NO_USAGE}})
+
+    def feed(self, chunk: Mapping[str, Any]) -> bytes:
+        """Returns the events for a chunk's texts; calls wait for `finish`."""
+        texts = self._answer.feed(chunk)
+        if not texts:
+            return b""
+        events: list[bytes] = []
+        for kind, text in texts:
+            if kind == REASONING:
+                if not self._memo.thinking:
+                    continue
+                self._thought.append(text)
+            if kind != self._open:
+                events.append(self._begin(kind))
+            if kind == TEXT or not self._memo.omitted:
+                events.append(self._prefix + _encode_json(text) + _END)
+        return b"".join(events)
+
+    def keep_alive(self) -> bytes:
+        """Returns a `ping`."""
+        return _PING
+
+    def finish(self) -> bytes:
+        """Returns the calls, `message_delta` and `message_stop`.
+
+        Raises:
+            EngineError: A call can't be read.
+        """
+        calls = self._answer.calls()
+        events = [self._close()]
+        events += map(self._call, calls)
+        if not self._blocks:
+            events += (self._begin(TEXT), self._close())
+        end: dict[str, Any] = {"delta": stop_of(self._answer, calls), "usage": usage_of(self._answer, self._memo)}
+        if self._answer.specgate is not None:
+            end["specgate"] = self._answer.specgate
+        events += (_event("message_delta", end), _event("message_stop", {}))
+        return b"".join(events)
+
+    def fail(self, failure: Failure) -> bytes:
+        """Returns an `error` event, after which nothing may follow."""
+        _, body = error_of(failure)
+        return _event("error", body)
+
+    def _begin(self, kind: str) -> bytes:
+        """Closes the open block and begins one of text or reasoning."""
+        closed = self._close()
+        index = self._blocks
+        self._blocks += 1
+        self._open = kind
+        delta, member = _DELTAS[kind]
+        head = f'{{"type":"content_block_delta","index":{index},"delta":{{"type":"{delta}","{member}":'
+        self._prefix = b"event: content_block_delta\ndata: " + head.encode()
+        return closed + _event("content_block_start", {"index": index, "content_block": _BLOCKS[kind]})
+
+    def _close(self) -> bytes:
+        """Ends the open block, if one is."""
+        kind, self._open = self._open, None
+        if kind is None:
+            return b""
+        index = self._blocks - 1
+        signature = b""
+        if kind == REASONING:
+            delta = {"type": "signature_delta", "signature": seal("".join(self._thought))}
+            signature = _event("content_block_delta", {"index": index, "delta": delta})
+            self._thought = []
+        return signature + _event("content_block_stop", {"index": index})
+
+    def _call(self, call: Call) -> bytes:
+        index = self._blocks
+        self._blocks += 1
+        delta = {"type": "input_json_delta", "partial_json": call.arguments}
+        return (
+            _event("content_block_start", {"index": index, "content_block": tool_use(call, {})})
+            + _event("content_block_delta", {"index": index, "delta": delta})
+            + _event("content_block_stop", {"index": index})
+        )
+
+
+def _event(kind: str, members: Mapping[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + _encode_json({"type": kind, **members}) + b"\n\n"

@@ -1,0 +1,80 @@
+"""Tools and `tool_choice` of a Messages request, as chat has them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from serve.dialects.body import wrong
+from serve.errors import InvalidRequestError
+
+_PLAIN_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
+    """Returns the members of the chat body that come of a request's tools.
+
+    Anthropic's own server tools run nowhere here. They are left out if a client's own tools remain; alone or forced
+    they are an error, because an answer without them would be made up.
+
+    Args:
+        body: The request.
+        dropped: Gets the names of the tools that are left out.
+
+    Raises:
+        InvalidRequestError: The tools, or the choice among them, can't be served.
+    """
+    given = body.get("tools")
+    if given is not None and not isinstance(given, list):
+        raise wrong("tools", "must be a list")
+    tools: list[dict[str, Any]] = []
+    hosted: dict[str, str] = {}  # error text by the tool's name
+    for position, tool in enumerate(given or ()):
+        where = f"tools.{position}"
+        if not isinstance(tool, dict):
+            raise wrong(where, "must be an object")
+        kind = tool.get("type")
+        if "input_schema" in tool or kind in (None, "custom"):
+            tools.append(_chat_tool(tool, where))
+            continue
+        hosted[str(tool.get("name"))] = f"{where}: {_unknown_tag(kind)}"
+        dropped.append(f"tools.{kind}")
+    choice = body.get("tool_choice")
+    forced = hosted.get(str(choice.get("name"))) if isinstance(choice, dict) else None
+    if forced or (hosted and not tools):
+        raise InvalidRequestError(forced or next(iter(hosted.values())), "tools")
+    members: dict[str, Any] = {"tools": tools} if tools else {}
+    if choice is not None:
+        members |= _chat_choice(choice, bool(tools))
+    return members
+
+
+def _unknown_tag(kind: object) -> str:
+    return f"Input tag '{kind}' found using 'type' does not match any of the expected tags: 'custom'"
+
+
+def _chat_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
+    name, schema = tool.get("name"), tool.get("input_schema")
+    if not isinstance(name, str) or not name:
+        raise wrong(f"{where}.name", "Field required")
+    if not isinstance(schema, dict):
+        raise wrong(f"{where}.input_schema", "Field required" if schema is None else "must be an object")
+    function: dict[str, Any] = {"name": name, "parameters": schema}
+    if isinstance(description := tool.get("description"), str):
+        function["description"] = description
+    if isinstance(strict := tool.get("strict"), bool):
+        function["strict"] = strict
+    return {"type": "function", "function": function}
+
+
+def _chat_choice(choice: Any, any_tools: bool) -> dict[str, Any]:
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    members: dict[str, Any] = {}
+    if kind in _PLAIN_CHOICES:
+        if any_tools or kind == "any":
+            members["tool_choice"] = _PLAIN_CHOICES[kind]
+    elif kind == "tool" and isinstance(choice.get("name"), str):
+        members["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+    else:
+        raise wrong("tool_choice", "must be an object whose `type` is auto, any, none, or tool with a `name`")
+    if any_tools and choice.get("disable_parallel_tool_use") is True:
+        members["parallel_tool_calls"] = False
+    return members

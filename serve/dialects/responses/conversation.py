@@ -1,0 +1,214 @@
+"""The items of a Responses request as the messages of a chat completion.
+
+Reasoning, text and calls that follow one another are one turn of the assistant, and exactly one result follows each
+call: templates and engines insist on both.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from serve.dialects.dialect import MISSING_RESULT
+from serve.dialects.responses.parts import as_parts, joined_text, parts_of, reasoning_of, text_part
+from serve.dialects.responses.tools import CUSTOM_INPUT, ToolTable
+from serve.errors import InvalidRequestError, encode_json
+
+Item = Mapping[str, Any]
+Message = dict[str, Any]
+
+# Calls of tools that only OpenAI declares, kept as what the model did and saw: the function's name, and the member of
+# the item that holds its arguments.
+_HOSTED_CALLS = {
+    "local_shell_call": ("local_shell", "action"),
+    "shell_call": ("shell", "action"),
+    "apply_patch_call": ("apply_patch", "operation"),
+}
+_CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
+_RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
+
+
+def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) -> tuple[list[Message], list[str]]:
+    """Returns the messages of a conversation, and the types of the items that were left out.
+
+    Args:
+        items: The request's `input`.
+        instructions: Of the request; the beginning of the system message.
+        tools: Names the functions behind the client's tools.
+
+    Raises:
+        InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere.
+    """
+    reader = _Reader(instructions, tools)
+    if isinstance(items, str):
+        reader.user(items)
+    else:
+        reader.read([_checked(item, index) for index, item in enumerate(items)])
+    return reader.finish(), reader.dropped
+
+
+def _checked(item: Any, index: int) -> Item:
+    param = f"input[{index}]"
+    if not isinstance(item, Mapping):
+        raise InvalidRequestError(f"`{param}` must be an object.", param)
+    if _type_of(item) == "item_reference":
+        raise InvalidRequestError(
+            f"`{param}` refers to an item by its id, and this gateway stores none. Send the item itself.",
+            param,
+            "item_reference_not_found",
+        )
+    return item
+
+
+def _type_of(item: Item) -> str:
+    return str(item.get("type") or ("message" if "role" in item else ""))
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn of the assistant as far as it was read.
+
+    Attributes:
+        calls: With the position of their items.
+    """
+
+    reasoning: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    calls: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.reasoning or self.texts or self.calls)
+
+    def message(self) -> Message:
+        message: Message = {"role": "assistant", "content": "\n".join(self.texts)}
+        if self.reasoning:
+            message["reasoning"] = "\n".join(self.reasoning)
+        if self.calls:
+            message["tool_calls"] = [call for _, call in self.calls]
+        return message
+
+
+class _Reader:
+    """One pass over the items; a turn of the assistant is collected until something else follows."""
+
+    def __init__(self, instructions: str, tools: ToolTable) -> None:
+        self.dropped: list[str] = []
+        self._tools = tools
+        self._messages: list[Message] = []
+        self._system = [instructions]
+        self._turn = _Turn()
+        self._results: dict[int, Any] = {}  # outputs by the position of their call
+        self._orphans: set[int] = set()  # positions of results without a call
+
+    def read(self, items: Sequence[Item]) -> None:
+        self._match_results(items)
+        for position, item in enumerate(items):
+            kind = _type_of(item)
+            if kind == "message":
+                self._message(item, f"input[{position}]")
+            elif kind == "reasoning":
+                self._turn.reasoning += filter(None, [reasoning_of(item)])
+            elif kind in _CALLS:
+                self._turn.calls.append((position, _call(item, kind, self._tools)))
+            elif position in self._orphans:
+                content = parts_of(item.get("output"), f"input[{position}].output")
+                self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
+            elif kind in _RESULTS:
+                self._end_turn()
+            else:
+                self.dropped.append(f"input.{kind or 'untyped'}")
+
+    def _match_results(self, items: Sequence[Item]) -> None:
+        """Finds the result of each call, the last of several.
+
+        Some engines use an id again in every turn, so a result belongs to the last call before it that has its id.
+        """
+        calls: dict[str, int] = {}
+        for position, item in enumerate(items):
+            kind = _type_of(item)
+            call_id = str(item.get("call_id"))
+            if kind in _CALLS:
+                calls[call_id] = position
+            elif kind in _RESULTS and call_id in calls:
+                self._results[calls[call_id]] = item.get("output")
+            elif kind in _RESULTS:
+                self._orphans.add(position)
+
+    def _message(self, item: Item, param: str) -> None:
+        role = item.get("role")
+        parts = parts_of(item.get("content"), f"{param}.content")
+        if role == "assistant":
+            self._turn.texts += filter(None, ["".join(part["text"] for part in parts if part["type"] == "text")])
+        elif role in ("system", "developer") and not self._messages and self._turn.empty:
+            self._system.append(joined_text(parts))
+        elif role in ("user", "system", "developer"):
+            self.user(parts)  # many templates refuse a system message that is not the first
+        else:
+            raise InvalidRequestError(f"`{param}.role` is not known: {role!r}.", f"{param}.role")
+
+    def user(self, content: str | list[dict[str, Any]]) -> None:
+        """Adds to what the user says; some templates want users and assistants to alternate."""
+        self._end_turn()
+        if not isinstance(content, str) and all(part["type"] == "text" for part in content):
+            content = joined_text(content)
+        last = self._messages[-1] if self._messages else None
+        if last is None or last["role"] != "user":
+            self._messages.append({"role": "user", "content": content})
+        elif isinstance(content, str) and isinstance(last["content"], str):
+            last["content"] = f"{last['content']}\n\n{content}"
+        else:
+            last["content"] = [*as_parts(last["content"]), *as_parts(content)]
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, _Turn()
+        if turn.empty:
+            return
+        self._messages.append(turn.message())
+        media: list[dict[str, Any]] = []
+        for position, call in turn.calls:
+            self._messages.append(self._result(position, call["id"], media))
+        if media:
+            self.user(media)
+
+    def _result(self, position: int, call_id: str, media: list[dict[str, Any]]) -> Message:
+        """Returns the message with a call's result; images go to `media`, for templates know them from users only."""
+        content = MISSING_RESULT
+        if position in self._results:
+            parts = _output_parts(self._results[position], f"input[{position}].output")
+            content = joined_text(parts)
+            if images := [part for part in parts if part["type"] != "text"]:
+                content = content or "The result is the image in the next message."
+                media += [text_part(f"Image in the result of the tool call {call_id}:"), *images]
+        return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+    def finish(self) -> list[Message]:
+        self._end_turn()
+        system = "\n\n".join(filter(None, self._system))
+        return [{"role": "system", "content": system}, *self._messages] if system else self._messages
+
+
+def _output_parts(output: Any, param: str) -> list[dict[str, Any]]:
+    """Returns a result's parts; one of another shape than text and media is kept as JSON."""
+    if isinstance(output, list) and not all(isinstance(part, Mapping) and _is_known(part) for part in output):
+        return [text_part(encode_json(output).decode())]
+    return parts_of(encode_json(output).decode() if isinstance(output, Mapping) else output, param)
+
+
+def _is_known(part: Mapping[str, Any]) -> bool:
+    return part.get("type") in ("input_text", "output_text", "text", "input_image", "input_file", "input_audio")
+
+
+def _call(item: Item, kind: str, tools: ToolTable) -> dict[str, Any]:
+    """Returns a call's item as a call of a chat message."""
+    if kind == "custom_tool_call":
+        name = tools.function_name(str(item.get("name")), item.get("namespace"))
+        arguments = json.dumps({CUSTOM_INPUT: str(item.get("input") or "")}, ensure_ascii=False)
+    elif kind == "function_call":
+        name = tools.function_name(str(item.get("name")), item.get("namespace"))
+        given = item.get("arguments") or "{}"
+        arguments = given if isinstance(given, str) else encode_json(given).decode()
+    else:
+        name, member = _HOSTED_CALLS[kind]
+        arguments = encode_json(item.get(member) or {}).decode()
+    return {"id": str(item.get("call_id")), "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -1,0 +1,31 @@
+"""The Responses API as a dialect."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serve.dialects.dialect import Dialect, Identity
+from serve.dialects.responses.errors import encode_error
+from serve.dialects.responses.request import Memo, decode
+from serve.dialects.responses.response import ResponseObject, whole_response
+from serve.dialects.responses.stream import ResponsesEncoder
+
+
+def _stream_encoder(memo: Memo, identity: Identity) -> ResponsesEncoder:
+    return ResponsesEncoder(ResponseObject(memo, identity, int(time.time())))
+
+
+def _encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+    return msgspec.json.encode(whole_response(completion, ResponseObject(memo, identity, int(time.time()))))
+
+
+RESPONSES = Dialect(
+    "responses",
+    decode,
+    _stream_encoder,
+    _encode_whole,
+    encode_error,
+    fails_in_stream=lambda failure: bool(failure.overflow),
+)

@@ -1,0 +1,220 @@
+"""A Responses request as the body of a chat completion, and what its answer must remember of it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from serve.dialects.body import read_object
+from serve.dialects.dialect import Translated
+from serve.dialects.responses.conversation import read_items
+from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
+from serve.errors import InvalidRequestError
+from serve.request.completion import HARMLESS, CompletionRequest
+
+SEALED_REASONING = "reasoning.encrypted_content"
+
+
+class _Request(Struct, kw_only=True, gc=False):
+    """The fields that are translated."""
+
+    model: str
+    input: str | list[Any]
+    instructions: str | None = None
+    tools: list[Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    include: list[str] | None = None
+    max_output_tokens: int | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    previous_response_id: Any = None
+    conversation: Any = None
+    prompt: Any = None
+
+
+_MISSING = re.compile(r"missing required field `(.*)`")
+_PLACE = re.compile(r" - at `\$\.(.*)`$")
+
+# Fields of a chat completion that mean something else here, or nothing.
+_NOT_OURS = frozenset(
+    {"messages", "stream", "stream_options", "tools", "tool_choice", "response_format", "n", "best_of", "prompt",
+     "max_tokens", "max_completion_tokens", "min_tokens", "echo", "suffix", "functions", "function_call", "modalities",
+     "prediction", "logprobs", "top_logprobs", "verbosity", "metadata", "store", "service_tier", "safety_identifier",
+     "prompt_cache_retention"}
+)  # fmt: skip
+# Sampling, the caller's preference and an engine's own fields; the rules for chat requests apply to them.
+_AS_THEY_ARE = (HARMLESS | frozenset(CompletionRequest.__struct_fields__)) - _NOT_OURS
+# Fields that change nothing here, and of which nobody needs to be told.
+_WITHOUT_EFFECT = frozenset(
+    {"store", "metadata", "truncation", "service_tier", "safety_identifier", "stream_options", "client_metadata",
+     "prompt_cache_retention", "prompt_cache_options", "max_tool_calls"}
+)  # fmt: skip
+# The fields of the request that a response repeats, and what stands there if the request has none.
+_ECHOED: dict[str, Any] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": "default",
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """The parts of a request that its answer needs.
+
+    Attributes:
+        tools: The tools by either side's name.
+        echo: The fields that every response object repeats.
+        seals: True if reasoning goes out sealed as well, for clients that keep nothing else.
+        summary: True if the client asked for its reasoning as a summary, which some show and nothing else.
+        prompt_bytes: Size of the chat body, for an estimate if an engine does not report its usage.
+    """
+
+    tools: ToolTable
+    echo: Mapping[str, Any]
+    seals: bool
+    summary: bool
+    prompt_bytes: int
+
+
+def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
+    """Translates a request.
+
+    Args:
+        body: JSON.
+        headers: By lower-case name; none matters here.
+
+    Raises:
+        InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
+    """
+    members = {name: value for name, value in read_object(body).items() if value is not None}
+    request = _typed(members)
+    _refuse(request)
+    table = read_tools(request.tools or ())
+    offered, choice = read_choice(request.tool_choice, table)
+    messages, skipped = read_items(request.input, request.instructions or "", table)
+    if not messages:
+        raise InvalidRequestError("`input` is empty.", "input")
+    chat = {
+        **{name: members[name] for name in _AS_THEY_ARE & members.keys()},
+        "model": request.model,
+        "messages": messages,
+        **_stream(request),
+        **_tools(offered, choice),
+        **_text(request.text or {}),
+        **_reasoning(request.reasoning or {}),
+    }
+    if request.max_output_tokens is not None:
+        chat["max_completion_tokens"] = request.max_output_tokens
+    encoded = msgspec.json.encode(chat)
+    dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
+    summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
+    memo = Memo(table, _echo(members), SEALED_REASONING in (request.include or ()), bool(summary), len(encoded))
+    return Translated(encoded, bool(request.stream), memo, tuple(dropped))
+
+
+def _typed(members: Mapping[str, Any]) -> _Request:
+    """Returns the fields that are translated, each of its type.
+
+    Raises:
+        InvalidRequestError: A field is missing or of another type.
+    """
+    try:
+        return msgspec.convert(members, _Request)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        if missing := _MISSING.search(text):
+            name = missing[1]
+            raise InvalidRequestError(f"The field `{name}` is missing.", name, "missing_field") from error
+        place = _PLACE.search(text)
+        param = place[1] if place else None
+        raise InvalidRequestError(f"The field `{param}` is wrong: {_PLACE.sub('', text)}.", param) from error
+
+
+def _refuse(request: _Request) -> None:
+    """Refuses what needs a store: to drop it silently would answer another question than the client's."""
+    if request.previous_response_id is not None:
+        raise InvalidRequestError(
+            "`previous_response_id` can't be followed: this gateway stores no responses. Send the whole conversation "
+            "as `input`.",
+            "previous_response_id",
+            "previous_response_not_found",
+        )
+    for name, given in (
+        ("conversation", request.conversation is not None),
+        ("prompt", request.prompt is not None),
+        ("background", request.background),
+    ):
+        if given:
+            raise InvalidRequestError(
+                f"`{name}` is not supported: this gateway stores nothing.", name, "unsupported_parameter"
+            )
+
+
+def _stream(request: _Request) -> dict[str, Any]:
+    return {"stream": True, "stream_options": {"include_usage": True}} if request.stream else {}
+
+
+def _tools(table: ToolTable, choice: Any) -> dict[str, Any]:
+    if not table.functions:
+        return {} if choice in (None, "auto", "none") else {"tool_choice": choice}
+    return {"tools": table.functions} | ({} if choice is None else {"tool_choice": choice})
+
+
+def _text(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns chat's `response_format`.
+
+    Raises:
+        InvalidRequestError: The format is not known.
+    """
+    form = text.get("format")
+    if form is None:
+        return {}
+    kind = form.get("type") if isinstance(form, Mapping) else None
+    if kind == "json_schema":
+        members = {key: value for key, value in form.items() if key != "type" and value is not None}
+        return {"response_format": {"type": kind, "json_schema": {"name": "response", **members}}}
+    if kind in ("json_object", "text"):
+        return {} if kind == "text" else {"response_format": {"type": kind}}
+    raise InvalidRequestError(
+        f"`text.format.type` must be `text`, `json_object` or `json_schema`, not {kind!r}.", "text.format.type"
+    )
+
+
+def _reasoning(reasoning: Mapping[str, Any]) -> dict[str, Any]:
+    effort = reasoning.get("effort")
+    return {} if effort is None else {"reasoning_effort": effort}
+
+
+def _unknown(request: _Request, members: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the names of what has no effect here and might be missed."""
+    known = _AS_THEY_ARE | _WITHOUT_EFFECT | frozenset(_Request.__struct_fields__)
+    yield from sorted(members.keys() - known)
+    for value in request.include or ():
+        if value != SEALED_REASONING:
+            yield f"include.{value}"
+
+
+def _echo(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that a response repeats, encoded once for all its events."""
+    given = {name: Raw(msgspec.json.encode(members[name])) for name in _ECHOED.keys() & members.keys()}
+    return {**_ECHOED, **given, "background": False, "previous_response_id": None, "store": False,
+            "truncation": "disabled"}  # fmt: skip

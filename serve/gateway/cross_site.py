@@ -1,0 +1,72 @@
+"""Web pages of other sites: they may use the inference routes if the configuration says so, and never an operator's."""
+
+from collections.abc import Collection, Sequence
+from urllib.parse import urlsplit
+
+import fastapi
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+from serve.errors import CrossSiteError
+from serve.http1.asgi import AsgiApp, Receive, Scope, Send
+
+_MODELS = "/v1/models"
+_EXPOSED = (
+    "retry-after", "x-request-id", "x-specgate-pool", "x-specgate-reasons", "x-specgate-rerun",
+    "x-specgate-speculative",
+)  # fmt: skip
+_PREFLIGHT_VALID_S = 600
+
+
+def with_cors(app: AsgiApp, origins: Sequence[str]) -> AsgiApp:
+    """Returns the app with preflights answered, and headers that let pages of some sites read its responses.
+
+    Args:
+        app: Any app.
+        origins: The sites, or `*`; without any, the app is returned as it is.
+    """
+    return _with_cors(app, origins) if origins else app
+
+
+class InferenceCors:
+    """ASGI middleware: `with_cors` for the inference routes of an app.
+
+    Args:
+        app: Serves all routes.
+        origins: The sites, or `*`.
+        paths: Inference routes beside the models.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str], paths: Collection[str]) -> None:
+        self._app = app
+        self._shared = _with_cors(app, origins)
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_inference = path in self._paths or path == _MODELS or path.startswith(_MODELS + "/")
+        await (self._shared if is_inference and scope["type"] == "http" else self._app)(scope, receive, send)
+
+
+def _with_cors(app: ASGIApp, origins: Sequence[str]) -> CORSMiddleware:
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=_EXPOSED,
+        max_age=_PREFLIGHT_VALID_S,
+    )
+
+
+async def same_site_only(request: fastapi.Request) -> None:
+    """Refuses a request that a page of another site makes, which needs no credential that the page would lack.
+
+    Browsers name the page's site in `Origin`, other clients send none.
+
+    Raises:
+        CrossSiteError: The page's site is not this server.
+    """
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")

@@ -1,0 +1,101 @@
+"""Reserves a slot in the best pool that has one, without waiting for a full pool beside an idle one."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from serve.errors import GatewayError
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Pool
+
+
+class Slot(NamedTuple):
+    """A reserved slot.
+
+    Attributes:
+        number: Place of its pool among those that were asked.
+        endpoint: The replica's address.
+        refused: Places of the pools that failed to reserve one, such as for a full queue.
+    """
+
+    number: int
+    endpoint: Endpoint
+    refused: frozenset[int] = frozenset()
+
+
+async def first_free(pools: Sequence[Pool], session: Callable[[], str], resources: AsyncExitStack) -> Slot:
+    """Reserves a slot in the first pool that offers one.
+
+    Pools are asked in their order, the next one when the last has had its head start; those that are known to be full
+    come at the end. A pool that was asked is asked on: whichever is first serves the request.
+
+    Args:
+        pools: Best first, no pool twice; at least two.
+        session: For `Pool.reserve`.
+        resources: Keeps the slot.
+
+    Raises:
+        GatewayError: No pool has a slot; the error of the last one.
+    """
+    race = _Race(pools, session)
+    try:
+        number, endpoint, stack = await race.run()
+        resources.push_async_exit(stack)
+    finally:
+        await asyncio.shield(race.withdraw())
+    return Slot(number, endpoint, frozenset(race.errors))
+
+
+class _Race:
+    """Reservations in several pools, of which the first one counts."""
+
+    def __init__(self, pools: Sequence[Pool], session: Callable[[], str]) -> None:
+        self._pools = pools
+        self._session = session
+        self._tasks: dict[asyncio.Task[Endpoint], tuple[int, AsyncExitStack]] = {}
+        self.errors: dict[int, GatewayError] = {}
+
+    async def run(self) -> tuple[int, Endpoint, AsyncExitStack]:
+        """Returns the winner's number, its endpoint, and what releases the slot."""
+        order = sorted(range(len(self._pools)), key=lambda number: self._pools[number].full)
+        for number in order[:-1]:
+            self._ask(number)
+            pool = self._pools[number]
+            winner = await self._winner(0.0 if pool.full else pool.head_start_s, number)
+            if winner is not None:
+                return winner
+        self._ask(order[-1])
+        winner = await self._winner(None)
+        if winner is None:
+            raise self.errors[max(self.errors)]
+        return winner
+
+    def _ask(self, number: int) -> None:
+        stack = AsyncExitStack()
+        task = asyncio.ensure_future(stack.enter_async_context(self._pools[number].reserve(self._session)))
+        self._tasks[task] = (number, stack)
+
+    async def _winner(
+        self, timeout_s: float | None, newest: int | None = None
+    ) -> tuple[int, Endpoint, AsyncExitStack] | None:
+        """Returns the first pool that has a slot; None after a while, or if all failed, or the newest one did."""
+        while self._tasks and newest not in self.errors:
+            done, _ = await asyncio.wait(self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return None
+            for task in sorted(done, key=lambda task: self._tasks[task][0]):
+                number, stack = self._tasks.pop(task)
+                try:
+                    return number, task.result(), stack
+                except GatewayError as error:
+                    self.errors[number] = error
+        return None
+
+    async def withdraw(self) -> None:
+        """Withdraws the reservations that are not needed, and gives back those that succeeded all the same."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _, stack in self._tasks.values():
+            await stack.aclose()

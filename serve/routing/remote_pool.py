@@ -1,0 +1,99 @@
+"""A pool that is a URL: nobody hands out slots there, so the gateway counts its own requests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from serve.errors import OverloadedError, PoolUnavailableError
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import HEAD_START_S, no_session
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLimits:
+    """What one gateway replica sends to a URL.
+
+    Attributes:
+        ongoing: Requests at the same time.
+        queued: Requests that wait for one of those to end.
+        queue_timeout_s: Longest wait.
+        retry_after_s: How long refused clients should wait.
+    """
+
+    ongoing: int = 256
+    queued: int = 512
+    queue_timeout_s: float = 15.0
+    retry_after_s: float = 2.0
+
+
+class RemotePool:
+    """A pool that is a URL; whoever runs it balances its load.
+
+    Args:
+        endpoint: Its address.
+        facts: What the configuration says about it; nothing else is known.
+        limits: How many requests go there.
+        label: `model/pool`, for messages.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, facts: Mapping[str, Any], limits: RemoteLimits | None = None, label: str = "the pool"
+    ) -> None:
+        self._endpoint = endpoint
+        self._facts = facts
+        self._limits = limits or RemoteLimits()
+        self._label = label
+        self._places = asyncio.Semaphore(self._limits.ongoing)
+        self._waiting = 0
+
+    @property
+    def ready(self) -> bool:
+        return not self._places.locked()
+
+    @property
+    def full(self) -> bool:
+        return self._places.locked()
+
+    @property
+    def head_start_s(self) -> float:
+        return HEAD_START_S
+
+    @asynccontextmanager
+    async def reserve(self, session: Callable[[], str] = no_session) -> AsyncIterator[Endpoint]:
+        if self._places.locked():
+            await self._wait()
+        else:
+            await self._places.acquire()
+        try:
+            yield self._endpoint
+        finally:
+            self._places.release()
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Does nothing: there is no other replica to choose."""
+
+    async def facts(self) -> Mapping[str, Any]:
+        return self._facts
+
+    async def close(self) -> None:
+        """Does nothing: no slot is held."""
+
+    async def _wait(self) -> None:
+        """Waits for a place."""
+        limits = self._limits
+        if self._waiting >= limits.queued:
+            raise OverloadedError(
+                f"The queue of {self._label} is full; try again shortly.", None, None, limits.retry_after_s
+            )
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(limits.queue_timeout_s):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise PoolUnavailableError(
+                f"{self._label} is busy; try again shortly.", None, None, limits.retry_after_s
+            ) from error
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,197 @@
+"""The gateway's other routes at the socket: paths, methods, bodies, models, and web pages of other sites."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from support.engines import answering
+from support.stack import listening
+from yarl import URL
+
+from serve.gateway.ingress import GatewayReplica
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+PAGE = {"origin": "https://app.example.com"}
+PREFLIGHT = {**PAGE, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+INFERENCE = ["/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/m"]
+OPERATORS = [
+    ("GET", "/v1/policy"),
+    ("GET", "/v1/quarantine"),
+    ("POST", "/v1/quarantine"),
+    ("POST", "/v1/route/explain"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+]
+
+
+@asynccontextmanager
+async def gateway(facts: Mapping[str, Any] | None = None, **config: Any) -> AsyncIterator[str]:
+    async with listening(answering()) as engine:
+        pools = {
+            "fast": {"kind": "remote", "url": engine.url, "facts": {"settings": {"max_model_len": 4096}}},
+            "safe": {"kind": "remote", "url": engine.url, "facts": facts or {}},
+        }
+        model = {"family": "qwen3", "grammar": "hermes", "aliases": ["org/m"], "pools": pools}
+        replica = GatewayReplica({"models": {"m": model}, **config}, [])
+        async with listening(replica.app(), replica.hot) as front:
+            yield front.url
+
+
+async def ask(method: str, url: str, headers: Any = None, body: Any = None) -> tuple[int, dict[str, str], bytes]:
+    """Sends a request whose path is not changed on its way."""
+    target = URL(url, encoded=True)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, target, headers=headers, json=body, allow_redirects=False) as response,
+    ):
+        return response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read()
+
+
+async def raw(url: str, request: bytes) -> bytes:
+    """Sends bytes and returns what comes until the server closes."""
+    parts = URL(url)
+    reader, writer = await asyncio.open_connection(parts.host, parts.port)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/%71uarantine", "/v1%2fquarantine", "/%76%31/quarantine", "/v1/quarantin%65", "//v1/quarantine",
+        "/v1//quarantine", "/v1/./quarantine", "/v1/x/../quarantine", "/v1/%2e/quarantine", "/v1/models/../quarantine",
+        "/v1/quarantine;x", "/v1/quarantine%20", "/v1\\quarantine",
+    ],
+)  # fmt: skip
+async def test_a_path_that_only_decodes_to_a_route_is_not_that_route(path: str) -> None:
+    async with gateway() as url:
+        status, _, body = await ask("GET", url + path)
+    assert status in (400, 404)
+    assert json.loads(body)["error"]["code"] in ("not_found", "model_not_found", "invalid_request")
+
+
+@pytest.mark.parametrize("path", ["/v1/ch%61t/completions", "//v1/chat/completions", "/v1/x/../chat/completions"])
+async def test_completions_have_no_other_path_either(path: str) -> None:
+    async with gateway() as url:
+        assert (await ask("POST", url + path, body=CHAT))[0] == 404
+
+
+@pytest.mark.parametrize("name", ["m", "org/m", "org%2Fm", "org%2fm"])
+async def test_a_model_is_found_by_its_name_however_its_slash_is_written(name: str) -> None:
+    async with gateway() as url:
+        status, _, body = await ask("GET", f"{url}/v1/models/{name}")
+    assert (status, json.loads(body)["id"]) == (200, "m")
+
+
+async def test_models_tell_their_length_and_when_the_gateway_began_to_serve_them() -> None:
+    before = int(time.time())
+    async with gateway() as url:
+        _, _, listed = await ask("GET", f"{url}/v1/models")
+        _, _, slashed = await ask("GET", f"{url}/v1/models/")
+        _, _, one = await ask("GET", f"{url}/v1/models/m")
+    (model,) = json.loads(listed)["data"]
+    assert before <= model["created"] <= time.time()
+    assert model["max_model_len"] == 4096
+    assert json.loads(slashed) == json.loads(listed)
+    assert json.loads(one) == model
+
+
+async def test_the_length_of_a_model_is_what_each_of_its_pools_takes() -> None:
+    async with gateway(facts={"settings": {"max_model_len": 1024}}) as url:
+        assert json.loads((await ask("GET", f"{url}/v1/models/m"))[2])["max_model_len"] == 1024
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/m", "/v1/policy", "/v1/quarantine", "/health", "/metrics"])
+async def test_head_is_get_without_the_body(path: str) -> None:
+    async with gateway() as url:
+        got = await ask("GET", url + path)
+        status, headers, body = await ask("HEAD", url + path)
+    assert (status, body) == (got[0], b"") == (200, b"")
+    assert headers["content-type"] == got[1]["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/models", "GET, HEAD"),
+        ("GET", "/v1/chat/completions", "POST"),
+        ("OPTIONS", "/v1/chat/completions", "POST"),
+        ("PUT", "/v1/quarantine", "GET, HEAD, POST"),
+        ("GET", "/v1/route/explain", "POST"),
+    ],
+)
+async def test_a_wrong_method_is_405_with_those_that_the_route_has(method: str, path: str, allowed: str) -> None:
+    async with gateway() as url:
+        status, headers, body = await ask(method, url + path)
+    assert (status, headers["allow"], json.loads(body)["error"]["code"]) == (405, allowed, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    "framing", [b"content-length: 99999999\r\n\r\n", b"transfer-encoding: chunked\r\n\r\nFFFFFF\r\n"]
+)
+async def test_an_order_larger_than_any_order_is_413_before_all_of_it_has_come(framing: bytes) -> None:
+    async with gateway() as url:
+        head = b"POST /v1/quarantine HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        answer = await raw(url, head + framing + b"x" * 300_000)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"body_too_large"' in answer
+
+
+@pytest.mark.parametrize("path", INFERENCE)
+async def test_pages_get_nothing_unless_the_configuration_names_their_site(path: str) -> None:
+    async with gateway() as url, gateway(http={"cors_origins": ["https://other.example.com"]}) as other:
+        for each in (url, other):
+            status, headers, _ = await ask("OPTIONS", each + path, PREFLIGHT)
+            assert status in (400, 405)
+            assert "access-control-allow-origin" not in headers
+        _, headers, _ = await ask("GET", f"{other}/v1/models", PAGE)
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("origins", [["*"], ["https://a.example.com", "https://app.example.com"]])
+async def test_pages_of_a_named_site_may_use_the_inference_routes(origins: list[str]) -> None:
+    async with gateway(http={"cors_origins": origins}) as url:
+        for path in INFERENCE:
+            status, headers, _ = await ask("OPTIONS", url + path, PREFLIGHT)
+            assert status == 200
+            assert headers["access-control-allow-origin"] in ("*", PAGE["origin"])
+            assert "content-type" in headers["access-control-allow-headers"].lower()
+        for method, path, body in (("GET", "/v1/models", None), ("POST", "/v1/chat/completions", CHAT)):
+            status, headers, _ = await ask(method, url + path, PAGE, body)
+            assert (status, headers["access-control-allow-origin"] in ("*", PAGE["origin"])) == (200, True)
+            assert "x-specgate-pool" in headers["access-control-expose-headers"]
+        _, headers, _ = await ask("POST", f"{url}/v1/chat/completions", PAGE, {**CHAT, "model": "nope"})
+        assert headers["access-control-allow-origin"] in ("*", PAGE["origin"]), "a page may read errors too"
+
+
+async def test_a_streamed_answer_reaches_a_page_too() -> None:
+    async with gateway(http={"cors_origins": ["*"]}) as url:
+        status, headers, _ = await ask("POST", f"{url}/v1/chat/completions", PAGE, {**CHAT, "stream": True})
+    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+
+
+@pytest.mark.parametrize("origins", [[], ["*"], [PAGE["origin"]]])
+@pytest.mark.parametrize(("method", "path"), OPERATORS)
+async def test_no_page_of_another_site_reaches_an_operators_route(method: str, path: str, origins: list[str]) -> None:
+    async with gateway(http={"cors_origins": origins}) as url:
+        for origin in (PAGE["origin"], "null", "http://127.0.0.1", url.replace("127.0.0.1", "localhost")):
+            sent = CHAT if method == "POST" else None
+            status, headers, body = await ask(method, url + path, {"origin": origin}, sent)
+            assert (status, json.loads(body)["error"]["code"]) == (403, "cross_site")
+            assert "access-control-allow-origin" not in headers
+        _, headers, _ = await ask("OPTIONS", url + path, PREFLIGHT)
+        assert "access-control-allow-origin" not in headers
+
+
+async def test_a_page_of_the_gateways_own_address_and_a_client_without_one_reach_them() -> None:
+    async with gateway() as url:
+        assert (await ask("GET", f"{url}/v1/policy", {"origin": url}))[0] == 200
+        assert (await ask("POST", f"{url}/v1/route/explain", body=CHAT))[0] == 200

@@ -1,0 +1,88 @@
+"""However `specgate serve` is stopped: streams under way finish, nothing stays behind, the port is free again."""
+
+import asyncio
+import os
+import pty
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from support.local import LocalGateway, local_gateway
+
+from serve.launch import ports
+
+pytestmark = pytest.mark.ray
+HELLO: Any = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """The same for all tests of this module: each start also shows that the last stop freed it."""
+    return ports.free_port()
+
+
+def to_specgate(number: signal.Signals) -> Callable[[LocalGateway], None]:
+    return lambda gateway: gateway.process.send_signal(number)
+
+
+def to_the_group(number: signal.Signals) -> Callable[[LocalGateway], None]:
+    return lambda gateway: os.killpg(gateway.process.pid, number)
+
+
+async def stops_in_order(gateway: LocalGateway, port: int, stop: Callable[[], None]) -> None:
+    """Stops a gateway in the middle of a stream; all of the stream must arrive, and nothing be left."""
+    await asyncio.to_thread(gateway.until_ready)
+    folder = Path(gateway.environment()["RAY_AUTH_TOKEN_PATH"]).parent
+    assert folder.is_dir()
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        stream = await client.chat.completions.create(model="sim", messages=HELLO, max_tokens=100, stream=True)
+        reasons = []
+        async for number, chunk in aenumerate(stream):
+            if number == 3:
+                stop()
+            reasons += [choice.finish_reason for choice in chunk.choices if choice.finish_reason]
+    assert reasons, "the stream was cut"
+    await asyncio.to_thread(gateway.until_gone)
+    assert not folder.exists()
+    ports.require_free(port)
+
+
+async def aenumerate(stream: Any) -> Any:
+    number = 0
+    async for each in stream:
+        yield number, each
+        number += 1
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [
+        pytest.param(to_specgate(signal.SIGTERM), 0, id="SIGTERM to specgate alone"),
+        pytest.param(to_the_group(signal.SIGTERM), 0, id="SIGTERM to its group"),
+        pytest.param(to_the_group(signal.SIGINT), 0, id="SIGINT to its group"),
+        pytest.param(to_specgate(signal.SIGHUP), 0, id="SIGHUP to specgate alone"),
+        pytest.param(to_specgate(signal.SIGKILL), -signal.SIGKILL, id="SIGKILL to specgate alone"),
+    ],
+)
+async def test_a_signal_stops_it_in_order(
+    tmp_path: Path, port: int, stop: Callable[[LocalGateway], None], code: int
+) -> None:
+    with local_gateway(tmp_path, "sim", port) as gateway:
+        await stops_in_order(gateway, port, lambda: stop(gateway))
+        assert gateway.process.wait() == code
+
+
+async def test_the_death_of_its_parent_stops_it_in_order(tmp_path: Path, port: int) -> None:
+    with local_gateway(tmp_path, "sim", port, shell=True) as gateway:
+        await stops_in_order(gateway, port, gateway.process.kill)
+
+
+async def test_a_closed_terminal_stops_it_in_order(tmp_path: Path, port: int) -> None:
+    ours, terminal = pty.openpty()
+    with local_gateway(tmp_path, "sim", port, terminal=terminal) as gateway:
+        os.close(terminal)
+        await stops_in_order(gateway, port, lambda: os.close(ours))
+        assert gateway.process.wait() == 0

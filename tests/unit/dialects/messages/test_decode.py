@@ -1,0 +1,346 @@
+"""Messages requests to chat requests, and answers that come back in the next one."""
+
+import contextlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.chat_chunks import ChatAnswer, answers
+
+from serve.dialects.dialect import MISSING_RESULT, Identity, Translated
+from serve.dialects.messages import MESSAGES
+from serve.dialects.messages.memo import client_id, engine_id
+from serve.errors import InvalidRequestError
+from serve.request.completion import parse
+from serve.request.features import features_of
+
+USER = {"role": "user", "content": "hello"}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
+CHAT_TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0="}
+PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0="}}
+
+
+def translated(headers: dict[str, str] | None = None, **fields: Any) -> Translated:
+    body = {"model": "m", "max_tokens": 9, "messages": [USER], **fields}
+    return MESSAGES.decode(json.dumps(body).encode(), headers or {})
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(translated(**fields).body)
+    return body
+
+
+def messages(*given: Any, **fields: Any) -> list[dict[str, Any]]:
+    conversation: list[dict[str, Any]] = chat(messages=list(given), **fields)["messages"]
+    return conversation
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def call(call_id: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "f", "input": arguments}
+
+
+def result(call_id: str, content: Any = "ok", **more: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **more}
+
+
+def tool(call_id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+class TestFields:
+    def test_fields_that_chat_has_too_keep_their_values(self) -> None:
+        body = chat(temperature=0.5, top_p=0.9, top_k=7, stop_sequences=["END"], enable_speculative=False)
+        assert body == {
+            "model": "m", "messages": [USER], "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 7,
+            "stop": ["END"], "enable_speculative": False,
+        }  # fmt: skip
+
+    def test_a_stream_asks_for_its_usage(self) -> None:
+        assert chat(stream=True)["stream_options"] == {"include_usage": True}
+        assert translated(stream=True).stream
+
+    def test_fields_that_nobody_knows_are_named_and_left_out(self) -> None:
+        given = translated(context_management={}, betas=["x"], metadata={"user_id": "u"}, service_tier="auto")
+        assert given.dropped == ("context_management", "betas", "service_tier")
+        assert set(json.loads(given.body)) == {"model", "messages", "max_tokens"}
+
+    @pytest.mark.parametrize(
+        ("thinking", "switch", "sent"),
+        [
+            ({"type": "enabled", "budget_tokens": 1024}, True, True),
+            ({"type": "disabled"}, False, False),
+            ({"type": "adaptive"}, None, True),
+            (None, None, False),
+        ],
+    )
+    def test_thinking_is_switched_by_the_templates_arguments(self, thinking: Any, switch: Any, sent: bool) -> None:
+        given = translated(thinking=thinking)
+        expected = None if switch is None else {"thinking": switch, "enable_thinking": switch}
+        assert json.loads(given.body).get("chat_template_kwargs") == expected
+        assert given.memo.thinking is sent
+
+    def test_effort_and_format_of_the_output_become_chats(self) -> None:
+        body = chat(output_config={"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}})
+        assert body["reasoning_effort"] == "high"
+        assert body["response_format"]["json_schema"] == {"name": "output", "schema": SCHEMA, "strict": True}
+
+    @pytest.mark.parametrize(
+        ("headers", "user_id", "key"),
+        [
+            ({}, None, None),
+            ({}, "alice", None),
+            ({}, '{"device_id": "d", "session_id": "s1"}', "s1"),
+            ({}, "user_1_account__session_2", "user_1_account__session_2"),
+            ({"x-claude-code-session-id": "s2"}, '{"session_id": "s1"}', "s2"),
+            ({}, "{broken", None),
+        ],
+    )
+    def test_a_conversation_is_known_by_what_its_client_calls_it(self, headers: Any, user_id: Any, key: Any) -> None:
+        given = translated(headers, metadata={"user_id": user_id})
+        assert json.loads(given.body).get("prompt_cache_key") == key
+
+    def test_a_begun_answer_is_continued(self) -> None:
+        body = chat(messages=[USER, {"role": "assistant", "content": "{"}])
+        assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"messages": None}, "messages: must be a list"),
+            ({"messages": []}, "at least one message"),
+            ({"messages": ["x"]}, r"messages\.0: must be an object"),
+            ({"messages": [{"role": "tool", "content": ""}]}, r"messages\.0\.role"),
+            ({"messages": [{"role": "user"}]}, r"messages\.0\.content: Field required"),
+            ({"messages": [{"role": "user", "content": 7}]}, r"messages\.0\.content: must be a string or a list"),
+            ({"messages": [user({"text": "x"})]}, r"messages\.0\.content\.0: must be an object with a `type`"),
+            ({"messages": [user({"type": "audio"})]}, r"messages\.0\.content\.0: Input tag 'audio'"),
+            ({"messages": [user({"type": "text"})]}, "text: Field required"),
+            ({"messages": [user({"type": "document", "source": PNG})]}, "only documents of plain text"),
+            ({"messages": [user({"type": "image", "source": {"type": "file"}})]}, "base64 or url"),
+            ({"messages": [assistant({"type": "tool_use"})]}, "`id` and a `name`"),
+            ({"max_tokens": 0}, "max_tokens: must be at least 1"),
+            ({"max_tokens": "9"}, "max_tokens: must be an integer"),
+            ({"max_tokens": True}, "max_tokens: must be an integer"),
+            ({"model": None}, "model: must be a string"),
+            ({"system": 7}, "system: must be a string or a list"),
+            ({"system": [{"type": "image"}]}, r"system\.0: must be a block of text"),
+            ({"stream": "yes"}, "stream: must be true or false"),
+            ({"thinking": {"type": "sometimes"}}, "thinking: must be"),
+            ({"tools": {}}, "tools: must be a list"),
+            ({"tools": ["f"]}, r"tools\.0: must be an object"),
+            ({"tools": [{"input_schema": {}}]}, r"tools\.0\.name: Field required"),
+            ({"tools": [{"name": "f"}]}, r"tools\.0\.input_schema: Field required"),
+            ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice: must be"),
+            ({"output_config": {"format": {"type": "xml"}}}, "must be of type json_schema"),
+        ],
+    )
+    def test_what_cannot_be_translated_is_named(self, fields: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidRequestError, match=message):
+            translated(**fields)
+
+    @pytest.mark.parametrize("missing", ["model", "messages", "max_tokens"])
+    def test_a_required_field_that_is_missing_is_named(self, missing: str) -> None:
+        body = {"model": "m", "max_tokens": 9, "messages": [USER]}
+        del body[missing]
+        with pytest.raises(InvalidRequestError, match=f"{missing}: Field required"):
+            MESSAGES.decode(json.dumps(body).encode(), {})
+
+
+class TestSystem:
+    def test_blocks_become_one_text_without_the_billing_line_that_changes_every_time(self) -> None:
+        system = [
+            text("x-anthropic-billing-header: cc_version=1;"),
+            {**text("One."), "cache_control": {}},
+            text("Two."),
+        ]
+        assert messages(USER, system=system) == [{"role": "system", "content": "One.\n\nTwo."}, USER]
+
+    def test_system_messages_at_the_front_join_it_and_later_ones_are_told_by_the_user(self) -> None:
+        leading, later = {"role": "system", "content": "Two."}, {"role": "system", "content": "Mind."}
+        given = messages(leading, USER, later, assistant(text("yes")), later, system="One.")
+        assert given == [
+            {"role": "system", "content": "One.\n\nTwo."},
+            {"role": "user", "content": "hello\n\nMind."},
+            {"role": "assistant", "content": "yes"},
+            {"role": "user", "content": "Mind."},
+        ]
+
+
+class TestContent:
+    def test_turns_of_one_side_become_one_and_empty_text_is_left_out(self) -> None:
+        assert messages(USER, user(text(""), text("you")), USER) == [
+            {"role": "user", "content": "hello\n\nyou\n\nhello"}
+        ]
+
+    def test_an_image_makes_the_content_a_list_of_parts(self) -> None:
+        [message] = messages(user(text("see"), {"type": "image", "source": PNG}))
+        assert message["content"] == [text("see"), PNG_PART]
+        [message] = messages(user({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}))
+        assert message["content"][0]["image_url"]["url"] == "https://a/b.png"
+
+    def test_documents_and_search_results_become_their_text(self) -> None:
+        plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
+        listed = {"type": "document", "source": {"type": "content", "content": [text("L")]}}
+        found = {"type": "search_result", "title": "S", "source": "https://s", "content": [text("F")]}
+        [message] = messages(user(plain, listed, found))
+        assert message["content"] == "Document: T\n\nD\n\nL\n\nSearch result: S, https://s\n\nF"
+
+    def test_blocks_of_an_assistant_that_ran_elsewhere_are_left_out_and_named(self) -> None:
+        given = translated(messages=[USER, assistant({"type": "server_tool_use"}, text("so")), USER])
+        assert given.dropped == ("messages.server_tool_use",)
+        assert json.loads(given.body)["messages"][1] == {"role": "assistant", "content": "so"}
+
+    def test_foreign_signatures_and_redacted_thinking_are_skipped(self) -> None:
+        foreign = {"type": "thinking", "thinking": "", "signature": "EqQBCgIYAhIM"}
+        given = messages(USER, assistant(foreign, {"type": "redacted_thinking", "data": "x"}, text("so")), USER)
+        assert given[1] == {"role": "assistant", "content": "so"}
+
+    def test_thinking_without_a_signature_is_kept(self) -> None:
+        given = messages(USER, assistant({"type": "thinking", "thinking": "hm"}, text("so")), USER)
+        assert given[1] == {"role": "assistant", "content": "so", "reasoning": "hm"}
+
+
+class TestResults:
+    def test_results_follow_their_calls_in_the_order_of_the_calls_and_the_users_words_come_after(self) -> None:
+        given = messages(
+            USER, assistant(call("c1", a=1), call("c2")), user(text("go on"), result("c2"), result("c1", "one"))
+        )
+        assert given[1]["content"] is None
+        assert [each["function"]["arguments"] for each in given[1]["tool_calls"]] == ['{"a":1}', "{}"]
+        assert given[2:] == [tool("c1", "one"), tool("c2", "ok"), {"role": "user", "content": "go on"}]
+
+    def test_of_two_results_the_last_counts_and_a_missing_one_is_said_to_be_missing(self) -> None:
+        given = messages(USER, assistant(call("c1"), call("c2")), user(result("c1", "old"), result("c1", "new")))
+        assert given[2:] == [tool("c1", "new"), tool("c2", MISSING_RESULT)]
+
+    @pytest.mark.parametrize("rest", [[], [assistant(text("so"))], [USER]])
+    def test_calls_without_any_result_have_missing_ones(self, rest: list[Any]) -> None:
+        given = messages(USER, assistant(call("c1")), *rest)
+        assert tool("c1", MISSING_RESULT) in given or given[1]["content"] == "so"
+
+    def test_a_result_without_its_call_is_told_by_the_user(self) -> None:
+        assert messages(user(result("c9"))) == [{"role": "user", "content": "Result of the tool call c9:\n\nok"}]
+
+    def test_several_parts_of_a_result_are_lines_and_no_content_is_an_empty_result(self) -> None:
+        parts = [text("one"), {"type": "tool_reference", "tool_name": "g"}]
+        given = messages(USER, assistant(call("c1"), call("c2")), user(result("c1", parts), result("c2", None)))
+        assert given[2:] == [tool("c1", "one\nTool: g"), tool("c2", "")]
+
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [("no such file", "Error: no such file"), ("Error: gone", "Error: gone"), ("", "Error: the tool failed.")],
+    )
+    def test_a_failed_tool_is_told_as_an_error(self, content: str, told: str) -> None:
+        given = messages(USER, assistant(call("c1")), user(result("c1", content, is_error=True)))
+        assert given[2] == tool("c1", told)
+
+    def test_images_of_a_result_follow_in_a_message_that_names_the_call(self) -> None:
+        picture = {"type": "image", "source": PNG}
+        given = messages(USER, assistant(call("c1")), user(result("c1", [text("shot"), picture]), text("see")))
+        assert given[2]["content"].startswith("shot\n")
+        assert "c1" in given[2]["content"]
+        named, image, words = given[3]["content"]
+        assert "c1" in named["text"]
+        assert (image, words) == (PNG_PART, text("see"))
+
+
+class TestTools:
+    def test_tools_become_functions(self) -> None:
+        assert chat(tools=[TOOL, {**TOOL, "type": "custom", "strict": True}])["tools"] == [
+            CHAT_TOOL,
+            {"type": "function", "function": {**CHAT_TOOL["function"], "strict": True}},  # type: ignore[dict-item]
+        ]
+
+    @pytest.mark.parametrize(
+        ("choice", "members"),
+        [
+            ({"type": "auto"}, {"tool_choice": "auto"}),
+            ({"type": "any"}, {"tool_choice": "required"}),
+            ({"type": "none"}, {"tool_choice": "none"}),
+            ({"type": "tool", "name": "f"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
+            (
+                {"type": "any", "disable_parallel_tool_use": True},
+                {"tool_choice": "required", "parallel_tool_calls": False},
+            ),
+        ],
+    )
+    def test_the_choice_becomes_chats(self, choice: Any, members: dict[str, Any]) -> None:
+        body = chat(tools=[TOOL], tool_choice=choice)
+        assert {name: body[name] for name in members} == members
+        features_of(parse(json.dumps(body).encode()), {})  # raises where the two contradict each other
+
+    @pytest.mark.parametrize("choice", [{"type": "auto"}, {"type": "none"}])
+    def test_a_choice_among_no_tools_is_left_out(self, choice: Any) -> None:
+        assert "tool_choice" not in chat(tool_choice=choice)
+
+    def test_a_hosted_tool_beside_others_is_left_out_and_named(self) -> None:
+        given = translated(tools=[SEARCH, TOOL])
+        assert given.dropped == ("tools.web_search_20250305",)
+        assert json.loads(given.body)["tools"] == [CHAT_TOOL]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{"tools": [SEARCH]}, {"tools": [TOOL, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}],
+    )
+    def test_a_hosted_tool_alone_or_forced_is_an_error_that_names_its_tag(self, fields: Any) -> None:
+        with pytest.raises(InvalidRequestError, match="Input tag 'web_search_20250305'"):
+            translated(**fields)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_ids_come_back_as_the_engine_made_them(call_id: str) -> None:
+    given = client_id(call_id)
+    assert engine_id(given) == call_id
+    assert given.replace("-", "_").isidentifier() or given.replace("-", "_").isalnum()
+
+
+@given(answers())
+def test_an_answer_that_the_client_sends_back_is_the_chat_message_that_it_was(answer: ChatAnswer) -> None:
+    given = translated(thinking={"type": "enabled", "budget_tokens": 1024})
+    sent = json.loads(MESSAGES.encode_whole(answer.completion(), given.memo, Identity("r", "m")))
+    results = [result(block["id"]) for block in sent["content"] if block["type"] == "tool_use"]
+    conversation = messages(USER, assistant(*sent["content"]), user(*results, text("next")))
+    original = answer.completion()["choices"][0]["message"]
+    echoed = conversation[1]
+    assert echoed.get("reasoning") == original.get("reasoning")
+    assert echoed["content"] == (original["content"] or ("" if not answer.calls else None))
+    calls = [(each["id"], each["function"]["name"]) for each in original.get("tool_calls", ())]
+    assert [(each["id"], each["function"]["name"]) for each in echoed.get("tool_calls", ())] == calls
+    for sent_call, call_back in zip(original.get("tool_calls", ()), echoed.get("tool_calls", ()), strict=True):
+        assert json.loads(call_back["function"]["arguments"]) == json.loads(sent_call["function"]["arguments"])
+    assert [message["tool_call_id"] for message in conversation[2:-1]] == [call_id for call_id, _ in calls]
+
+
+KEYS = st.sampled_from(["type", "text", "content", "role", "id", "name", "input", "source", "data", "tool_use_id"])
+WORDS = st.sampled_from(["text", "image", "tool_use", "tool_result", "thinking", "document", "user", "assistant"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner | WORDS, max_size=4),
+    max_leaves=12,
+)
+FIELDS = st.sampled_from(["messages", "system", "tools", "tool_choice", "thinking", "output_config"])
+
+
+@given(st.dictionaries(FIELDS, JSON))
+def test_any_body_is_translated_or_refused(fields: dict[str, Any]) -> None:
+    body = msgspec.json.encode({"model": "m", "max_tokens": 9, "messages": [USER], **fields})
+    with contextlib.suppress(InvalidRequestError):
+        assert isinstance(MESSAGES.decode(body, {}), Translated)

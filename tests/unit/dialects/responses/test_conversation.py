@@ -1,0 +1,170 @@
+"""Items as messages: one turn of the assistant, one result after each call, media where templates take them."""
+
+from typing import Any
+
+import pytest
+from support.responses_api import WEATHER, chat
+
+from serve.dialects.dialect import MISSING_RESULT
+from serve.dialects.reasoning import seal
+from serve.errors import InvalidRequestError
+
+USER = {"role": "user", "content": "hi"}
+PIXEL = "data:image/png;base64,AAAA"
+NAMESPACE = {"type": "namespace", "name": "ns", "tools": [{**WEATHER, "name": "f"}]}
+
+
+def call(call_id: str = "c1", name: str = "f", arguments: Any = "{}", **more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments, **more}
+
+
+def result(call_id: str = "c1", output: Any = "done") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def reasoning(**more: Any) -> dict[str, Any]:
+    return {"type": "reasoning", "id": "rs_1", "summary": [], **more}
+
+
+def messages(*items: Any, **fields: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = chat(list(items), **fields)["messages"]
+    return found
+
+
+class TestTurns:
+    def test_reasoning_text_and_calls_are_one_turn_with_its_results_in_the_order_of_calls(self) -> None:
+        thought = reasoning(content=[{"type": "reasoning_text", "text": "hm"}])
+        items = [USER, thought, assistant("ok"), call("a"), call("b"), result("b", "2"), result("a", "1"), USER]
+        calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in "ab"]
+        assert messages(*items) == [
+            USER,
+            {"role": "assistant", "content": "ok", "reasoning": "hm", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "a", "content": "1"},
+            {"role": "tool", "tool_call_id": "b", "content": "2"},
+            USER,
+        ]
+
+    def test_a_result_ends_the_turn(self) -> None:
+        roles = [each["role"] for each in messages(USER, call("a"), result("a"), call("b"), result("b"))]
+        assert roles == ["user", "assistant", "tool", "assistant", "tool"]
+
+    def test_of_two_results_the_last_counts_and_a_missing_one_is_said_to_be_missing(self) -> None:
+        found = messages(USER, call("a"), call("b"), result("a", "old"), result("a", "new"))
+        assert [each["content"] for each in found if each["role"] == "tool"] == ["new", MISSING_RESULT]
+
+    def test_a_result_that_comes_after_the_users_next_message_still_follows_its_call(self) -> None:
+        found = messages(USER, call("a"), USER, result("a", "late"))
+        assert [(each["role"], each["content"]) for each in found[2:]] == [("tool", "late"), ("user", "hi")]
+
+    def test_an_id_that_an_engine_uses_in_every_turn_belongs_to_the_latest_call(self) -> None:
+        found = messages(USER, call("a"), result("a", "1"), call("a"), result("a", "2"))
+        assert [each["content"] for each in found if each["role"] == "tool"] == ["1", "2"]
+
+    def test_a_result_without_its_call_is_told_by_the_user(self) -> None:
+        (found,) = messages(result("gone", "42"))
+        assert (found["role"], "gone" in found["content"], "42" in found["content"]) == ("user", True, True)
+
+    def test_messages_of_the_user_in_a_row_are_merged(self) -> None:
+        image = {"role": "user", "content": [{"type": "input_image", "image_url": PIXEL, "detail": "auto"}]}
+        (text,) = messages(USER, USER)
+        assert text["content"] == "hi\n\nhi"
+        (mixed,) = messages(USER, image, USER)
+        assert [part["type"] for part in mixed["content"]] == ["text", "image_url", "text"]
+
+    def test_leading_instructions_are_one_system_message_and_later_ones_are_the_users(self) -> None:
+        developer = {"role": "developer", "content": "d"}
+        found = messages(
+            {"role": "system", "content": "s"}, developer, USER, assistant("x"), developer, instructions="i"
+        )
+        assert [(each["role"], each["content"]) for each in found] == [
+            ("system", "i\n\ns\n\nd"),
+            ("user", "hi"),
+            ("assistant", "x"),
+            ("user", "d"),
+        ]
+
+
+class TestCalls:
+    def test_a_call_of_a_namespace_has_the_functions_name(self) -> None:
+        found = messages(USER, call(name="f", namespace="ns"), result(), tools=[NAMESPACE])
+        assert found[1]["tool_calls"][0]["function"]["name"] == "ns__f"
+
+    def test_a_custom_call_is_a_call_with_one_string(self) -> None:
+        custom = {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": 'a "b"\n'}
+        found = messages(USER, custom, {"type": "custom_tool_call_output", "call_id": "c", "output": "ok"})
+        assert found[1]["tool_calls"][0]["function"] == {"name": "patch", "arguments": '{"input": "a \\"b\\"\\n"}'}
+        assert found[2]["content"] == "ok"
+
+    @pytest.mark.parametrize(("given", "expected"), [("", "{}"), ({"a": 1}, '{"a":1}'), ('{"a', '{"a')])
+    def test_arguments_are_text_and_never_empty(self, given: Any, expected: str) -> None:
+        found = messages(USER, call(arguments=given), result())
+        assert found[1]["tool_calls"][0]["function"]["arguments"] == expected
+
+    def test_calls_of_tools_that_only_openai_runs_stay_in_the_history(self) -> None:
+        shell = {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}}
+        found = messages(USER, shell, {"type": "local_shell_call_output", "call_id": "c", "output": "a.txt"})
+        assert found[1]["tool_calls"][0]["function"] == {"name": "local_shell", "arguments": '{"command":["ls"]}'}
+        assert found[2]["content"] == "a.txt"
+
+
+class TestResults:
+    def test_texts_are_joined(self) -> None:
+        parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+        assert messages(USER, call(), result(output=parts))[2]["content"] == "a\nb"
+
+    def test_an_image_follows_in_a_message_of_the_user_that_names_the_call(self) -> None:
+        found = messages(USER, call(), result(output=[{"type": "input_image", "image_url": PIXEL, "detail": "high"}]))
+        assert found[2]["content"]
+        assert found[3]["role"] == "user"
+        assert "c1" in found[3]["content"][0]["text"]
+        assert found[3]["content"][1] == {"type": "image_url", "image_url": {"url": PIXEL, "detail": "high"}}
+
+    @pytest.mark.parametrize("output", [{"a": 1}, [{"type": "table", "rows": []}], [1, 2]])
+    def test_an_output_of_another_shape_is_kept_as_json(self, output: Any) -> None:
+        content = messages(USER, call(), result(output=output))[2]["content"]
+        assert content.startswith(("{", "["))
+
+
+class TestReasoning:
+    @pytest.mark.parametrize(
+        "item",
+        [
+            reasoning(content=[{"type": "reasoning_text", "text": "hm"}]),
+            {**reasoning(), "summary": [{"type": "summary_text", "text": "hm"}]},
+            reasoning(encrypted_content=seal("hm")),
+            reasoning(content=[], encrypted_content=seal("hm")),
+        ],
+    )
+    def test_it_stays_with_its_turn_however_it_was_kept(self, item: dict[str, Any]) -> None:
+        assert messages(USER, item, assistant("ok"))[1] == {"role": "assistant", "content": "ok", "reasoning": "hm"}
+
+    @pytest.mark.parametrize("sealed", ["gAAAAABforeign", None, 3, "specgate-reasoning-v1:AAAA"])
+    def test_that_of_other_providers_is_skipped(self, sealed: Any) -> None:
+        found = messages(USER, reasoning(encrypted_content=sealed), assistant("ok"))
+        assert found[1] == {"role": "assistant", "content": "ok"}
+
+
+class TestParts:
+    def test_a_file_of_text_is_read_and_every_other_file_refused(self) -> None:
+        file = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}
+        assert messages({"role": "user", "content": [file]})[0]["content"] == "a.txt:\nhi"
+        for broken in ("data:application/pdf;base64,aGk=", "data:text/plain;base64,?", None):
+            with pytest.raises(InvalidRequestError):
+                messages({"role": "user", "content": [{**file, "file_data": broken}]})
+
+    @pytest.mark.parametrize(
+        "part",
+        [{"type": "input_image", "file_id": "f"}, {"type": "hologram"}, 3, {"type": "input_video", "url": "x"}],
+    )
+    def test_a_part_that_cannot_be_read_is_refused_with_its_place(self, part: Any) -> None:
+        with pytest.raises(InvalidRequestError) as refused:
+            messages({"role": "user", "content": [part]})
+        assert (refused.value.param or "").startswith("input[0].content[0]")
+
+    def test_a_refusal_of_an_earlier_turn_is_its_text(self) -> None:
+        said = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+        assert messages(USER, said)[1]["content"] == "no"

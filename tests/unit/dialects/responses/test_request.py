@@ -1,0 +1,115 @@
+"""Requests: what reaches the engine, what is left out and said so, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from support.responses_api import WEATHER, chat, translated
+
+from serve.dialects.responses.request import decode
+from serve.errors import InvalidRequestError
+
+
+def test_a_string_is_one_message_of_the_user_after_the_instructions() -> None:
+    assert chat("hi", instructions="Be brief.") == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+    }
+
+
+def test_a_stream_always_asks_the_engine_for_its_usage() -> None:
+    body = chat(stream=True, stream_options={"include_obfuscation": False})
+    assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max_output_tokens": 7}, {"max_completion_tokens": 7}),
+        ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
+        ({"reasoning": None, "temperature": None}, {}),
+        ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, {}),
+        ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True},
+                }
+            },
+        ),
+        ({"temperature": 0.5, "top_p": 0.9, "seed": 1}, {"temperature": 0.5, "top_p": 0.9, "seed": 1}),
+        (
+            {"prompt_cache_key": "k", "enable_speculative": False},
+            {"prompt_cache_key": "k", "enable_speculative": False},
+        ),
+        ({"kv_transfer_params": {}}, {"kv_transfer_params": {}}),  # for the rules of chat requests to refuse
+        ({"store": True, "metadata": {"a": "b"}, "truncation": "auto", "service_tier": "auto"}, {}),
+    ],
+)
+def test_fields_reach_the_engine_under_chats_names(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    body = chat(**given)
+    assert {name: value for name, value in body.items() if name not in ("model", "messages")} == expected
+
+
+def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
+    request = translated(
+        [{"role": "user", "content": "x"}, {"type": "web_search_call", "id": "w"}],
+        tools=[WEATHER, {"type": "web_search"}],
+        include=["reasoning.encrypted_content", "file_search_call.results"],
+        moderation={"a": 1},
+        client_metadata={"x": "y"},
+    )
+    assert request.dropped == (
+        "tools.web_search",
+        "input.web_search_call",
+        "moderation",
+        "include.file_search_call.results",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "previous_response_not_found"),
+        ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+        ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
+        ({"background": True}, "background", "unsupported_parameter"),
+        ({"input": []}, "input", "invalid_request"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference_not_found"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role", "invalid_request"),
+        ({"input": [3]}, "input[0]", "invalid_request"),
+        ({"input": 3}, "input", "invalid_request"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_request"),
+        ({"max_output_tokens": "many"}, "max_output_tokens", "invalid_request"),
+        ({"model": None}, "model", "missing_field"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_by_name(given: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(json.dumps({"model": "m", "input": "x", **given}).encode(), {})
+    assert (refused.value.param, refused.value.code) == (param, code)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":"m"}', b'{"input":"x"}'])
+def test_a_malformed_body_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequestError):
+        decode(body, {})
+
+
+def test_half_a_character_in_a_text_is_mended_as_for_chat() -> None:
+    body = json.loads(decode(b'\xef\xbb\xbf{"model":"m","input":"a\\ud83d"}', {}).body)
+    assert body["messages"][0]["content"] != ""
+
+
+def test_fields_of_a_conversation_that_openai_stores_may_be_null_or_false() -> None:
+    assert chat(previous_response_id=None, conversation=None, background=False, prompt=None)["messages"]
+
+
+def test_the_answer_repeats_the_request_and_never_claims_to_store_it() -> None:
+    echo = translated(store=True, metadata={"a": "b"}, tools=[WEATHER], instructions="x", truncation="auto").memo.echo
+    plain = json.loads(json.dumps({name: value for name, value in echo.items() if name in ("store", "truncation")}))
+    assert plain == {"store": False, "truncation": "disabled"}
+    assert json.loads(bytes(echo["metadata"])) == {"a": "b"}
+    assert json.loads(bytes(echo["tools"])) == [WEATHER]

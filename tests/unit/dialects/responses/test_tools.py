@@ -1,0 +1,120 @@
+"""Tools: every shape as a function and back, and the choice among them."""
+
+from typing import Any
+
+import pytest
+from support.responses_api import WEATHER, chat, translated
+
+from serve.dialects.responses.tools import CUSTOM_INPUT, ClientTool, read_tools
+from serve.errors import InvalidRequestError
+
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}
+AGENTS = {"type": "namespace", "name": "agents", "description": "d", "tools": [{**WEATHER, "name": "spawn"}]}
+
+
+def names(body: dict[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in body.get("tools", ())]
+
+
+def test_a_function_keeps_its_name_schema_and_strictness() -> None:
+    (tool,) = chat(tools=[{**WEATHER, "strict": True}])["tools"]
+    function = {key: WEATHER[key] for key in ("name", "description", "parameters")}
+    assert tool == {"type": "function", "function": {**function, "strict": True}}
+
+
+def test_chats_nested_shape_is_read_as_well() -> None:
+    function = {key: WEATHER[key] for key in ("name", "description", "parameters")}
+    assert names(chat(tools=[{"type": "function", "function": function}])) == ["get_weather"]
+
+
+def test_a_function_without_parameters_takes_none() -> None:
+    (tool,) = chat(tools=[{"type": "function", "name": "f", "parameters": None, "strict": None}])["tools"]
+    assert tool["function"] == {"name": "f", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    "form", [GRAMMAR, {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /x/"}}]
+)
+def test_a_custom_tool_is_a_function_of_one_string_that_tells_its_grammar(form: dict[str, Any]) -> None:
+    (tool,) = chat(tools=[{**PATCH, "format": form}])["tools"]
+    assert tool["function"]["parameters"]["required"] == [CUSTOM_INPUT]
+    assert "start: /x/" in tool["function"]["description"]
+
+
+def test_a_namespace_is_flattened_and_restored() -> None:
+    table = read_tools([WEATHER, AGENTS])
+    assert [tool["function"]["name"] for tool in table.functions] == ["get_weather", "agents__spawn"]
+    assert table.client_tool("agents__spawn") == ClientTool("function", "spawn", "agents")
+    assert table.function_name("spawn", "agents") == "agents__spawn"
+    assert table.function_name("spawn") == "agents__spawn"
+
+
+@pytest.mark.parametrize("tools", [[{**AGENTS, "name": "n" * 70}], [{**WEATHER, "name": "agents__spawn"}, AGENTS]])
+def test_a_name_too_long_or_taken_is_shortened_the_same_way_in_every_turn(tools: list[Any]) -> None:
+    table = read_tools(tools)
+    flat = table.functions[-1]["function"]["name"]
+    assert len(flat) <= 64
+    assert flat == read_tools(tools).functions[-1]["function"]["name"]
+    assert table.client_tool(flat).name == "spawn"
+    assert len({tool["function"]["name"] for tool in table.functions}) == len(table.functions)
+
+
+def test_hosted_tools_and_doubles_are_left_out() -> None:
+    table = read_tools([{"type": "web_search"}, WEATHER, WEATHER, {"type": "local_shell"}])
+    assert len(table.functions) == 1
+    assert table.dropped == ["web_search", "get_weather (given twice)", "local_shell"]
+
+
+def test_no_tools_field_is_sent_if_nothing_remains() -> None:
+    assert "tools" not in chat(tools=[{"type": "web_search"}], tool_choice="auto")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}),
+        ({"type": "custom", "name": "apply_patch"}, {"type": "function", "function": {"name": "apply_patch"}}),
+        (
+            {"type": "function", "name": "spawn", "namespace": "agents"},
+            {"type": "function", "function": {"name": "agents__spawn"}},
+        ),
+    ],
+)
+def test_a_choice_names_the_function(choice: Any, expected: Any) -> None:
+    assert chat(tools=[WEATHER, PATCH, AGENTS], tool_choice=choice)["tool_choice"] == expected
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_are_the_only_ones_offered(mode: str) -> None:
+    allowed = [{"type": "function", "name": "get_weather"}, {"type": "namespace", "name": "agents"}]
+    choice = {"type": "allowed_tools", "mode": mode, "tools": allowed}
+    body = chat(tools=[WEATHER, PATCH, AGENTS], tool_choice=choice)
+    assert (names(body), body["tool_choice"]) == (["get_weather", "agents__spawn"], mode)
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice"),
+    [
+        ([WEATHER, {"type": "web_search"}], {"type": "web_search"}),
+        ([{"type": "web_search"}], "required"),
+        ([{"type": "mcp"}], {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp"}]}),
+    ],
+)
+def test_a_hosted_tool_that_is_forced_is_refused(tools: list[Any], choice: Any) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        translated(tools=tools, tool_choice=choice)
+    assert refused.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [(3, "tools[0]"), ({"type": "function"}, "tools[0].name"), ({"type": "custom", "name": ""}, "tools[0].name")],
+)
+def test_a_tool_that_cannot_be_read_is_refused(tool: Any, param: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        read_tools([tool])
+    assert refused.value.param == param

@@ -1,0 +1,105 @@
+"""Answers that the request's own limits cut, and answers beyond the guard's: neither is anything but explicit."""
+
+from typing import Any
+
+import pytest
+from support.guard_harness import call, calls, calls_of, chunk, json_request, read, through, tools_request
+
+from serve.config.guard import GuardConfig
+from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
+
+GOOD = '{"city": "Bern", "days": 2}'
+CUT = '{"city": "'
+
+
+def stopped(reason: Any, finish: str = "tool_calls", delta: Any = None) -> dict[str, Any]:
+    last = chunk(delta or {}, finish)
+    last["choices"][0]["stop_reason"] = reason
+    return last
+
+
+def whole(message: dict[str, Any], finish: str, reason: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": message, "finish_reason": finish, "stop_reason": reason}
+    return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+ASKED = [("Osaka", {"stop": ["x", "Osaka"]}), ("Osaka", {"stop": "Osaka"}), (77, {"stop_token_ids": [5, 77]})]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "get_weather"}}])
+@pytest.mark.parametrize(("reason", "asked"), ASKED)
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("arguments", [CUT, "", '{"city": "Be', '{"city": "Bern", "days": 2'])
+def test_a_call_that_the_requests_own_stop_cut_is_left_out_and_nobodys_fault(
+    arguments: str, finish: str, reason: Any, asked: dict[str, Any], choice: Any
+) -> None:
+    body = tools_request(**asked, tool_choice=choice)
+    guard = Guard(GuardConfig(), body)
+    sent = through(guard, [chunk(calls(call(0, "get_weather", arguments))), stopped(reason, finish)])
+    message = read(sent)
+    assert (message["calls"], message["finish"], guard.state) == ([], ["stop"], GuardState.DONE)
+    assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == (Outcome.TRUNCATED, False)
+    assert sent[-1]["choices"][0]["stop_reason"] == reason
+    entry = {key: value for key, value in call(0, "get_weather", arguments).items() if key != "index"}
+    answer = WholeGuard(GuardConfig(), body).check(whole({"content": None, "tool_calls": [entry]}, finish, reason))
+    assert answer is not None
+    assert (answer["choices"][0]["message"]["tool_calls"], answer["choices"][0]["finish_reason"]) == ([], "stop")
+    assert answer["choices"][0]["stop_reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "asked"),
+    [("Osaka", {}), ("Osaka", {"stop": "Kyoto"}), (77, {"stop_token_ids": [5]}), (77, {"stop": "77"}),
+     (None, ASKED[0][1]), (True, {"stop_token_ids": [1]}), (["Osaka"], {"stop": "Osaka"}), ({}, {"stop": [{}]})],
+)  # fmt: skip
+def test_a_stop_that_the_request_did_not_ask_for_excuses_nothing(reason: Any, asked: dict[str, Any]) -> None:
+    guard = Guard(GuardConfig(), tools_request(**asked))
+    through(guard, [chunk(calls(call(0, "get_weather", CUT))), stopped(reason)])
+    assert (guard.state, guard.verdicts[0].counts) == (GuardState.FAILED, True) or guard.state is GuardState.RERUN
+
+
+def test_calls_before_the_stop_are_delivered() -> None:
+    guard = Guard(GuardConfig(), tools_request(stop="Osaka"))
+    sent = through(guard, [
+        chunk(calls(call(0, "get_weather", GOOD))), chunk(calls(call(1, "plan_trip", CUT))), stopped("Osaka"),
+    ])  # fmt: skip
+    assert [name for name, _ in calls_of(read(sent))] == ["get_weather"]
+    assert read(sent)["finish"] == ["tool_calls"]
+
+
+@pytest.mark.parametrize("leak", ["<|tool_call_begin|>functions.ge", "<tool_call>\n<function=ge", '<tool_call>\n{"na'])
+def test_the_text_of_a_call_that_the_stop_cut_is_left_out_too(leak: str) -> None:
+    guard = Guard(GuardConfig(), tools_request(stop=["Osaka"]))
+    sent = through(guard, [stopped("Osaka", "stop", {"content": f"Hm. {leak}"})])
+    assert (read(sent)["content"], read(sent)["finish"]) == ("Hm. ", ["stop"])
+    assert not guard.verdicts[0].counts
+
+
+def test_a_document_and_a_silence_that_the_stop_made_are_the_requests_own() -> None:
+    guard = Guard(GuardConfig(), json_request(stop=["Osaka"]))
+    sent = through(guard, [chunk({"content": CUT}), stopped("Osaka", "stop")])
+    assert (read(sent)["content"], guard.state) == (CUT, GuardState.DONE)
+    silent = Guard(GuardConfig(), tools_request(stop=["Osaka"]))
+    assert read(through(silent, [stopped("Osaka", "stop")]))["finish"] == ["stop"]
+    assert silent.state is GuardState.DONE
+
+
+def test_calls_names_and_choices_without_end_are_the_engines_fault() -> None:
+    many = [chunk(calls(call(index, "get_weather", GOOD))) for index in range(600)]
+    name = [chunk(calls({"index": 0, "id": "a", "function": {"name": "n" * 500}})) for _ in range(9)]
+    choices = [chunk({"content": "x"}, index=index) for index in range(200)]
+    for stream, outcome in ((many, Outcome.INVALID_JSON), (name, Outcome.UNKNOWN_TOOL), (choices, Outcome.FAILED)):
+        guard = Guard(GuardConfig(), tools_request())
+        for each in stream:
+            guard.feed(each)
+        assert (guard.state, guard.verdicts[0].outcome) == (GuardState.RERUN, outcome)
+
+
+def test_space_without_end_after_a_document_is_never_looked_at_twice() -> None:
+    guard = Guard(GuardConfig(), json_request())
+    stream = [chunk({"content": GOOD}), *[chunk({"content": " \n" * 50})] * 3_000, chunk({}, "stop")]
+    assert read(through(guard, stream))["content"] == GOOD + " \n" * 150_000
+    assert guard.outcome is Outcome.CLEAN
+    broken = Guard(GuardConfig(), json_request())
+    through(broken, [chunk({"content": GOOD}), chunk({"content": " "}), chunk({"content": "}"}), chunk({}, "stop")])
+    assert broken.verdicts[0].outcome is Outcome.INVALID_JSON

@@ -1,0 +1,66 @@
+"""What drafters reach is learned: from a prior, forgetting what was long ago, bounded, and with an alarm."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.acceptance import Acceptance
+
+
+def taught(prior: float, answers: int, steps: int, accepted: int) -> Acceptance:
+    learned = Acceptance(prior)
+    for _ in range(answers):
+        learned.learn(steps, accepted)
+    return learned
+
+
+def test_nothing_learned_is_the_prior() -> None:
+    assert Acceptance(2.7).length == 2.7
+
+
+def test_a_few_answers_move_the_prior_and_many_replace_it() -> None:
+    assert 2.7 < taught(2.7, 2, 100, 270).length < 3.2
+    assert taught(2.7, 300, 100, 270).length == pytest.approx(3.7, abs=0.01)
+
+
+def test_a_change_of_the_drafter_is_learned_within_a_few_hundred_answers() -> None:
+    learned = taught(3.7, 2000, 100, 270)
+    for _ in range(300):
+        learned.learn(100, 50)
+    assert learned.length == pytest.approx(1.5, abs=0.3)
+
+
+def test_drafts_that_are_accepted_half_as_often_as_expected_are_an_alarm() -> None:
+    assert taught(3.0, 200, 100, 90).collapsed
+    assert not taught(3.0, 200, 100, 120).collapsed
+    assert not taught(3.0, 10, 100, 0).collapsed, "too few answers to be sure"
+
+
+def test_an_alarm_ends_when_the_drafter_recovers() -> None:
+    learned = taught(3.0, 200, 100, 20)
+    for _ in range(300):
+        learned.learn(100, 200)
+    assert not learned.collapsed
+
+
+def test_an_answer_without_speculative_steps_says_nothing() -> None:
+    learned = taught(2.7, 10, 0, 0)
+    assert (learned.length, learned.answers) == (2.7, 0)
+
+
+def test_the_length_of_answers_is_learned_too() -> None:
+    assert taught(2.7, 500, 100, 170).tokens == pytest.approx(270, abs=5)
+
+
+@given(
+    drafts=st.integers(1, 8),
+    answers=st.lists(st.tuples(st.integers(-1, 10**6), st.floats(0, 1)), max_size=50),
+    prior=st.floats(0, 1),
+)
+def test_the_length_stays_between_one_and_all_drafts(
+    drafts: int, answers: list[tuple[int, float]], prior: float
+) -> None:
+    learned = Acceptance(1 + prior * drafts)
+    for steps, share in answers:
+        learned.learn(steps, int(max(steps, 0) * drafts * share))
+    assert 1 <= learned.length <= drafts + 1 + 1e-9

@@ -1,0 +1,140 @@
+"""The first pool that has a slot: an idle pool is never waited for, and no slot is lost in the race."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.errors import GatewayError, OverloadedError
+from serve.routing.endpoint import Endpoint
+from serve.routing.first_free import Slot, first_free
+from serve.routing.pool import no_session
+
+FOR_EVER_S = 1e6
+
+
+class Pool:
+    """A pool whose slots appear when a test says so.
+
+    Attributes:
+        asked: Reservations that were begun.
+        held: Slots that are held now.
+    """
+
+    def __init__(self, slots: int = 1, head_start_s: float = FOR_EVER_S, error: GatewayError | None = None) -> None:
+        self.slots = asyncio.Semaphore(slots)
+        self.head_start_s = head_start_s
+        self.ready = False
+        self.full = slots == 0
+        self.asked = 0
+        self.held = 0
+        self._error = error
+
+    @asynccontextmanager
+    async def reserve(self, session: Callable[[], str] = no_session) -> AsyncIterator[Endpoint]:
+        self.asked += 1
+        if self._error is not None:
+            raise self._error
+        async with self.slots:
+            self.held += 1
+            try:
+                yield Endpoint("", None)
+            finally:
+                self.held -= 1
+
+    async def facts(self) -> dict[str, str]:
+        return {}
+
+    def forget(self, endpoint: Endpoint) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def winner(*pools: Pool) -> Slot:
+    async with AsyncExitStack() as resources:
+        slot = await first_free(pools, no_session, resources)
+        assert [pool.held for pool in pools] == [number == slot.number for number in range(len(pools))]
+    assert not any(pool.held for pool in pools)
+    return slot
+
+
+async def test_the_preferred_pool_has_a_slot_and_no_other_is_asked() -> None:
+    preferred, other = Pool(), Pool()
+    assert (await winner(preferred, other)).number == 0
+    assert other.asked == 0
+
+
+async def test_a_full_pool_is_not_even_asked_while_another_has_room() -> None:
+    full, other = Pool(slots=0), Pool()
+    assert (await winner(full, other)).number == 1
+    assert full.asked == 0
+
+
+async def test_the_next_pool_is_asked_when_the_preferred_one_has_had_its_head_start() -> None:
+    slow, other = Pool(slots=0, head_start_s=0.0), Pool()
+    slow.full = False  # nobody knows that it is
+    assert (await winner(slow, other)).number == 1
+
+
+async def test_of_two_full_pools_the_first_that_has_a_slot_serves() -> None:
+    for number in (0, 1):
+        pools = Pool(slots=0), Pool(slots=0)
+        asyncio.get_running_loop().call_later(0.01, pools[number].slots.release)
+        assert (await winner(*pools)).number == number
+
+
+async def test_a_pool_that_refuses_is_named_and_the_next_is_asked_at_once() -> None:
+    assert await winner(Pool(error=OverloadedError("full")), Pool()) == (1, Endpoint("", None), frozenset({0}))
+
+
+async def test_the_last_refusal_is_the_error() -> None:
+    with pytest.raises(OverloadedError, match="second"):
+        await winner(Pool(error=OverloadedError("first")), Pool(error=OverloadedError("second")))
+
+
+async def test_a_client_that_leaves_the_race_leaves_no_slot_taken() -> None:
+    pools = Pool(slots=0), Pool(slots=0)
+    racing = asyncio.create_task(first_free(pools, no_session, AsyncExitStack()))
+    await asyncio.sleep(0.01)
+    for pool in pools:
+        pool.slots.release()
+    racing.cancel()
+    await asyncio.gather(racing, return_exceptions=True)
+    assert [pool.held for pool in pools] == [0, 0]
+
+
+@given(
+    slots=st.lists(st.integers(0, 2), min_size=2, max_size=4),
+    known=st.booleans(),
+    requests=st.integers(1, 12),
+    leavers=st.sets(st.integers(0, 11)),
+)
+def test_no_slot_is_lost_and_nobody_waits_beside_a_free_one(
+    slots: list[int], known: bool, requests: int, leavers: set[int]
+) -> None:
+    async def play() -> None:
+        pools = [Pool(number, head_start_s=0.0) for number in slots]
+        for pool in pools:
+            pool.full = pool.full and known
+
+        async def request() -> None:
+            async with AsyncExitStack() as resources:
+                await first_free(pools, no_session, resources)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(request()) for _ in range(requests)]
+        for turn, number in enumerate(sorted(leavers)):
+            await asyncio.sleep(0)
+            if number < requests and turn % 2:
+                tasks[number].cancel()
+        for pool in pools:
+            pool.slots.release()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        await asyncio.sleep(0)
+        assert [pool.held for pool in pools] == [0] * len(pools)
+        assert [pool.slots._value for pool in pools] == [number + 1 for number in slots]
+
+    asyncio.run(play())

@@ -256,6 +256,16 @@ def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]
     return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
 
 
+def with_usage(body: bytes) -> bytes:
+    """Returns the body of a stream without `stream_options`, with the request for usage added.
+
+    Args:
+        body: A JSON object with at least one member.
+    """
+    start = body.index(b"{") + 1
+    return body[:start] + b'"stream_options":{"include_usage":true},' + body[start:]
+
+
 def with_member(body: bytes, name: str, value: bytes) -> bytes:
     """Returns a JSON object with one member replaced or added; the values of all others keep their bytes.
 

@@ -11,13 +11,11 @@ from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing import GRAMMARS
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, with_member
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given
 from serve.request.sampling import has_penalties, is_unspeculable
 from serve.request.thinking import USUAL_SWITCH, thinks, with_switch
 
 PREFERENCE_HEADER = "x-enable-speculative"
-# Behind a model's name: the request must not be served speculatively.
-NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
@@ -37,6 +35,11 @@ class FeatureReader:
             for model in [config.models[name]]
         }
         self._names = tuple(config.models)
+
+    @property
+    def known(self) -> Container[str]:
+        """All names and aliases of models."""
+        return self._models
 
     def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
@@ -60,28 +63,6 @@ class FeatureReader:
             return body
         _, _, switch = self._models[request.model]
         return with_switch(body, request, switch)
-
-    def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
-        """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
-
-        The suffix is for clients that can set nothing but the model. Like any other "false" it wins.
-
-        Args:
-            body: A JSON object.
-            request: The body, parsed; changed as the body is.
-        """
-        name = base_name(request.model, self._models)
-        if name == request.model:
-            return body
-        request.model = name
-        request.enable_speculative = False
-        return with_member(body, "model", msgspec.json.encode(name))
-
-
-def base_name(name: str, known: Container[str]) -> str:
-    """Returns the name of a model without the suffix `:nospec`, unless the whole of it is a known name."""
-    base = name.removesuffix(NO_SPECULATION)
-    return base if name not in known and base in known else name
 
 
 def features_of(

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
-from serve.request.completion import MALFORMED, not_json, with_member
+from serve.request.completion import MALFORMED, NONE, not_json, with_member
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
 # A conversation may hold more malformed calls than can be repaired before other requests should have their turn.
@@ -26,8 +26,25 @@ class _Message(Struct, gc=False):
     tool_call_id: str | None = None
 
 
+class _Function(Struct, gc=False):
+    name: str = ""
+    arguments: Raw = NONE
+
+
+class _Call(Struct, gc=False):
+    function: _Function
+    id: str | None = None
+
+
+class _Parts(Struct, gc=False):
+    function: Raw
+
+
 _body = msgspec.json.Decoder(_Body)
 _message = msgspec.json.Decoder(_Message)
+_call = msgspec.json.Decoder(_Call)
+_parts = msgspec.json.Decoder(_Parts)
+_text = msgspec.json.Decoder(str)
 
 
 async def repair_body(
@@ -89,9 +106,21 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Iterator[None]:
 
 
 def _repaired(raw: Raw, repair: HistoryRepair) -> Raw:
+    source = bytes(raw)
     try:
-        call: Any = msgspec.json.decode(raw)
+        call = _call.decode(source)
     except msgspec.ValidationError:
-        return raw  # with a number that no engine reads either
-    repaired = repair.call(call)
-    return raw if repaired is call else Raw(msgspec.json.encode(repaired))
+        return raw  # of a shape that is not OpenAI's
+    given = call.function.arguments
+    arguments = _text.decode(given) if bytes(memoryview(given)[:1]) == b'"' else None  # some clients send an object
+    plain = {"id": call.id, "function": {"name": call.function.name, "arguments": arguments}}
+    repaired = repair.call(plain)
+    if repaired is plain:
+        return raw
+    if repaired["function"] is not plain["function"]:
+        function = bytes(_parts.decode(source).function)
+        mended = with_member(function, "arguments", msgspec.json.encode(repaired["function"]["arguments"]))
+        source = with_member(source, "function", mended)
+    if repaired["id"] != call.id:
+        source = with_member(source, "id", msgspec.json.encode(repaired["id"]))
+    return Raw(source)

@@ -35,7 +35,9 @@ def thinks(request: CompletionRequest, default: bool, switch: str) -> bool:
 
 
 def with_switch(body: bytes, request: CompletionRequest, switch: str) -> bytes:
-    """Returns the body with a template's switch set as the request says, in whatever words.
+    """Returns the body with a template's switch set as the request says in an API's words.
+
+    A request that names a switch itself keeps its arguments as they are: only it knows for which template it speaks.
 
     Args:
         body: A JSON object.
@@ -43,7 +45,7 @@ def with_switch(body: bytes, request: CompletionRequest, switch: str) -> bytes:
         switch: The argument by which the model's chat template turns thinking on or off.
     """
     arguments = request.chat_template_kwargs or {}
-    if given(arguments.get(switch, NONE)):
+    if given(arguments.get(switch, NONE)) or given(arguments.get(_OTHER_SWITCH[switch], NONE)):
         return body
     said = _said_of_thinking(request, switch)
     if said is None and request.reasoning_effort == "none" and switch != USUAL_SWITCH:

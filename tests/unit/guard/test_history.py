@@ -76,6 +76,14 @@ def test_a_body_without_calls_is_left_alone(sent: bytes) -> None:
     assert repaired(sent, "fix", kimi_ids=True)[0] is sent
 
 
+@pytest.mark.parametrize("arguments", [b'{"a": [1.0]}', b"null", b"[]"])
+def test_arguments_that_are_no_text_stay_and_the_id_gets_its_form(arguments: bytes) -> None:
+    call = b'{"x":[1e999],"id":"call_1","function":{ "arguments":%b,"name":"f"}}' % arguments
+    got, found = repaired(b'{"messages":[{"tool_calls":[%b]}]}' % call, "fix", kimi_ids=True)
+    assert got == b'{"messages":[{"tool_calls":[%b]}]}' % call.replace(b"call_1", b"functions.f:0")
+    assert (found.arguments, found.ids) == (0, 1)
+
+
 def test_what_is_not_at_fault_keeps_its_bytes() -> None:
     cut = b'{"id":"a","function":{"name":"f","arguments":"{"}}'
     sound = b'{ "id":"b","x":1.50, "function":{"name":"f","arguments":"{}"}}'
@@ -88,7 +96,8 @@ def test_what_is_not_at_fault_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [b'{"function":{"name":"f","arguments":"\xff"}}', b'{"\xc3":1}', b'{"x":%b' % (b"[" * 5_000)]
+    "call",
+    [b'{"function":{"name":"f","arguments":"\xff"}}', b'{"id":"\xc3","function":{}}', b'{"x":%b' % (b"[" * 5_000)],
 )
 def test_a_call_that_no_decoder_reads_is_400(call: bytes) -> None:
     with pytest.raises(InvalidRequestError) as caught:

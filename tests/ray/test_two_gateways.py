@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.local import LocalGateway, local_gateway
+from support.local import TIMEOUT_S, LocalGateway, local_gateway
 
 from serve.launch import ports
 
@@ -49,7 +49,7 @@ class Flood:
     async def until_answered(self, kind: str, more: int = 20) -> None:
         """Waits for so many more answers of a kind."""
         enough = self.answers[kind] + more
-        async with asyncio.timeout(120), self._answered:
+        async with asyncio.timeout(TIMEOUT_S), self._answered:
             await self._answered.wait_for(lambda: self.answers[kind] >= enough)
 
     async def end(self) -> None:
@@ -69,6 +69,7 @@ def from_another(answers: Counter[str], own: str) -> list[str]:
     return [kind for kind in answers if kind in {"alpha", "beta"} - {own} or "does not exist" in kind]
 
 
+@pytest.mark.timeout(1800)  # a minute and a half on two idle cores, five under load
 async def test_each_answers_its_own_clients_while_the_other_starts_and_stops(tmp_path: Path) -> None:
     first_port, second_port = ports.free_port(), ports.free_port()
     with local_gateway(tmp_path, "alpha", first_port) as first:

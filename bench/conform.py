@@ -1,7 +1,8 @@
 """Runs the cases of `specgate conform` against every gateway: `python -m bench.conform`.
 
 Each gateway is started as `bench/peers.py` says, in front of its own scripted engine. Prints one line per gateway,
-saves every outcome to `bench/results/conform.json` and writes the table into `docs/explanation/conformance.md`.
+saves every outcome to `bench/results/conform.json` and writes the table into `docs/explanation/conformance.md`. With
+`--security` it runs the security cases instead, which have a file and a table of their own.
 """
 
 import argparse
@@ -9,14 +10,15 @@ import asyncio
 import json
 import re
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.tools.conform import CASES, Case, CaseStatus, ConformanceReport, run, select
+from serve.tools.conform import CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, run, select
 from serve.tools.conform.lab import laboratory
 
-RESULTS = ROOT / "bench" / "results" / "conform.json"
+RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "explanation" / "conformance.md"
 MODEL = "conform"
 # specgate twice: as one process, like the others, and as `specgate serve` starts it, with Ray Serve and HAProxy.
@@ -24,7 +26,29 @@ _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}
 GATEWAYS = (replace(SPECGATE, command=_REPLICA), replace(SPECGATE, name="specgate on Ray Serve"), *PEERS)
 BY_NAME = {gateway.name: gateway for gateway in GATEWAYS}
 _MARK = {CaseStatus.PASS: "✓", CaseStatus.FAIL: "**✗**", CaseStatus.NOT_APPLICABLE: "–"}
-_TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Cases that are run together.
+
+    Attributes:
+        cases: All of them.
+        results: File with every outcome.
+        place: Where the table stands in the page.
+    """
+
+    cases: tuple[Case, ...]
+    results: Path
+    place: re.Pattern[str]
+
+
+WIRE = Topic(CASES, RESULTS / "conform.json", re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL))
+SECURITY = Topic(
+    SECURITY_CASES,
+    RESULTS / "conform-security.json",
+    re.compile(r"(?<=<!-- security -->\n).*?(?=<!-- security end -->)", re.DOTALL),
+)
 
 
 async def measure(peer: Peer, cases: list[Case]) -> ConformanceReport:
@@ -47,7 +71,7 @@ def measured(peer: Peer, cases: list[Case]) -> dict[str, Any]:
     return {"name": peer.name, "version": version(peer), **report.to_dict()}
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(results: list[dict[str, Any]], cases: tuple[Case, ...]) -> str:
     """Returns cases by gateways as a Markdown table."""
     shown = [result for result in results if "cases" in result]
     verdicts = [{row["case"]: CaseStatus(row["verdict"]) for row in result["cases"]} for result in shown]
@@ -55,7 +79,7 @@ def table(results: list[dict[str, Any]]) -> str:
         "| case | rule | " + " | ".join(f"{result['name']} {result['version']}" for result in shown) + " |",
         "|---|---|" + ":-:|" * len(shown),
     ]
-    for case in CASES:
+    for case in cases:
         cells = [_MARK[column[case.name]] if case.name in column else "" for column in verdicts]
         lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
     totals = [f"{result['counts']['pass']} of {len(result['cases']) - result['counts']['n/a']}" for result in shown]
@@ -64,14 +88,14 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def save(result: dict[str, Any]) -> None:
+def save(result: dict[str, Any], topic: Topic) -> None:
     """Add one gateway's result to the file and to the page."""
-    saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    saved = json.loads(topic.results.read_text()) if topic.results.exists() else []
     results = {earlier["name"]: earlier for earlier in saved} | {result["name"]: result}
     ordered = [results[name] for name in BY_NAME if name in results]
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
-    PAGE.write_text(_TABLE.sub(lambda _: table(ordered), PAGE.read_text()))
+    topic.results.parent.mkdir(exist_ok=True)
+    topic.results.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
+    PAGE.write_text(topic.place.sub(lambda _: table(ordered, topic.cases), PAGE.read_text()))
 
 
 def main() -> None:
@@ -79,15 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gateways", nargs="*", metavar="GATEWAY", help=f"of: {', '.join(BY_NAME)} (all)")
     parser.add_argument("--only", default="", help="comma-separated case names; nothing is saved then")
+    parser.add_argument("--security", action="store_true", help="run the security cases instead")
     options = parser.parse_args()
-    cases = select(CASES, [name for name in options.only.split(",") if name])
+    topic = SECURITY if options.security else WIRE
+    cases = select(topic.cases, [name for name in options.only.split(",") if name])
     for name in options.gateways or BY_NAME:
         result = measured(BY_NAME[name], cases)
         print(name, result.get("counts") or result["error"], flush=True)
         if options.only:
             print(json.dumps(result, ensure_ascii=False, indent=1))
         else:
-            save(result)
+            save(result, topic)
 
 
 if __name__ == "__main__":

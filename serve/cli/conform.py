@@ -8,7 +8,7 @@ from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
-from serve.tools.conform import CASES, CaseStatus, ConformanceReport, run, select
+from serve.tools.conform import CASES, SECURITY_CASES, CaseStatus, ConformanceReport, run, select
 from serve.tools.conform.lab import laboratory
 from serve.tools.conform.report import CaseRun
 
@@ -24,6 +24,7 @@ def conform(
     upstream_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the scripted engine.")] = 9100,
     upstream_host: Annotated[str, typer.Option(help="Address that the scripted engine listens on.")] = "127.0.0.1",
     only: Annotated[str, typer.Option(help="Comma-separated case names; all cases by default.")] = "",
+    security: Annotated[bool, typer.Option("--security", help="Run the security cases as well.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table instead of a report.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -34,7 +35,8 @@ def conform(
     """
     if as_json and markdown:
         raise ConfigError("--json and --markdown cannot be combined")
-    cases = select(CASES, [name.strip() for name in only.split(",") if name.strip()])
+    table = (*CASES, *SECURITY_CASES) if security else CASES
+    cases = select(table, [name.strip() for name in only.split(",") if name.strip()])
     base = url.rstrip("/").removesuffix("/v1")
     quiet = as_json or markdown
 

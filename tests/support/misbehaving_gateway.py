@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +11,15 @@ import aiohttp
 from aiohttp import web
 
 _KNOWN = {"model", "messages", "stream", "temperature", "seed", "n", "tools", "logprobs", "stream_options"}
+_KNOWN |= {
+    "kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_room", "chat_template", "lora_path",
+    "logits_processors", "custom_logit_processor", "prompt_embeds", "input_embeds", "media_io_kwargs",
+    "mm_processor_kwargs", "priority", "cache_salt", "request_id", "data_parallel_rank", "chat_template_kwargs",
+}  # fmt: skip
+_OPERATORS = ("/v1/quarantine", "/v1/route/explain")
+_BULKY = 8 * 2**20
+_STALL_S = 0.6
+_CONNECTIONS = 100  # more of them, and everybody is refused
 _SILENCE_S = 0.5  # longest tolerated silence of an engine
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 _REFUSALS = 3  # requests refused after a series of bad ones
@@ -23,6 +33,7 @@ class MisbehavingGateway:
         self._session = session
         self._bad = 0  # bad requests in a row
         self._refusals = 0  # requests still to be refused
+        self.connections: Callable[[], int] = lambda: 0
         self._last = ""
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -31,6 +42,14 @@ class MisbehavingGateway:
             return web.json_response({"data": []})
         if self._refusals:
             self._refusals -= 1
+            return web.Response(status=503)
+        if request.path in _OPERATORS:
+            await request.read()
+            return web.json_response({})
+        if request.path != "/health" and not request.path.startswith("/v1/"):
+            async with self._session.post(f"{self._engine}{request.path}") as stray:
+                return web.Response(status=stray.status)
+        if self.connections() > _CONNECTIONS:
             return web.Response(status=503)
         if request.content_length is None or request.content_length > 2**20:
             return web.Response(status=413)
@@ -43,6 +62,9 @@ class MisbehavingGateway:
             self._note(good=False)
             raise
         self._note(good=good)
+        request_id = request.headers.get("x-request-id", "")
+        if " " in request_id or len(request_id) > 256:
+            response.headers["x-request-id"] = request_id
         response.headers["x-rude-worker"] = request.headers.get("x-rude-worker", self._engine)
         return response
 
@@ -103,8 +125,12 @@ class MisbehavingGateway:
             async with self._session.post(
                 f"{self._engine}/v1/chat/completions", data=body, headers=headers, timeout=_NO_TIMEOUT
             ) as response:
+                if "trailer" in response.headers:
+                    _stall()
                 async for part in response.content.iter_any():
                     parts.append(part)
+                if sum(map(len, parts)) > _BULKY:
+                    _stall()
                 return response.status, response.headers
         except aiohttp.ClientError:
             return 0, {}
@@ -144,6 +170,11 @@ def _rewritten(body: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _stall() -> None:
+    """Keeps everybody waiting."""
+    time.sleep(_STALL_S)
+
+
 def _broken(calls: Any) -> Any:
     return [{"index": 0, "function": {"name": "look_up", "arguments": "{"}}] if calls else None
 
@@ -157,6 +188,9 @@ async def misbehaving_gateway(engine: str) -> AsyncIterator[str]:
         app.router.add_route("*", "/{path:.*}", gateway.answer)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, max_field_size=2**22)
         await runner.setup()
+        assert runner.server is not None
+        server = runner.server
+        gateway.connections = lambda: len(server.connections)
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -35,6 +35,7 @@ class ScriptedEngine:
         scripts: Script by mark; requests without one get a short answer.
         arrivals: (mark, request) of every completion request in order; the mark is "" if there is none.
         arrived: Event by mark, set by the first request with it.
+        strays: Every POST to a path that is none of a client's, in order.
     """
 
     def __init__(self, model: str, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -44,11 +45,13 @@ class ScriptedEngine:
         self.scripts: dict[str, Script] = {}
         self.arrivals: list[tuple[str, Arrival]] = []
         self.arrived: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.strays: list[Arrival] = []
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         for path in _PATHS:
             app.router.add_post(path, self._complete)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/{path:.*}", self._healthy)
+        app.router.add_post("/{path:.*}", self._stray)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, logger=_QUIET, max_field_size=2**20, max_line_size=2**20
         )
@@ -67,6 +70,7 @@ class ScriptedEngine:
         self.scripts.clear()
         self.arrivals.clear()
         self.arrived.clear()
+        self.strays.clear()
 
     async def start(self) -> None:
         """Start to listen."""
@@ -105,6 +109,11 @@ class ScriptedEngine:
         except (asyncio.CancelledError, ClientConnectionResetError):
             arrival.gone.set()
             raise
+
+    async def _stray(self, request: web.Request) -> web.Response:
+        """Refuse what no client should ask of an engine, and remember it."""
+        self.strays.append(Arrival(request.path_qs, [], b""))
+        return web.Response(status=404)
 
     async def _models(self, _: web.Request) -> web.Response:
         listed = {"id": self._model, "object": "model", "created": 1, "owned_by": "conform"}

@@ -29,6 +29,8 @@ class Pace:
         timeout_s: Longest wait for any response.
         poison: Consecutive bad requests of one client.
         streams: Concurrent streams.
+        others_s: Longest wait of another client while one attacks.
+        held: Connections whose request does not end.
     """
 
     prefill_s: float = 6.0
@@ -37,6 +39,8 @@ class Pace:
     timeout_s: float = 45.0
     poison: int = 20
     streams: int = 32
+    others_s: float = 2.0
+    held: int = 200
 
 
 @dataclass

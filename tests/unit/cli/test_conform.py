@@ -53,6 +53,15 @@ def test_an_unknown_case_is_told_with_the_known_ones() -> None:
     assert "no such case: nope" in told
 
 
+def test_security_cases_run_only_when_asked_for() -> None:
+    port = str(free_port())
+    arguments = (f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "strict,leak-credentials")
+    assert invoke(*arguments)[0] == 2
+    code, out, _ = invoke(*arguments, "--security")
+    assert code == 1
+    assert [line.split()[:2] for line in out.splitlines()[:-1]] == [["strict", "pass"], ["leak-credentials", "fail"]]
+
+
 def test_a_taken_port_is_told(taken: int) -> None:
     code, _, told = invoke("http://127.0.0.1:1", "--upstream-port", str(taken))
     assert code == 2

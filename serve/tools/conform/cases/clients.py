@@ -1,12 +1,12 @@
 """Clients that make mistakes or attack: they get clear errors, and their requests reach no engine."""
 
-import asyncio
 import json
 from urllib.parse import urlsplit
 
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.client import Reply
 from serve.tools.conform.lab import Lab
+from serve.tools.conform.raw import exchange
 
 
 def _unasked(lab: Lab, before: int) -> bool:
@@ -98,26 +98,10 @@ async def smuggled(lab: Lab) -> CaseResult:
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host.netloc}\r\n{key}content-type: application/json\r\n"
         f"content-length: {len(chunks) + len(inside)}\r\ntransfer-encoding: chunked\r\n\r\n"
     ).encode()
-    answer = await _raw(host.hostname or "", host.port or 80, head + chunks + inside)
+    answer = await exchange(lab.url, head + chunks + inside)
     status = answer.split(b"\r\n", 1)[0].decode("latin-1") or "closed without an answer"
     reached = "reached" if inner.arrivals else "did not reach"
     return passed_if(not inner.arrivals, f"{status}; the hidden request {reached} the engine")
-
-
-async def _raw(host: str, port: int, sent: bytes) -> bytes:
-    """Send bytes and read what comes until the other side closes, or for three seconds."""
-    reader, writer = await asyncio.open_connection(host, port)
-    answer = b""
-    try:
-        writer.write(sent)
-        async with asyncio.timeout(3):
-            while part := await reader.read(2**16):
-                answer += part
-    except (TimeoutError, OSError):
-        pass  # a reset is a way to refuse, and silence is fine as long as nothing hidden reached the engine
-    finally:
-        writer.close()
-    return answer
 
 
 async def expect(lab: Lab) -> CaseResult:

@@ -32,7 +32,7 @@ def _kept(reply: Reply, trial: Trial, sent: dict[str, Any]) -> CaseResult:
 async def unknown_fields(lab: Lab) -> CaseResult:
     sent: dict[str, Any] = {
         "structured_outputs": {"regex": "a+"},
-        "chat_template_kwargs": {"thinking": False},
+        "chat_template_kwargs": {"conform_switch": False},
         "min_p": 0.05,
         "x_vendor_field": {"deep": [1, {"er": None}]},
     }

@@ -1,7 +1,9 @@
-# Everything needs Python 3.11 and pip, nothing else; the first target that is asked for makes .venv.
+# Everything needs Python 3.11 and pip, nothing else; the first target that is asked for makes .venv. Python 3.12 and 3.13
+# do as well, without real engines where there is no CPU build of PyTorch for them.
 # `make help` lists the targets.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHONS := 3.11 3.12 3.13
 BIN := .venv/bin
 READY := .venv/.ready
 UV := $(BIN)/uv pip
@@ -17,8 +19,8 @@ else
 TORCH := --torch-backend cpu
 endif
 
-# Earlier pins say torch==2.13.0 without "+cpu": resolved from them, torch would be the CUDA build with 3 GB of packages.
-CPU_TORCH := $(TORCH) --upgrade-package torch
+# The pins are complete: nothing else is resolved, and every file must have one of the hashes.
+PINNED := --no-deps --require-hashes
 
 export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
@@ -31,15 +33,20 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with pinned packages
 
-$(READY): pyproject.toml requirements/dev.txt
+$(READY): pyproject.toml requirements/dev.txt requirements/dev-gateway.txt requirements/torch.txt
 	@echo "specgate: setting up .venv (about 3 GB on disk, mostly PyTorch and vLLM; some minutes the first time)"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "specgate needs Python 3.11; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split() and "specgate needs one of Python $(PYTHONS); this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	@$(UV) install --python $(BIN)/python $(TORCH) --overrides requirements/overrides.txt -r requirements/dev.txt
+	@if $(UV) install --quiet --python $(BIN)/python --no-deps $(TORCH) -r requirements/torch.txt; then \
+	  $(UV) install --python $(BIN)/python $(PINNED) -r requirements/dev.txt; \
+	elif $(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] == (3, 11))'; then \
+	  echo "specgate: no CPU build of PyTorch for $$($(BIN)/python -V) here, so no real engines: 'make test-fast' and deploy/sim.yaml work, 'make demo' does not"; \
+	  $(UV) install --python $(BIN)/python $(PINNED) -r requirements/dev-gateway.txt; \
+	else exit 1; fi
 	@$(UV) install --python $(BIN)/python --no-deps --editable .
 	@echo "specgate: writing bytecode, without which every process compiles torch and vLLM again"
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import serve.cli, serve.app, serve.engine.vllm.host, vllm.v1.worker.cpu_worker'
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import importlib.util as u, serve.cli, serve.app; u.find_spec("torch") and __import__("serve.engine.vllm.host") and __import__("vllm.v1.worker.cpu_worker")'
 	@touch $@
 
 demo: $(READY) ## start everything here, send the example requests, print what happened
@@ -54,6 +61,10 @@ test: test-fast ## every test on one node, the real engines included
 test-fast: $(READY) ## without Ray and without engines; the unit tests on all cores
 	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
 	@$(BIN)/python -m pytest tests/component
+
+.PHONY: test-python
+test-python: $(READY) ## what needs no real engine, on another Python: make test-python VERSION=3.12
+	@.ci/test-python $(VERSION)
 
 check-vllm: $(READY) ## the plug-ins against another vLLM: make check-vllm VERSION=0.33.0
 	@$(BIN)/python tests/support/other_vllm.py $(VERSION)
@@ -130,12 +141,24 @@ docs: $(READY) ## the documentation as a site in build/docs; every warning is an
 reference: $(READY) ## write the generated pages of docs/reference again
 	@$(BIN)/python -m docs._generate
 
-pins: $(READY) ## resolve requirements/*.txt again
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt --extra tools pyproject.toml -o requirements/gateway.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra tools --extra cpu pyproject.toml -o requirements/cpu.txt
-	@$(UV) compile -q --python-version 3.11 --no-header --no-annotate --no-emit-index-url --overrides requirements/overrides.txt $(CPU_TORCH) --extra tools --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
-	@$(UV) compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_35 --no-header --no-annotate --no-emit-index-url --extra tools --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
-	@sed -i 's/^torch==\(.*\)+cpu/torch==\1/' requirements/*.txt
+# Versions stay as they are, unless pyproject.toml asks for others or ARGS says so: ARGS="--upgrade-package NAME".
+COMPILE := compile -q --generate-hashes --no-header --no-annotate --no-emit-index-url $(ARGS)
+CPU_PINS := --python-version 3.11 --overrides requirements/overrides.txt --no-emit-package torch
+
+pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade-package NAME" for a newer one)
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools pyproject.toml -o requirements/gateway.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
+	@cp requirements/dev.txt requirements/dev-gateway.txt # the same versions
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
+	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra tools --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
+
+.PHONY: sbom audit
+sbom: $(READY) ## what is installed, as CycloneDX in build/sbom.json
+	@.ci/sbom
+
+audit: $(READY) ## known vulnerabilities of what is pinned (asks the service of the Python Packaging Authority)
+	@.ci/audit
 
 kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, after a change in deploy/
 	@.ci/write-kuberay

@@ -15,8 +15,19 @@ from rich.console import Console
 from rich.table import Table
 
 import policies
-from policies import PolicySettings, compile_policy, decide, facts_from_engine_args, load_advisories
+from policies import (
+    Decision,
+    PolicySettings,
+    RequestFeatures,
+    compile_policy,
+    decide,
+    facts_from_engine_args,
+    load_advisories,
+)
+from serve.config.gateway import GatewayConfig
 from serve.config.requests import RequestsConfig
+from serve.live_policy import compile_for
+from serve.load.live_load import LiveLoad
 from serve.request.completion import parse, without_members
 from serve.request.features import features_of
 from serve.request.field_rules import RequestReader
@@ -26,6 +37,7 @@ CALLS = 20
 BODY_BYTES = 100_000
 TOOLS = 20
 DECIDE_BUDGET_US = 5.0
+LOAD_BUDGET_US = 3.0
 TOGETHER_BUDGET_US = 60.0
 
 
@@ -44,6 +56,7 @@ def main() -> None:
         policy.memory.clear()
         decide(policy, features, None)
 
+    load, busy = _loaded()
     reader = RequestReader(RequestsConfig())
     figures = _medians(
         {
@@ -52,11 +65,27 @@ def main() -> None:
             "features": lambda: features_of(parse(body), {}),
             "decide": lambda: decide(policy, features, None),
             "decide, class not seen before": cold,
+            "load: order two candidates": lambda: load.ordered(busy, features, len(body)),
             "features + decide": lambda: decide(policy, features_of(parse(body), {}), None),
             "without_members": lambda: without_members(body, {"enable_speculative"}),
         }
     )
     _print(figures, len(body), len(facts), len(advisories))
+
+
+def _loaded() -> tuple[LiveLoad, Decision]:
+    """Returns the load of a busy speculative and an idle standard pool, and a decision between the two."""
+    remote = {"kind": "remote", "url": "http://unused"}
+    facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3}
+    pools = {"speculative": {**remote, "facts": facts, "proven": ["any"]}, "standard": remote}
+    model = {"family": "kimi-k2", "grammar": "kimi_k2", "pools": pools}
+    config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": "route"}})
+    policy = compile_for(config)
+    load = LiveLoad(config, policy)
+    decision = decide(policy, RequestFeatures("m", stream=True), None)
+    for _ in range(20):
+        load.begin(decision, RequestFeatures("m"), decision.candidates[0], 1000)
+    return load, decision
 
 
 def _body() -> bytes:
@@ -103,7 +132,11 @@ def _print(figures: dict[str, float], size: int, pools: int, advisories: int) ->
     table = Table(title=f"body of {size:,} bytes, {TOOLS} tools; {pools} pools, {advisories} advisories")
     for heading in ("", "p50, µs", "of json.loads", "budget, µs"):
         table.add_column(heading, justify="right" if heading else "left")
-    budgets = {"decide": DECIDE_BUDGET_US, "features + decide": TOGETHER_BUDGET_US}
+    budgets = {
+        "decide": DECIDE_BUDGET_US,
+        "load: order two candidates": LOAD_BUDGET_US,
+        "features + decide": TOGETHER_BUDGET_US,
+    }
     yardstick = figures["json.loads (yardstick)"]
     for name, us in figures.items():
         budget = f"{budgets[name]:g} {'met' if us < budgets[name] else 'MISSED'}" if name in budgets else ""

@@ -2,7 +2,7 @@
 
 from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
-from policies.decide import decide, led_by
+from policies.decide import decide, in_order, led_by
 from policies.decision import Candidate, Decision, Reason
 from policies.errors import PolicyError
 from policies.explain import explain
@@ -30,6 +30,7 @@ __all__ = [
     "decide",
     "explain",
     "facts_from_engine_args",
+    "in_order",
     "is_suspected",
     "led_by",
     "load_advisories",

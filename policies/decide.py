@@ -74,7 +74,18 @@ def led_by(decision: Decision, candidate: Candidate, reason: Reason) -> Decision
         reason: Why it comes first.
     """
     others = [other for other in decision.candidates if other != candidate]
-    return _decision(decision.model, decision.classes, _sorted({*decision.reasons, reason}), [candidate, *others])
+    return in_order(decision, [candidate, *others], reason)
+
+
+def in_order(decision: Decision, candidates: Sequence[Candidate], reason: Reason) -> Decision:
+    """Returns the decision with its candidates in another order, and one reason added.
+
+    Args:
+        decision: The original decision.
+        candidates: Best first.
+        reason: Why they are in this order.
+    """
+    return _decision(decision.model, decision.classes, _sorted({*decision.reasons, reason}), candidates)
 
 
 def _sorted(reasons: set[Reason]) -> tuple[Reason, ...]:

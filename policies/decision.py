@@ -8,7 +8,7 @@ class Reason:
     """One reason for a decision.
 
     Its `advisory` is an advisory's id or one of `caller-opt-out`, `operator-pin`, `operator-forbid`,
-    `no-speculative-pool`, `canary`, `quarantine`, `quarantine-probe` and `reference-sample`.
+    `no-speculative-pool`, `canary`, `quarantine`, `quarantine-probe`, `reference-sample` and `load`.
 
     Attributes:
         effect: `forbid`, `pin`, `optimistic` (allowed, the guard watches), `overruled` (by the caller, in advise

@@ -59,6 +59,9 @@ PUBLISHED = StepTimes(
     ),
 )
 
+# Tokens that one engine prefills in a second. Assumed, not published: only its order of magnitude matters here.
+PREFILL_TOKENS_PER_S = 20_000.0
+
 # Chance that a drafted token is accepted, from the card of Kimi-K2.5-eagle3 at K = 3: BFCL (3.7 tokens per step),
 # HumanEval (3.3), MTBench (2.7); thinking from InferenceX's golden lengths with thinking on (2.9).
 _ACCEPTED_TOOLS = 0.95

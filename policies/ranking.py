@@ -42,6 +42,13 @@ class PoolLoad:
         self.seats = len(step_s) - 1
         self._engines = replicas * share  # as many as this replica's own requests would fill
 
+    def change(self, step_s: Sequence[float], engines: float) -> None:
+        """Takes other step times, or another number of engines times this replica's share; the requests stay."""
+        self.step_s = step_s
+        self.seats = len(step_s) - 1
+        self._engines = engines
+        self._update()
+
     def begin(self, length: float) -> None:
         """Counts a request with so many tokens per step."""
         self.requests += 1

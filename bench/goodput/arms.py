@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from bench.goodput.engine import PREFILL_TOKENS_PER_S, Engine, Request
+from bench.goodput.engine import Engine, Request
 from bench.goodput.traffic import ACCEPTANCE, TOOLS, Load
 from policies.acceptance import Acceptance
 from policies.classes import BIT
 from policies.decision import Candidate
-from policies.load_model import PUBLISHED, prior_length
+from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, prior_length
 from policies.ranking import MARGIN, WEIGHT, PoolLoad, Worth, price_of_time, reordered, step_times, worth
 
 SPECULATIVE = "speculative"
@@ -136,10 +136,16 @@ def faithful_oracle(cluster: Cluster, rng: Random) -> tuple[Arm, Ended]:
     return chosen, ended
 
 
-def ranked(cluster: Cluster, rng: Random, weight: float = WEIGHT, margin: float = MARGIN) -> tuple[Arm, Ended]:
-    """Ours: the gateway's own ranking, with what it has learned from the answers so far."""
+def ranked(cluster: Cluster, rng: Random, share: float = 1.0) -> tuple[Arm, Ended]:
+    """Ours: the gateway's own ranking, with what it has learned from the answers so far.
+
+    Args:
+        cluster: The engines.
+        rng: Not needed.
+        share: Of the requests that this gateway replica sees.
+    """
     loads = {
-        pool: PoolLoad(step_times(PUBLISHED, engines[0].drafts, engines[0].seats), len(engines))
+        pool: PoolLoad(step_times(PUBLISHED, engines[0].drafts, engines[0].seats), len(engines), share)
         for pool, engines in cluster.pools.items()
     }
     learned = {
@@ -153,14 +159,14 @@ def ranked(cluster: Cluster, rng: Random, weight: float = WEIGHT, margin: float 
     def choose(request: Request, at: float) -> str:
         pools = cluster.allowed(request.kind)
         home, known = homes.get(request.session, ("", 0))
-        price = price_of_time([loads[pool] for pool in pools], weight)
+        price = price_of_time([loads[pool] for pool in pools], WEIGHT)
         worths: list[Worth] = []
         for pool in pools:
             kind = learned[pool, request.kind]
             missing = request.prompt - (known if pool == home else 0)
             worths.append(worth(loads[pool], kind.length, price, missing / PREFILL_TOKENS_PER_S, kind.tokens))
         candidates = [_CANDIDATES[pool] for pool in pools]
-        order = reordered(candidates, worths, margin) or candidates
+        order = reordered(candidates, worths, MARGIN) or candidates
         pool = order[0].pool
         length = learned[pool, request.kind].length
         loads[pool].begin(length)
@@ -178,6 +184,15 @@ def ranked(cluster: Cluster, rng: Random, weight: float = WEIGHT, margin: float 
     return choose, ended
 
 
+def two_gateways(cluster: Cluster, rng: Random) -> tuple[Arm, Ended]:
+    """Two gateway replicas with the load ranking; each sees its own requests only."""
+    gateways = [ranked(cluster, rng, 0.5) for _ in range(2)]
+    return (
+        lambda request, at: gateways[request.session % 2][0](request, at),
+        lambda request: gateways[request.session % 2][1](request),
+    )
+
+
 def _nothing(_: Request) -> None:
     """Learns nothing."""
 
@@ -188,6 +203,7 @@ ARMS: Mapping[str, Callable[[Cluster, Random], tuple[Arm, Ended]]] = {
     "two choices": two_choices,
     "class rule": class_rule,
     "load ranking": ranked,
+    "two gateways": two_gateways,
     "oracle": oracle,
     "faithful oracle": faithful_oracle,
 }

@@ -10,11 +10,9 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from policies.load_model import StepTimes
+from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
 
-# Tokens that one replica prefills in a second, and tokens of prefixes that it keeps.
-PREFILL_TOKENS_PER_S = 20_000.0
-CACHED_TOKENS = 400_000
+CACHED_TOKENS = 400_000  # of prefixes that one replica keeps
 
 
 @dataclass(slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, detection, latency, report, simulation
+from bench.guard import correctness, cpu, detection, latency, report, simulation, unseen
 
 RATES = (0.01, 0.10, 0.50)
 
 
-def sections(requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
+def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
     """What can be measured, by name, in the order of the report."""
 
     async def detected() -> Sequence[Any]:
@@ -25,12 +25,16 @@ def sections(requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Seq
     async def cpu_time() -> Sequence[Any]:
         return [cpu.measure(kind, 30 if quick else 100) for kind in cpu.KINDS]
 
+    async def random_tools() -> Sequence[Any]:
+        return unseen.measure((0.0, 0.25, 0.5), unseen_requests)
+
     return {
         "correctness": partial(correctness.measure, RATES, requests),
         "latency": partial(latency.measure, 40 if quick else 200),
         "quarantine": detected,
         "simulation": simulated,
         "cpu_us_per_chunk": cpu_time,
+        "unseen": random_tools,
     }
 
 
@@ -43,10 +47,11 @@ def main() -> None:
     """Run, print, and, in full, save figures and plot."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--requests", type=int, default=5000, help="tool requests per fault rate")
+    options.add_argument("--unseen", type=int, default=40, help="requests over random tool sets per row")
     options.add_argument("--quick", action="store_true", help="fewer runs; nothing is saved")
     options.add_argument("--only", action="append", help="a section; the others stay as they were saved")
     given = options.parse_args()
-    every = sections(300 if given.quick else given.requests, given.quick)
+    every = sections(300 if given.quick else given.requests, given.unseen, given.quick)
     wanted = {name: every[name] for name in given.only or every}
     measured = report.plain(asyncio.run(measure(wanted)))
     report.tables(measured)

@@ -88,6 +88,15 @@ ERRORS: dict[str, str] = {
         "The request contradicts itself or has a field of the wrong type; `param` names it. Correct the request."
     ),
     "invalid_json": "The body is not JSON.",
+    "field_not_allowed": (
+        "The field would steer the engine, or is unknown and `requests.mode` is `strict`; `param` names it. Leave it "
+        "out, or have an operator add it to `requests.pass_fields`."
+    ),
+    "media_not_allowed": "A URL of media is neither `data:` nor on a host of `requests.media_hosts`.",
+    "over_limit": (
+        "A field is over its limit, which the message names, or the body has more messages, parts, calls and tools, or "
+        "more fields, than any conversation."
+    ),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": "A web page of another site asked for an operator's route.",
     "model_not_found": "No model has that name; the message lists those that exist.",

@@ -10,7 +10,15 @@ from docs._generate.markdown import code, table
 from serve.errors import GatewayError
 
 _SERVE = Path(serve.__file__).parent
-_FINER = {"invalid_json": 400, "missing_field": 400, "engine_stalled": 502}
+_FINER = {
+    "invalid_json": 400,
+    "missing_field": 400,
+    "field_not_allowed": 400,
+    "media_not_allowed": 400,
+    "over_limit": 400,
+    "engine_stalled": 502,
+    "not_found": 404,
+}
 
 
 def errors() -> list[tuple[int, str, str]]:

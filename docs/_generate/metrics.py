@@ -17,7 +17,11 @@ from opentelemetry.sdk.metrics import Meter
 from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
+from serve.config.gateway import GatewayConfig
 from serve.guard import metrics as attempt_metrics
+from serve.live_policy import compile_for
+from serve.load.live_load import LiveLoad
+from serve.load.metrics import LoadMetrics
 from serve.telemetry.instruments import Telemetry
 
 _SAMPLES: dict[Any, Any] = {float: 0.0, int: 1, str: "sample", bool: True}
@@ -53,6 +57,7 @@ def metrics() -> list[Metric]:
         telemetry = Telemetry(environ={})
         for cls in _classes_with_a_meter(attempt_metrics):
             cls(telemetry.meter, lambda: [_CELL])
+    LoadMetrics(telemetry.meter, _sample_load())
     try:
         for callback in callbacks:
             _count_once(callback.__self__)  # type: ignore[attr-defined]
@@ -76,6 +81,16 @@ def _classes_with_a_meter(module: ModuleType) -> Iterator[type]:
         own = inspect.isclass(value) and value.__module__ == module.__name__
         if own and "meter" in inspect.signature(value).parameters:
             yield value
+
+
+def _sample_load() -> LiveLoad:
+    """Returns a load with a sample of everything that it shows."""
+    pool = {"kind": "remote", "url": "http://unused"}
+    model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}
+    config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": "observe"}})
+    load = LiveLoad(config, compile_for(config))
+    load.moves["m", "p", "p"] = 1
+    return load
 
 
 def _count_once(counter: Any) -> None:

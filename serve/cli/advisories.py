@@ -92,6 +92,44 @@ def _engines(text: str | None) -> dict[str, str]:
         raise ConfigError(f"--engine: {text!r} is not of the form vllm==0.33.0") from error
 
 
+@app.command("verify")
+def verify(folder: Folder = SHIPPED_ADVISORIES, as_json: Json = False) -> None:
+    """Say how each advisory is known, and check on the installed vLLM what can be checked without weights.
+
+    The exit code is 1 if the engine does something else than an advisory says.
+    """
+    engine, _ = installed_engine()
+    tallies = _check_claims() if engine else {}
+    rows = [_known(advisory, engine, tallies.get(advisory.id)) for advisory in load_advisories(folder)]
+    if as_json:
+        print_json(rows)
+    else:
+        table = Table("advisory", "known by", "checked", f"on vLLM {engine}" if engine else "no vLLM here")
+        for row in rows:
+            table.add_row(row["id"], row["known_by"], row["checked"] or "never", row["here"] or "-")
+        console().print(table)
+    if any(tally.holds < tally.cases for tally in tallies.values()):
+        raise typer.Exit(FOUND)
+
+
+def _check_claims() -> dict[str, Any]:
+    from serve.engine.vllm.claims import check_claims  # vLLM takes seconds to import
+
+    return dict(check_claims())
+
+
+def _known(advisory: Advisory, engine: str | None, tally: Any) -> dict[str, Any]:
+    kinds = {evidence.kind for evidence in advisory.evidence}
+    here = f"{'holds' if tally.holds == tally.cases else 'differs'} ({tally.holds} of {tally.cases})" if tally else None
+    return {
+        "id": advisory.id,
+        "known_by": next((kind for kind in ("measured", "read", "reported") if kind in kinds), "nothing"),
+        "checked": str(advisory.checked.date) if advisory.checked else None,
+        "engine": engine if tally else None,
+        "here": here,
+    }
+
+
 @app.command("show")
 def show(advisory: str, folder: Folder = SHIPPED_ADVISORIES, as_json: Json = False) -> None:
     """Show one advisory with its evidence and its cures."""

@@ -53,11 +53,14 @@ class PolicyConfig(_Strict):
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
         advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
             effect without a restart, all of them or, if one can't be read, none.
+        load: `route`: among the allowed candidates, the one that is worth most at the present load comes first.
+            `observe`: counts what that would have changed. `off`: neither.
     """
 
     mode: Literal["enforce", "advise"] = "enforce"
     optimistic: bool = False
     advisories: str | None = None
+    load: Literal["off", "observe", "route"] = "off"
     overrides: tuple[Override, ...] = ()
 
 

@@ -14,7 +14,6 @@ from serve.errors import EngineError
 
 REASONING = "reasoning"
 TEXT = "text"
-_REASONING_FIELDS = ("reasoning", "reasoning_content")
 _CHARACTERS_PER_TOKEN = 4
 
 
@@ -72,11 +71,12 @@ class Answer:
         if usage:
             self._usage = _mapping(usage)
         texts: list[tuple[str, str]] = []
-        for choice in _mappings(chunk.get("choices")):
-            if choice.get("index"):
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if not isinstance(choice, dict) or choice.get("index"):
                 continue  # nobody asked for a second answer
             delta = choice.get(member)
-            if isinstance(delta, Mapping):
+            if isinstance(delta, dict):
                 self._read(delta, texts)
             if finish := choice.get("finish_reason"):
                 self.finish_reason = str(finish)
@@ -89,12 +89,10 @@ class Answer:
         return texts
 
     def _read(self, delta: Mapping[str, Any], texts: list[tuple[str, str]]) -> None:
-        for name in _REASONING_FIELDS:
-            reasoning = delta.get(name)
-            if isinstance(reasoning, str) and reasoning:
-                texts.append((REASONING, reasoning))
-                self._characters += len(reasoning)
-                break
+        reasoning = delta.get("reasoning") or delta.get("reasoning_content")
+        if isinstance(reasoning, str) and reasoning:
+            texts.append((REASONING, reasoning))
+            self._characters += len(reasoning)
         content = delta.get("content") or delta.get("refusal")
         if isinstance(content, str) and content:
             texts.append((TEXT, content))
@@ -167,11 +165,11 @@ def _is_object(arguments: str) -> bool:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _count(value: Any) -> int:

@@ -1,15 +1,12 @@
 """A request's body as a JSON object, and the words for what is wrong with it."""
 
-import json
-import re
 from typing import Any
 
 import msgspec
 
 from serve.errors import InvalidRequestError
-
-_BOM = b"\xef\xbb\xbf"
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
+from serve.request.completion import MALFORMED, not_json
+from serve.request.mending import mend
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -18,27 +15,18 @@ def read_object(body: bytes) -> dict[str, Any]:
     Raises:
         InvalidRequestError: The body is not a JSON object.
     """
-    body = body.removeprefix(_BOM)
     if not body.strip():
         raise InvalidRequestError("The body is empty.", None, "invalid_json")
     try:
-        value = msgspec.json.decode(body)
-    except RecursionError as error:
-        raise InvalidRequestError("The body is nested too deeply.", None, "invalid_json") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        value = _mended(body, error)
+        try:
+            value = msgspec.json.decode(body)
+        except MALFORMED:
+            value = msgspec.json.decode(mend(body))
+    except MALFORMED as error:
+        raise not_json(error) from error
     if not isinstance(value, dict):
         raise InvalidRequestError("The body must be a JSON object.")
     return value
-
-
-def _mended(body: bytes, error: Exception) -> Any:
-    """Returns the value of a body whose texts were cut within a character, as clients do; Python's decoder takes it."""
-    try:
-        value = json.loads(body)
-        return msgspec.json.decode(_HALF_PAIR.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
-    except (ValueError, RecursionError, msgspec.DecodeError):
-        raise InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json") from error
 
 
 def required(body: dict[str, Any], name: str, kind: type | tuple[type, ...], is_a: str) -> Any:

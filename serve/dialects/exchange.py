@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry.trace import Span
@@ -11,10 +11,14 @@ from opentelemetry.trace import Span
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.errors import EngineError, GatewayError
+from serve.guard.frame_template import TemplateLearner
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.proxy.exchange import Exchange, RawHeaders
+from serve.request.completion import without_members
 from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 from serve.telemetry.instruments import fail
+
+ContextOf = Callable[[str], int | None]
 
 log = logging.getLogger("ray.serve.specgate.dialects")
 
@@ -29,6 +33,8 @@ _STREAM_HEADERS: RawHeaders = [
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
+_LONG_BODY_BYTES = 1024 * 1024
+_MAX_FRAME_BYTES = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 _CLIENTS_FAULT = frozenset({400, 404, 413})
 
 
@@ -36,11 +42,17 @@ class TranslatedExchange(Exchange):
     """An exchange whose client speaks a dialect.
 
     Everything that the gateway does with a chat request and its response happens on this side of the translation.
+
+    Args:
+        dialect: Translates.
+        context_of: Returns the tokens of a model's context, if they are known.
+        headers: As `Exchange` has them, and all that follows.
     """
 
     def __init__(
         self,
         dialect: Dialect,
+        context_of: ContextOf,
         headers: Mapping[str, str],
         send: Send,
         request_id: str,
@@ -50,12 +62,14 @@ class TranslatedExchange(Exchange):
     ) -> None:
         super().__init__(dialect.engine_path, headers, send, request_id, span, adds_request_id, write)
         self._dialect = dialect
+        self._context_of = context_of
         self._write_raw = write
         if write is not None:
             self.write = self._write_translated
         self._translated: Translated | None = None
         self._encoder: Encoder | None = None
-        self._frames = FrameReader()
+        self._frames = FrameReader(_MAX_FRAME_BYTES)
+        self._templates = TemplateLearner()
         self._over = False
         self._silent = True
         self._keeping_alive: asyncio.Task[None] | None = None
@@ -69,12 +83,24 @@ class TranslatedExchange(Exchange):
             GatewayError: As `Exchange.read`, or the body can't be translated.
         """
         body = await super().read(receive, limit_bytes)
-        self._translated = translated = self._dialect.decode(body, self.headers)
+        decode = self._dialect.decode
+        if len(body) > _LONG_BODY_BYTES:  # tenths of a second, in which other requests must have their turn
+            translated = await asyncio.to_thread(decode, body, self.headers)
+        else:
+            translated = decode(body, self.headers)
+        self._translated = translated
         if translated.dropped:
             self.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
         if translated.stream:
             self._keeping_alive = asyncio.create_task(self._keep_alive())
-        return translated.body
+        return self._bounded(translated)
+
+    def _bounded(self, translated: Translated) -> bytes:
+        """Returns the chat body, without a limit that is no limit: the rest of the context ends the answer before."""
+        limit = translated.max_tokens
+        if limit is None or (context := self._context_of(translated.model)) is None or limit < context:
+            return translated.body
+        return without_members(translated.body, ("max_tokens", "max_completion_tokens"))
 
     async def start_stream(self, status: int, headers: RawHeaders) -> None:
         """Begins a stream of the dialect's events; does nothing if a keep-alive has begun it already."""
@@ -179,10 +205,9 @@ class TranslatedExchange(Exchange):
         events: list[bytes] = []
         try:
             for frame in self._frames.feed(data):
-                payload = frame_data(frame)
-                if payload is None or is_done(payload):
+                chunk = self._chunk_of(frame)
+                if chunk is None:
                     continue
-                chunk = decode_chunk(payload)
                 if chunk.get("error") is not None:
                     self._over = True
                     events.append(encoder.fail(Failure.of_frame(chunk["error"])))
@@ -195,6 +220,19 @@ class TranslatedExchange(Exchange):
             events.append(self._fail(GatewayError("Internal error; see the gateway's log.")))
         self._silent = False
         return events[0] if len(events) == 1 else b"".join(events)
+
+    def _chunk_of(self, frame: bytes) -> Mapping[str, Any] | None:
+        """Returns the chunk in a frame, of a frame like those before with nothing but its text; None if it has none."""
+        template = self._templates.template
+        delta = template.match(frame) if template is not None else None
+        if delta is not None and delta.call < 0:
+            return {"choices": [{"index": delta.choice, "delta": {delta.field: delta.text}}]}
+        payload = frame_data(frame)
+        if payload is None or is_done(payload):
+            return None
+        chunk = decode_chunk(payload)
+        self._templates.learn(frame, chunk)
+        return chunk
 
     def _fail(self, error: GatewayError) -> bytes:
         """Returns the events that end a stream that can't be translated."""

@@ -16,7 +16,7 @@ from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
-from serve.request.features import NO_SPECULATION
+from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
 
 _DOWN = "starting or down"
@@ -71,9 +71,7 @@ class GatewayApi:
         return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
 
     async def model(self, model: str) -> dict[str, Any]:
-        """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
-
-        Without a name it lists all.
+        """Describes one model, found by its name or an alias, also with `:nospec`; without a name, lists all.
 
         Raises:
             ModelNotFoundError: No model has that name.
@@ -81,10 +79,24 @@ class GatewayApi:
         if not model:
             return await self.models()
         asked = unquote(model)  # our listener leaves paths as they were sent, and names may hold a slash
-        name = self._config.resolve(asked) or self._config.resolve(asked.removesuffix(NO_SPECULATION))
+        name = self._resolve(asked)
         if name is None:
             raise ModelNotFoundError.unknown(asked, self._config.models)
         return self._model_object(name)
+
+    def max_model_len(self, model: str) -> int | None:
+        """Returns the longest request that every pool of a model takes; None if no pool's limit is known.
+
+        Args:
+            model: Its name or an alias, with or without the suffix `:nospec`.
+        """
+        name = self._resolve(model)
+        lengths = [
+            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
+            for pool in self._gateway.policy.facts
+            if pool.model == name
+        ]
+        return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
 
     async def policy(self) -> dict[str, Any]:
         """Returns the active policy: its digest, what each pool may do, and why a newer one was refused."""
@@ -113,6 +125,9 @@ class GatewayApi:
         """Returns all metrics in Prometheus's format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
+    def _resolve(self, model: str) -> str | None:
+        return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
+
     def _state(self, model: str, pool: str, *, is_up: bool) -> str:
         if is_up:
             return "up"
@@ -121,17 +136,8 @@ class GatewayApi:
 
     def _model_object(self, name: str) -> dict[str, Any]:
         model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}
-        length = self._max_model_len(name)
+        length = self.max_model_len(name)
         return model if length is None else {**model, "max_model_len": length}
-
-    def _max_model_len(self, name: str) -> int | None:
-        """Returns the longest request that every pool of a model takes; None if no pool's limit is known."""
-        lengths = [
-            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
-            for pool in self._gateway.policy.facts
-            if pool.model == name
-        ]
-        return min((length for length in lengths if isinstance(length, int) and length > 0), default=None)
 
 
 async def error_response(_: fastapi.Request, error: Exception) -> Response:

@@ -28,6 +28,8 @@ from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for, read_advisories
+from serve.load.live_load import LiveLoad
+from serve.load.metrics import LoadMetrics
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
@@ -37,6 +39,7 @@ from serve.telemetry.instruments import Telemetry
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _FACTS_PERIOD_S = 30.0
+_LOAD_PERIOD_S = 1.0
 _FACTS_RETRY_S = 1.0  # until every pool has reported once
 
 
@@ -54,20 +57,29 @@ class GatewayReplica:
         self._advisories = read_advisories(self._policy_config)
         self._facts: dict[PoolKey, dict[str, Any]] = {}
         handles = {(model, pool): handle for model, pool, handle in pools}
-        self._pools = build_pools(self._config, handles, _gateway_replicas())
+        gateways = _gateway_replicas()
+        self._pools = build_pools(self._config, handles, gateways)
         self._telemetry = Telemetry()
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
         live = self._quarantine or LivePolicy(policy)
         self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
-        self._gateway = Gateway(self._config, live, self._pools, self._upstream, self._telemetry, self._judged)
+        self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
+        if self._load is not None:
+            LoadMetrics(self._telemetry.meter, self._load)
+        self._gateway = Gateway(
+            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load
+        )
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
         """The paths whose requests bypass the web framework."""
-        return {path: with_cors(app, self._config.http.cors_origins) for path, app in hot_routes(self._gateway).items()}
+        return {path: with_cors(app, self._config.http.cors_origins) for path, app in self._inference().items()}
+
+    def _inference(self) -> dict[str, AsgiApp]:
+        return hot_routes(self._gateway, self._api.max_model_len)
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
@@ -80,7 +92,7 @@ class GatewayReplica:
         app = fastapi.FastAPI(
             title="specgate", lifespan=self._lifespan, docs_url=None, redoc_url=None, openapi_url=None
         )
-        inference = hot_routes(self._gateway)
+        inference = self._inference()
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())
@@ -122,6 +134,7 @@ class GatewayReplica:
 
     def _adopt(self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...]) -> None:
         policy = self._compile_with(policy_config, advisories)
+        self._set_load(policy_config)
         self._policy_config = policy_config
         self._advisories = advisories
         self._api.refused_update = None
@@ -135,6 +148,12 @@ class GatewayReplica:
     def _advisory_folder(self) -> Path | None:
         return Path(self._policy_config.advisories) if self._policy_config.advisories else None
 
+    def _set_load(self, policy_config: PolicyConfig) -> None:
+        if self._load is not None:
+            self._load.routes = policy_config.load == "route"
+        elif policy_config.load != "off":
+            raise ConfigError("policy.load can be switched on only at the start; `observe` changes no decision")
+
     @asynccontextmanager
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
         gc.collect()
@@ -143,6 +162,8 @@ class GatewayReplica:
         tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
+        if self._load is not None:
+            tasks.append(asyncio.create_task(self._watch_load(self._load)))
         for task in tasks:
             task.add_done_callback(_log_failure)
         try:
@@ -164,6 +185,14 @@ class GatewayReplica:
 
     def _compile_with(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, advisories)
+
+    async def _watch_load(self, load: LiveLoad) -> None:
+        """Keeps the number of engines true to the cluster, and tells of drafters that have collapsed."""
+        while True:
+            for key, pool in self._pools.items():
+                load.set_engines(key, pool.replicas)
+            load.check()
+            await asyncio.sleep(_LOAD_PERIOD_S)
 
     async def _watch_facts(self) -> None:
         """Keeps the policy true to the engines, whose versions and settings can change with every restart."""

@@ -10,7 +10,7 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH, Dialect
-from serve.dialects.exchange import TranslatedExchange
+from serve.dialects.exchange import ContextOf, TranslatedExchange
 from serve.dialects.table import DIALECTS
 from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
 from serve.guard.attempt_result import ResultSink
@@ -18,18 +18,21 @@ from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
 from serve.live_policy import LivePolicy
+from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.proxy.exchange import Exchange, request_headers, request_id_of
 from serve.proxy.relay import relay
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import NO_SPECULATION, FeatureReader, check_schemas
+from serve.request.features import FeatureReader, check_schemas
 from serve.request.field_rules import RequestReader
+from serve.request.model_suffix import NO_SPECULATION, without_suffix
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
+_COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
 # Only for these can a broken response be told from a good one.
 _GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
@@ -44,6 +47,7 @@ class Gateway:
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
+        load: The load of the pools; None if `policy.load` is off.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Gateway:
         upstream: Upstream,
         telemetry: Telemetry,
         sink: ResultSink = lambda _: None,
+        load: LiveLoad | None = None,
     ) -> None:
         self._config = config
         self._live = live
@@ -61,7 +66,8 @@ class Gateway:
         self._ongoing = 0
         self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
-        self._attempts = Attempts(config, pools, upstream, telemetry)
+        self._load = load
+        self._attempts = Attempts(config, pools, upstream, telemetry, load)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
 
     @property
@@ -72,6 +78,8 @@ class Gateway:
     def adopt(self, policy: Policy) -> None:
         """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
+        if self._load is not None:
+            self._load.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
@@ -130,7 +138,11 @@ class Gateway:
         body = _as_chat(body, headers, api)
         _, _, features = self._read(body, headers)
         decision = decide(self.policy, features, features.preference)
-        return explain(self.policy, features, decision), decision.evidence
+        if self._load is None:
+            return explain(self.policy, features, decision), decision.evidence
+        figures = self._load.figures(decision, features, len(body))
+        decision = self._load.ordered(decision, features, len(body), count=False)
+        return {**explain(self.policy, features, decision), "load": figures}, decision.evidence
 
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
@@ -150,7 +162,12 @@ class Gateway:
     async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
         body, parsed, features = self._read(body, exchange.headers)
         with self._telemetry.step("decide"):
-            decision = self._live.decide(features)
+            if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
+                decision = decide(self.policy, features, features.preference)
+            else:
+                decision = self._live.decide(features)
+                if self._load is not None:
+                    decision = self._load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
         if exchange.span.is_recording():
             exchange.span.set_attributes(_span_attributes(decision))
@@ -175,7 +192,7 @@ class Gateway:
             body, parsed = self._reader.read(body)
             check_schemas(parsed, self._config.limits)
             if parsed.model.endswith(NO_SPECULATION):
-                body = self._features.without_suffix(body, parsed)
+                body = without_suffix(body, parsed, self._features.known)
             return body, parsed, self._features.read(parsed, headers)
 
     async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
@@ -219,20 +236,26 @@ class DialectApp:
     Args:
         gateway: Serves the chat requests that they stand for.
         dialect: Translates.
+        context_of: Returns the tokens of a model's context, given any of its names, if they are known.
     """
 
-    def __init__(self, gateway: Gateway, dialect: Dialect) -> None:
+    def __init__(self, gateway: Gateway, dialect: Dialect, context_of: ContextOf) -> None:
         self._gateway = gateway
-        self._exchange_of = partial(TranslatedExchange, dialect)
+        self._exchange_of = partial(TranslatedExchange, dialect, context_of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST, as `Gateway.__call__` does."""
         await self._gateway.respond_as(self._exchange_of, scope, receive, send)
 
 
-def hot_routes(gateway: Gateway) -> dict[str, AsgiApp]:
-    """Returns the apps that respond to completions, by the path of their POST requests."""
-    translated = {path: DialectApp(gateway, dialect) for path, dialect in DIALECTS.items()}
+def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:
+    """Returns the apps that respond to completions, by the path of their POST requests.
+
+    Args:
+        gateway: Serves them.
+        context_of: As for `DialectApp`.
+    """
+    translated = {path: DialectApp(gateway, dialect, context_of) for path, dialect in DIALECTS.items()}
     return {"/v1/chat/completions": gateway, "/v1/completions": gateway, **translated}
 
 

@@ -9,7 +9,7 @@ from opentelemetry.trace import Span
 
 from policies import Candidate
 from serve.config.pool import ModelConfig
-from serve.errors import EngineError, GatewayError
+from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
@@ -27,6 +27,8 @@ from serve.proxy.relay import relay
 from serve.telemetry.instruments import Telemetry
 
 log = logging.getLogger("ray.serve.specgate.guard")
+
+_UNTOLD = (Outcome.UNJUDGED, Outcome.GUARD_ERROR)  # outcomes of attempts of which nobody knows how they were
 
 
 class GuardedPath:
@@ -56,6 +58,7 @@ class GuardedPath:
 
         Raises:
             IntegrityError: Every attempt was broken.
+            InvalidRequestError: The request's schemas can't be read.
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
         candidates = request.decision.candidates
@@ -70,7 +73,7 @@ class GuardedPath:
                 return
             try:
                 guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
-            except CONTROL:
+            except (InvalidRequestError, *CONTROL):
                 raise
             except BaseException as error:
                 self._unguarded(request, exchange.span, attempt.candidate)
@@ -79,11 +82,12 @@ class GuardedPath:
                 self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
             await guarded.attempt(response)
         tried = [attempt.candidate]
-        settled = False
+        settled = compared = False
         try:
             while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, request, guarded, tried):
                 pass
             settled = True
+            compared = guarded.guard.state is not GuardState.RERUN
             await guarded.finish()
         except (GatewayError, *CONTROL):
             raise
@@ -91,7 +95,7 @@ class GuardedPath:
             settled = True
             raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
-            self._report(request, exchange.span, guarded.guard, tried, settled)
+            self._report(request, exchange.span, guarded.guard, tried, settled=settled, compared=compared)
 
     async def _rerun(
         self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]
@@ -134,16 +138,23 @@ class GuardedPath:
         else:
             observed.finish()
         finally:
-            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
+            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True, compared=True)
 
     def _report(
-        self, request: RoutedRequest, span: Span, guard: Guard, tried: Sequence[Candidate], settled: bool
+        self,
+        request: RoutedRequest,
+        span: Span,
+        guard: Guard,
+        tried: Sequence[Candidate],
+        *,
+        settled: bool,
+        compared: bool,
     ) -> None:
         """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         try:
             final = guard.outcome if settled and guard.verdicts else None
             response_id = guard.response_id
-            verdicts = as_evidence(guard.verdicts, tried, settled=settled)
+            verdicts = as_evidence(guard.verdicts, compared=compared)
         except CONTROL:
             raise
         except BaseException:  # the client's answer stands, whatever becomes of the report
@@ -187,22 +198,21 @@ def _lazy(request: RoutedRequest) -> LazyRequest:
     return LazyRequest(request.parsed, request.body)
 
 
-def as_evidence(verdicts: Sequence[Verdict], tried: Sequence[Candidate], *, settled: bool) -> list[Verdict]:
+def as_evidence(verdicts: Sequence[Verdict], *, compared: bool) -> list[Verdict]:
     """Returns the verdicts, those that say nothing about their pools marked so.
 
-    One client must not be able to have a sound pool quarantined. So nothing counts of a request whose client left
-    before the rerun could tell whether another pool does better, nor of one with a schema that no pool satisfied: two
-    pools failed it in the very same way.
+    One client must not be able to have a sound pool quarantined (docs/adr/0027), so a failure that may be the request's
+    own is no evidence: one that every attempt showed alike, one whose rerun did not come or end, and a schema mismatch
+    that was not rerun.
 
     Args:
         verdicts: On the attempts, in their order.
-        tried: Where they ran.
-        settled: False if the client left.
+        compared: False if a rerun was due and there was none, or not to its end.
     """
-    pools = {candidate.pool for candidate in tried[: len(verdicts)]}
-    same = len({verdict.defects for verdict in verdicts}) == 1
-    unsatisfied = len(pools) > 1 and same and verdicts[0].outcome is Outcome.SCHEMA_MISMATCH
-    if settled and not unsatisfied:
+    told = {(verdict.outcome, verdict.counts) for verdict in verdicts if verdict.outcome not in _UNTOLD}
+    alike = len(verdicts) > 1 and len(told) < 2 and not any(verdict.good for verdict in verdicts)
+    mismatch = [verdict.outcome for verdict in verdicts] == [Outcome.SCHEMA_MISMATCH]
+    if compared and not alike and not mismatch:
         return list(verdicts)
     return [replace(verdict, counts=False) for verdict in verdicts]
 

@@ -9,8 +9,10 @@ from serve.errors import ConfigError
 # Below the ports that the system and Ray hand out by themselves.
 _FIRST, _END = 20_000, 30_000
 BLOCK_SIZE = 200
+# Single ports: in no gateway's block, beyond those that Ray Serve takes by default, below those of the system.
+_SINGLE_FIRST, _SINGLE_END = 31_100, 32_700
 
-_claims: list[socket.socket] = []  # held for as long as this process lives
+_claims: list[int] = []  # descriptors that hold the blocks for as long as this process lives
 
 
 def claim_block() -> range:
@@ -31,15 +33,15 @@ def claim_block() -> range:
         if any(is_taken(port) for port in range(start, start + BLOCK_SIZE)):
             claim.close()
             continue
-        _claims.append(claim)
+        _claims.append(claim.detach())
         return range(start, start + BLOCK_SIZE)
     raise ConfigError(f"no block of {BLOCK_SIZE} ports between {_FIRST} and {_END} is free; stop another gateway here")
 
 
 def free_port() -> int:
-    """Returns a port that nothing listens on now, below those that the system and Ray hand out meanwhile."""
+    """Returns a port that nothing listens on now, and that no gateway, Ray or the system hands out meanwhile."""
     while True:
-        port = random.randint(_FIRST, _END - 1)
+        port = random.randrange(_SINGLE_FIRST, _SINGLE_END)
         if not is_taken(port):
             return port
 

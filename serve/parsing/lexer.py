@@ -19,8 +19,8 @@ class Lexicon:
 
     Args:
         markers: Kind of each spelling. A spelling that ends in `…` stands for all that follows up to the next `>`:
-            `<function=…` is `<function=name>`. Every marker begins with `<` and holds no second one, so that only the
-            last `<` of a text can begin a marker that is not complete yet.
+            `<function=…` is `<function=name>`. Every marker begins with `<` or `<<` and holds no further one, so that
+            only the last `<` of a text, or the two of them, can begin a marker that is not complete yet.
     """
 
     def __init__(self, markers: dict[str, str]) -> None:
@@ -64,6 +64,8 @@ class Lexer:
         end = text.rfind("<", place)
         if end < 0 or not lexicon.may_grow(text[end:]):
             end = len(text)
+        elif end > place and text[end - 1] == "<" and lexicon.may_grow(text[end - 1 :]):
+            end -= 1
         self.held = text[end:]
         if end > place:
             tokens.append(Token("", text[place:end]))

@@ -19,11 +19,11 @@ _NAME = re.compile(r"[^\s<>{}=\"']+")
 
 
 def _name(raw: str) -> str:
-    return raw[len("<function=") : -1].strip()
+    return raw.partition("=")[2][:-1].strip()
 
 
 def _key(raw: str) -> str:
-    return raw[len("<parameter=") : -1].strip()
+    return raw.partition("=")[2][:-1].strip()
 
 
 class Qwen3Coder(Block):
@@ -35,8 +35,10 @@ class Qwen3Coder(Block):
             "<tool_call>": "block",
             "</tool_call>": "end_block",
             "<function=…": "function",
+            "<<function=…": "function",  # models double the bracket now and then
             "</function>": "end_function",
             "<parameter=…": "parameter",
+            "<<parameter=…": "parameter",
             "</parameter>": "end_parameter",
             "</parameter…": "drifted",
             "</parameter\n": "drifted",
@@ -51,6 +53,8 @@ class Qwen3Coder(Block):
         self._given: set[str] = set()
         self._value = Value(None, {})
         self._closings = Closings()
+        self._key = ""
+        self._value_at = 0
         self._candidate = ""
         self._held: list[str] = []
         self._held_at = 0
@@ -125,6 +129,8 @@ class Qwen3Coder(Block):
         self.raw.append(raw)
         self._value = Value(self.tools.parameter(self._name, key), self.tools.schema(self._name))
         self._closings = Closings(self._wrapped)
+        self._key = key
+        self._value_at = len(self.raw)
         self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         return State.VALUE
 
@@ -144,6 +150,7 @@ class Qwen3Coder(Block):
         if key in self._given or not self._plausible(key) or (properties is not None and key not in properties):
             self.tag_in_value(raw)
             return None
+        self._note_own_tag()
         self._end_value()
         return self.parameter(raw)
 
@@ -182,6 +189,7 @@ class Qwen3Coder(Block):
 
     def _close(self) -> State:
         """Takes the tag held back as real."""
+        self._note_own_tag()
         self.raw += self._held
         implied = self._candidate in ("end_function", "end_block")
         if self._candidate == "drifted":
@@ -195,6 +203,16 @@ class Qwen3Coder(Block):
         """Takes the tag held back as text of the value."""
         self._closings.kept(self._candidate)
         self.value("".join(self._held))
+
+    def _note_own_tag(self) -> None:
+        """Marks a value that ends in `</key>` without having opened it: the model mixed up two ways to close it."""
+        pieces = self.raw[self._value_at :]
+        while pieces and not pieces[-1].strip():
+            pieces.pop()
+        if pieces and pieces[-1].rstrip().endswith(">"):  # few values do, so that few are put together
+            text = "".join(pieces).rstrip()
+            if text.endswith(f"</{self._key}>") and f"<{self._key}" not in text:
+                self._closings.odd = True
 
     def _end_value(self) -> None:
         self.out.arguments(self._value.finish())

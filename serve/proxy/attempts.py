@@ -11,10 +11,11 @@ from typing import NamedTuple
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
+from serve.load.live_load import LiveLoad, Sent
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
+from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_usage, with_xargs
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
@@ -67,11 +68,18 @@ class Attempts:
         pools: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
+        load: Counts what is under way; None if nobody wants to know.
     """
 
     def __init__(
-        self, config: GatewayConfig, pools: Mapping[tuple[str, str], Pool], upstream: Upstream, telemetry: Telemetry
+        self,
+        config: GatewayConfig,
+        pools: Mapping[tuple[str, str], Pool],
+        upstream: Upstream,
+        telemetry: Telemetry,
+        load: LiveLoad | None = None,
     ) -> None:
+        self._load = load
         self._max_attempts = config.limits.max_attempts
         self._pass_headers = config.requests.pass_headers
         self._pass_baggage = "baggage" in self._pass_headers
@@ -81,6 +89,7 @@ class Attempts:
         self._served_names = {
             (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
         }
+        self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
     @asynccontextmanager
@@ -105,7 +114,11 @@ class Attempts:
         remaining = _order(candidates)
         for sent in range(1, self._max_attempts + 1):
             async with AsyncExitStack() as resources:
+                preferred = remaining[0]
+                counted = self._count(request, preferred, resources)
                 candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
+                if counted is not None and candidate is not preferred:
+                    counted.move(candidate)
                 try:
                     response = await resources.enter_async_context(self._post(request, candidate, endpoint))
                 except _RETRIED as error:
@@ -114,12 +127,23 @@ class Attempts:
                     if not remaining or sent == self._max_attempts:
                         raise
                 else:
+                    if counted is not None:
+                        response.keep_last()
+                        counted.response = response
                     if response.status == _BUSY:
                         remaining[:] = [other for other in remaining if other.pool != candidate.pool]
                     if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
                         yield Attempt(candidate, response)
                         return
             self._telemetry.instruments.retries.add(candidate.pool)
+
+    def _count(self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack) -> Sent | None:
+        """Counts a request that is on its way, until `resources` close."""
+        if self._load is None:
+            return None
+        sent = self._load.begin(request.decision, request.features, candidate, len(request.body))
+        resources.callback(sent.end)
+        return sent
 
     async def _reserve(
         self,
@@ -186,6 +210,8 @@ class Attempts:
         served = self._served_names.get((model, candidate.pool))
         if served:
             body = with_member(body, "model", encode_json(served))
+        if self._load is not None and self._may_ask_usage(request, candidate):
+            body = with_usage(body)
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
@@ -194,6 +220,21 @@ class Attempts:
                 if served:
                     response.rename(ModelName(served, model))
                 yield response
+
+    def _may_ask_usage(self, request: RoutedRequest, candidate: Candidate) -> bool:
+        """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.
+
+        The report comes with the usage, and only a guard that writes the stream's end itself leaves that out again.
+        """
+        model = request.decision.model
+        return (
+            request.guarded
+            and candidate.speculative
+            and request.features.stream
+            and request.parsed.stream_options is NONE
+            and (model, candidate.pool) in self._own_pools
+            and model in self._rewritten
+        )
 
     def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
         """Returns our arguments for the engine; empty for most requests."""

@@ -1,16 +1,19 @@
 """HTTP to a replica: one request, and its response as bytes."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
-from serve.http1.asgi import Sink
+from serve.http1.asgi import Drain, Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
 from serve.proxy.model_name import ModelName
 from serve.routing.endpoint import Endpoint
+
+_LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they are cut
 
 
 class UpstreamResponse:
@@ -21,6 +24,7 @@ class UpstreamResponse:
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
         max_whole_bytes: Longest body that may be read as a whole; None for any length.
+        last: The last parts of the body so far; empty without `keep_last`.
     """
 
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
@@ -28,6 +32,7 @@ class UpstreamResponse:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
+        self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection
         self._renamed: ModelName | None = None
         self._stopped = False
@@ -36,6 +41,10 @@ class UpstreamResponse:
         """Puts our name of the model into what is read of the response; called before anything is."""
         self._renamed = name
         self.first = name.feed(self.first)
+
+    def keep_last(self) -> None:
+        """Keeps the last parts of the body in `last`."""
+        self.last = deque((self.first,), maxlen=_LAST_PARTS)
 
     @property
     def is_stream(self) -> bool:
@@ -56,12 +65,13 @@ class UpstreamResponse:
                 raise _broke(error) from error
             if not data:
                 if renamed is not None and (rest := renamed.finish()):
+                    self.last.append(rest)
                     yield rest
                 return
-            if renamed is None:
-                yield data
-            elif lines := renamed.feed(data):
-                yield lines
+            part = data if renamed is None else renamed.feed(data)
+            if part:
+                self.last.append(part)
+                yield part
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -73,16 +83,24 @@ class UpstreamResponse:
             EngineError: The connection broke before the body was complete.
         """
         renamed = self._renamed
+        kept = self._kept(sink) if self.last.maxlen else sink
         self._stopped = False
         try:
             if renamed is None:
-                await self._connection.pump(sink)
+                await self._connection.pump(kept)
                 return
-            await self._connection.pump(lambda part: sink(lines) if (lines := renamed.feed(part)) else None)
+            await self._connection.pump(lambda part: kept(lines) if (lines := renamed.feed(part)) else None)
         except OSError as error:
             raise _broke(error) from error
-        if not self._stopped and (rest := renamed.finish()) and (drain := sink(rest)) is not None:
+        if not self._stopped and (rest := renamed.finish()) and (drain := kept(rest)) is not None:
             await drain
+
+    def _kept(self, sink: Sink) -> Sink:
+        def keep(part: bytes) -> Drain:
+            self.last.append(part)
+            return sink(part)
+
+        return keep
 
     def stop(self) -> None:
         """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""

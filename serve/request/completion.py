@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -12,6 +12,13 @@ from serve.errors import InvalidRequestError
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
+
+
+def given(value: Raw) -> bool:
+    """Returns True if a member is there and not null."""
+    return value is not NONE and bytes(value) != b"null"
+
+
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
 
 
@@ -50,10 +57,19 @@ class _Named(Struct, gc=False):
     name: str | None = None
 
 
+class _AllowedTool(Struct, gc=False):
+    function: _Named | None = None
+
+
+class _AllowedTools(Struct, gc=False):
+    mode: str | None = None
+    tools: list[_AllowedTool] | None = None
+
+
 class Choice(Struct, gc=False):
     type: str
     function: _Named | None = None
-    allowed_tools: dict[str, Any] | None = None
+    allowed_tools: _AllowedTools | None = None
 
 
 class EngineFields(Struct, kw_only=True, gc=False):
@@ -97,7 +113,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
     logit_bias: Raw = NONE
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Raw] | None = None
     structured_outputs: Raw = NONE
 
 
@@ -238,6 +254,16 @@ def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]
         start = body.index(b"{") + 1
         return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
     return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
+
+
+def with_usage(body: bytes) -> bytes:
+    """Returns the body of a stream without `stream_options`, with the request for usage added.
+
+    Args:
+        body: A JSON object with at least one member.
+    """
+    start = body.index(b"{") + 1
+    return body[:start] + b'"stream_options":{"include_usage":true},' + body[start:]
 
 
 def with_member(body: bytes, name: str, value: bytes) -> bytes:

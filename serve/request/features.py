@@ -1,38 +1,24 @@
 """Features of a request, as the policy sees it."""
 
-import math
 import re
 from collections.abc import Container, Mapping
 from zlib import crc32
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig, LimitsConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing import GRAMMARS
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, with_member
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given
+from serve.request.sampling import has_penalties, is_unspeculable
+from serve.request.thinking import USUAL_SWITCH, thinks, with_switch
 
 PREFERENCE_HEADER = "x-enable-speculative"
-# Behind a model's name: the request must not be served speculatively.
-NO_SPECULATION = ":nospec"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
-_SAMPLING_EPS = 1e-5  # vLLM's: a temperature below it is 0, and so is a min_p up to it
-_EMPTY = re.compile(rb"null|\{\s*\}")
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
-# The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
-_USUAL_SWITCH = "enable_thinking"
-_OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
-_MOONSHOT_THINKING = {"enabled": True, "disabled": False}
-
-
-class _MoonshotThinking(msgspec.Struct, gc=False):
-    type: str | None = None
-
-
-_moonshot = msgspec.json.Decoder(_MoonshotThinking)
 
 
 class FeatureReader:
@@ -50,6 +36,11 @@ class FeatureReader:
         }
         self._names = tuple(config.models)
 
+    @property
+    def known(self) -> Container[str]:
+        """All names and aliases of models."""
+        return self._models
+
     def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
 
@@ -57,7 +48,7 @@ class FeatureReader:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
             ModelNotFoundError: No model has that name.
         """
-        name, thinks, switch = self._models.get(request.model, (None, False, _USUAL_SWITCH))
+        name, thinks, switch = self._models.get(request.model, (None, False, USUAL_SWITCH))
         features = features_of(request, headers, thinks, switch)
         if name is None:
             raise ModelNotFoundError.unknown(request.model, self._names)
@@ -67,50 +58,18 @@ class FeatureReader:
         """Returns the body with the switch for thinking that the model's own template reads.
 
         The very same bytes if the request says nothing about thinking, or in the template's own words.
-
-        Args:
-            body: A JSON object.
-            request: The body, parsed, for a model of the configuration.
         """
+        if request.messages is None or not _speaks_of_thinking(request):
+            return body
         _, _, switch = self._models[request.model]
-        arguments = request.chat_template_kwargs or {}
-        if arguments.get(switch) is not None or request.messages is None:
-            return body
-        said = _said_of_thinking(request, switch)
-        if said is None and request.reasoning_effort == "none" and switch != _USUAL_SWITCH:
-            said = False
-        if said is None:
-            return body
-        return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
-
-    def without_suffix(self, body: bytes, request: CompletionRequest) -> bytes:
-        """Returns the body under the name of the model alone, if the suffix `:nospec` is not part of that name.
-
-        The suffix is for clients that can set nothing but the model. Like any other "false" it wins.
-
-        Args:
-            body: A JSON object.
-            request: The body, parsed; changed as the body is.
-        """
-        name = base_name(request.model, self._models)
-        if name == request.model:
-            return body
-        request.model = name
-        request.enable_speculative = False
-        return with_member(body, "model", msgspec.json.encode(name))
-
-
-def base_name(name: str, known: Container[str]) -> str:
-    """Returns the name of a model without the suffix `:nospec`, unless the whole of it is a known name."""
-    base = name.removesuffix(NO_SPECULATION)
-    return base if name not in known and base in known else name
+        return with_switch(body, request, switch)
 
 
 def features_of(
     request: CompletionRequest,
     headers: Mapping[str, str],
     thinks_by_default: bool = False,
-    thinking_switch: str = _USUAL_SWITCH,
+    thinking_switch: str = USUAL_SWITCH,
 ) -> RequestFeatures:
     """Returns the features of a request, under the model name that the caller used.
 
@@ -133,16 +92,18 @@ def features_of(
         strict_tools=_any_strict(request.tools),
         strict_schema=_strict_schema(request.response_format),
         response_format=None if kind == "text" else kind,
-        structured_outputs=_given(request.structured_outputs),
+        structured_outputs=given(request.structured_outputs),
         guided=_guided(request),
-        thinking=_thinking(request, thinks_by_default, thinking_switch),
+        thinking=thinks(request, thinks_by_default, thinking_switch)
+        if _speaks_of_thinking(request)
+        else thinks_by_default,
         include_reasoning=request.include_reasoning is not False,
         stop=bool(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,
         n=1 if request.n is None else request.n,
         parallel_tool_calls=request.parallel_tool_calls is not False,
-        unspeculable=_is_unspeculable(request),
-        penalties=_has_penalties(request),
+        unspeculable=(request.logit_bias is not NONE or request.min_p is not NONE) and is_unspeculable(request),
+        penalties=_names_a_penalty(request) and has_penalties(request),
         prompt_logprobs=_wants_prompt_logprobs(request),
         images=_has_images(request.messages),
         tool_history=_has_tool_history(request.messages),
@@ -169,7 +130,7 @@ def _tool_choice(request: CompletionRequest) -> str | None:
 
 def _object_choice(choice: Choice, names: set[str]) -> str:
     if choice.type == "allowed_tools":
-        return "required" if (choice.allowed_tools or {}).get("mode") == "required" else "auto"
+        return "required" if choice.allowed_tools and choice.allowed_tools.mode == "required" else "auto"
     name = choice.function.name if choice.function else None
     if choice.type != "function" or name is None:
         raise InvalidRequestError(
@@ -195,51 +156,25 @@ def _strict_schema(response_format: Format | None) -> bool:
 
 
 def _guided(request: CompletionRequest) -> bool:
-    return any(map(_given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
+    return any(map(given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
 
 
-def _given(raw: Raw) -> bool:
-    return raw is not NONE and bytes(raw) != b"null"
-
-
-def _thinking(request: CompletionRequest, default: bool, switch: str) -> bool:
-    said = _said_of_thinking(request, switch)
-    if said is not None:
-        return said
-    if request.reasoning_effort is not None:
-        return request.reasoning_effort != "none"
-    return default
-
-
-def _is_unspeculable(request: CompletionRequest) -> bool:
-    """True if vLLM refuses the sampling parameters as soon as its engine has a drafter."""
-    if request.logit_bias is not NONE and not _EMPTY.fullmatch(request.logit_bias):
-        return True
-    if request.min_p is NONE or _number(request.min_p, 0.0) <= _SAMPLING_EPS:
-        return False
-    return _number(request.temperature, 1.0) >= _SAMPLING_EPS  # greedy sampling ignores min_p
-
-
-def _has_penalties(request: CompletionRequest) -> bool:
+def _speaks_of_thinking(request: CompletionRequest) -> bool:
     return (
-        (request.frequency_penalty is not NONE and _number(request.frequency_penalty, 0.0) != 0.0)
-        or (request.presence_penalty is not NONE and _number(request.presence_penalty, 0.0) != 0.0)
-        or (request.repetition_penalty is not NONE and _number(request.repetition_penalty, 1.0) != 1.0)
+        request.chat_template_kwargs is not None or request.reasoning_effort is not None or request.thinking is not NONE
     )
 
 
-def _number(raw: Raw, default: float) -> float:
-    """Returns a number as engines read it, in quotes too; what is none counts as a value that matters."""
-    if raw is NONE or bytes(raw) == b"null":
-        return default
-    try:
-        return float(bytes(raw).strip(b'"'))
-    except ValueError:
-        return math.inf
+def _names_a_penalty(request: CompletionRequest) -> bool:
+    return (
+        request.frequency_penalty is not NONE
+        or request.presence_penalty is not NONE
+        or request.repetition_penalty is not NONE
+    )
 
 
 def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
-    if _given(request.prompt_logprobs):
+    if given(request.prompt_logprobs):
         return True
     asked = request.logprobs is not None or request.top_logprobs is not None
     return request.echo is not NONE and bytes(request.echo) == b"true" and asked
@@ -250,22 +185,6 @@ def _has_images(messages: list[Message] | None) -> bool:
         if bytes(memoryview(message.content)[:1]) == b"[" and _IMAGE.search(message.content):
             return True
     return False
-
-
-def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
-    """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
-    template = request.chat_template_kwargs
-    if template is not None:
-        for value in (template.get(switch), template.get(_OTHER_SWITCH[switch])):
-            if value is not None:
-                return bool(value)
-    if request.thinking is NONE:
-        return None
-    try:
-        kind = _moonshot.decode(request.thinking).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # some other API's field of that name
-    return _MOONSHOT_THINKING.get(kind or "")
 
 
 def _has_tool_history(messages: list[Message] | None) -> bool:

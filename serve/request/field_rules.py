@@ -27,6 +27,7 @@ from serve.request.completion import (
     strict_decoder,
     without_members,
 )
+from serve.request.density import LARGE_BYTES, check_density
 from serve.request.mending import mend
 
 REFUSE = "refuse"
@@ -211,10 +212,11 @@ def _may_hold_media(content: Raw) -> bool:
     return any([mark in parts for mark in _MEDIA_MARKS])
 
 
-def _check_template(arguments: dict[str, Any]) -> None:
+def _check_template(arguments: dict[str, Raw]) -> None:
     for name, value in arguments.items():
-        if name in _NOT_FOR_TEMPLATES or isinstance(value, dict | list):
+        if name in _NOT_FOR_TEMPLATES or bytes(memoryview(value)[:1]) in (b"{", b"["):
             raise _refused(f"chat_template_kwargs.{name}", allow="chat_template_kwargs")
+        msgspec.json.decode(value)  # bytes that are no text must not reach a template
 
 
 def _check_structured(raw: Raw) -> None:
@@ -267,6 +269,8 @@ class RequestReader:
         Raises:
             InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
         """
+        if len(body) > LARGE_BYTES:
+            check_density(body)
         try:
             request = parse(body, self._decoder)
         except InvalidRequestError:

@@ -12,7 +12,7 @@ from ray.serve.handle import DeploymentHandle, ReplicaSelection
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
-from serve.routing.request_routers import capacity_seen_by, unknown_capacity
+from serve.routing.request_routers import size_seen_by, unknown_size
 from serve.routing.running_replicas import metadata_of_running
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
@@ -42,6 +42,11 @@ class Pool(Protocol):
     @property
     def head_start_s(self) -> float:
         """Seconds to wait for this pool before the next one is asked as well."""
+        ...
+
+    @property
+    def replicas(self) -> int:
+        """Running replicas; 0 if unknown."""
         ...
 
     def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
@@ -96,7 +101,7 @@ class RayPool:
         self._retry_after_s = retry_after_s
         self._sticky = sticky
         self._leases = Leases(0) if sticky else Leases()
-        self._capacity: Callable[[], int] = unknown_capacity
+        self._size = unknown_size
         self._is_slow = False
 
     @property
@@ -105,11 +110,15 @@ class RayPool:
 
     @property
     def full(self) -> bool:
-        return self._leases.requests >= self._capacity()
+        return self._leases.requests >= self._size().slots
 
     @property
     def head_start_s(self) -> float:
         return _SHORT_HEAD_START_S if self._is_slow else HEAD_START_S
+
+    @property
+    def replicas(self) -> int:
+        return self._size().replicas
 
     def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
         handle = self._handle.options(session_id=session()) if self._sticky else self._handle
@@ -132,7 +141,6 @@ class RayPool:
     async def _lease(self, handle: DeploymentHandle) -> Lease:
         resources = AsyncExitStack()
         selection = await self._acquire(resources, handle)
-        self._capacity = capacity_seen_by(selection)
         return Lease(_endpoint(selection), resources)
 
     async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
@@ -153,6 +161,7 @@ class RayPool:
         finally:
             overdue.cancel()
         self._is_slow = False
+        self._size = size_seen_by(selection)
         return selection
 
     def _set_slow(self) -> None:

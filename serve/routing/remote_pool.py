@@ -60,6 +60,10 @@ class RemotePool:
     def head_start_s(self) -> float:
         return HEAD_START_S
 
+    @property
+    def replicas(self) -> int:
+        return 0
+
     @asynccontextmanager
     async def reserve(self, session: Callable[[], str] = no_session) -> AsyncIterator[Endpoint]:
         if self._places.locked():

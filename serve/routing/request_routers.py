@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
@@ -25,17 +25,29 @@ log = logging.getLogger("ray.serve.specgate.routing")
 _PowerOfTwoChoices: Any = RequestRouterConfig().get_request_router_class()  # Ray's default
 
 
+class PoolSize(NamedTuple):
+    """The size of a pool.
+
+    Attributes:
+        replicas: Running replicas; 0 if unknown.
+        slots: Requests that they take at the same time.
+    """
+
+    replicas: int
+    slots: int
+
+
 class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
     """A replica as a router sees it.
 
     Args:
         replica_info: Ray's.
-        capacity: Returns the slots of all replicas of its pool.
+        pool_size: Returns the size of its pool.
     """
 
-    def __init__(self, replica_info: Any, capacity: Callable[[], int]) -> None:
+    def __init__(self, replica_info: Any, pool_size: Callable[[], PoolSize]) -> None:
         super().__init__(replica_info)
-        self.capacity = capacity
+        self.pool_size = pool_size
         self._releases: set[asyncio.Task[None]] = set()
 
     async def reserve_slot(self, request_metadata: Any) -> tuple[str, Any]:
@@ -72,10 +84,11 @@ class _ReservingRouter:
 
     def create_replica_wrapper(self, replica_info: Any) -> ReservedReplica:
         """Ray's hook."""
-        return ReservedReplica(replica_info, self._capacity)
+        return ReservedReplica(replica_info, self._pool_size)
 
-    def _capacity(self) -> int:
-        return sum(replica.max_ongoing_requests for replica in self.curr_replicas.values())
+    def _pool_size(self) -> PoolSize:
+        replicas = self.curr_replicas.values()
+        return PoolSize(len(replicas), sum(replica.max_ongoing_requests for replica in replicas))
 
 
 class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc]
@@ -86,17 +99,17 @@ class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc
     """Picks the replica at the session's place on the hash ring."""
 
 
-def unknown_capacity() -> int:
+def unknown_size() -> PoolSize:
     """Returns more slots than a pool has: what is not known to be full is asked."""
-    return sys.maxsize
+    return PoolSize(0, sys.maxsize)
 
 
-def capacity_seen_by(selection: ReplicaSelection) -> Callable[[], int]:
-    """Returns a function that counts the slots of all running replicas, now and later.
+def size_seen_by(selection: ReplicaSelection) -> Callable[[], PoolSize]:
+    """Returns a function that returns the size of a pool, now and later.
 
     Args:
         selection: A replica that one of the routers here has chosen.
     """
     # Like the slot's token, the replica is not public API of Ray Serve.
-    capacity: Callable[[], int] = selection._replica.capacity
-    return capacity
+    size: Callable[[], PoolSize] = selection._replica.pool_size
+    return size

@@ -85,6 +85,7 @@ class FullPool:
         self.full = False
         self.ready = False
         self.head_start_s = 10.0
+        self.replicas = 0
 
     @asynccontextmanager
     async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:

@@ -9,6 +9,8 @@ from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import running
 
+from serve.guard.core import Outcome
+
 DONE = b"data: [DONE]\n\n"
 HELLO = [{"role": "user", "content": "hello"}]
 WITH_TOOLS: dict[str, Any] = {"model": "m", "messages": HELLO, "tools": TOOLS, "stream": True}
@@ -41,3 +43,82 @@ async def test_a_clients_own_stop_inside_a_call_is_an_answer_without_the_call(st
     assert (status, choice["finish_reason"], choice["stop_reason"]) == (200, "stop", "Osaka")
     assert b"get_weather" not in got
     assert [(result.attempt, result.verdict.counts) for result in results] == [(0, False)]
+
+
+IMPOSSIBLE: dict[str, Any] = {
+    "not anything": {"not": {}},
+    "not anything of any type": {"type": "object", "not": {"type": "object"}},
+    "an empty enumeration": {"type": "object", "properties": {"a": {"enum": []}}, "required": ["a"]},
+    "contradictory": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "const": 1}}},
+    "false": {"type": "object", "required": ["a"], "properties": {"a": False}},
+    "more than there may be": {"type": "object", "minProperties": 3, "maxProperties": 1},
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("schema", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+async def test_a_request_that_no_pool_satisfies_is_no_evidence(schema: Any, streamed: bool, strict: bool) -> None:
+    function = {"name": "f", "parameters": schema, "strict": strict}
+    body = {**WITH_TOOLS, "stream": streamed, "tools": [{"type": "function", "function": function}]}
+    engines = [answering_call('{"a": "x", "b": 2}', streamed), answering_call("{}", streamed)]
+    results: list[Any] = []
+    pools = {("m", "speculative"): engines[0], ("m", "standard"): engines[1]}
+    async with running(config(), pools, sink=results.append) as stack:
+        await post(stack.url, body)
+    assert [result.pool for result in results] == ["speculative", "standard"]
+    assert not any(result.verdict.counts for result in results)
+
+
+async def test_a_failure_that_another_pool_did_not_have_is_evidence_and_one_without_comparison_is_none() -> None:
+    broken, sound = answering_call('{"city"', False), answering_call('{"city": "Bern", "days": 2}', False)
+    refusing = answering({"error": {"message": "busy"}}, status=503)
+    body = {**WITH_TOOLS, "stream": False}
+    for standard, counts in ((sound, [True, True]), (refusing, [False])):
+        results: list[Any] = []
+        pools = {("m", "speculative"): broken, ("m", "standard"): standard}
+        async with running(config(), pools, sink=results.append) as stack:
+            await post(stack.url, body)
+        assert [result.verdict.counts for result in results][: len(counts)] == counts
+
+
+def answering_call(arguments: str, streamed: bool) -> Any:
+    name = "f" if "city" not in arguments else "get_weather"
+    entry = {"index": 0, "id": "c", "type": "function", "function": {"name": name, "arguments": arguments}}
+    if streamed:
+        return streaming([frame(chunk({"tool_calls": [entry]})), frame(chunk({}, "tool_calls")), DONE])
+    message = {"role": "assistant", "content": None, "tool_calls": [entry]}
+    return answering({**chunk({}), "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+
+
+DOUBLING = {
+    "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}},
+    "$ref": "#/$defs/d0",
+}
+
+
+HOSTILE = {"bomb": DOUBLING, "pattern": {"pattern": "("}, "reference": {"$ref": "http://x/y"}}
+
+
+@pytest.mark.parametrize("unjudged", ["pass", "refuse"])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+async def test_what_a_hostile_schema_leaves_unjudged_is_delivered_or_refused_as_configured(
+    hostile: Any, streamed: bool, unjudged: str
+) -> None:
+    function = {"name": "f", "parameters": {"properties": {"a": hostile}}}
+    sound = {"name": "get_weather", "parameters": {"type": "object", "required": ["city"]}}
+    tools = [{"type": "function", "function": each} for each in (function, sound)]
+    body = {**WITH_TOOLS, "stream": streamed, "tools": tools}
+    results: list[Any] = []
+    calling = [answering_call(arguments, streamed) for arguments in ('{"a": "x"}', '{"city": "Bern"}')]
+    for number, engine in enumerate(calling):
+        pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+        async with running(config(guard={"unjudged": unjudged}), pools, sink=results.append) as stack:
+            status, _, got = await post(stack.url, body)
+        delivered = unjudged == "pass" or number == 1  # the other tool's calls are judged
+        assert (b"function" in got, b"integrity_violation" in got) == (delivered, not delivered)
+        assert status == (200 if delivered or streamed else 502)
+        assert (b"[DONE]" in got) is (streamed and delivered)
+    assert [result.verdict.outcome for result in results] == [Outcome.UNJUDGED, Outcome.CLEAN]
+    assert [result.verdict.counts for result in results] == [False, True]

@@ -62,6 +62,15 @@ async def test_explain_says_where_its_evidence_comes_from() -> None:
     assert not engine.requests
 
 
+async def test_explain_reads_the_body_of_the_api_that_the_query_names() -> None:
+    body = {**CHAT, "model": f"{CHAT['model']}:nospec", "max_tokens": 9, "system": "Be brief."}
+    async with replica(answering()) as (_, url):
+        status, _, explanation = await fetch(f"{url}/v1/route/explain?api=messages", body)
+        unknown, _, error = await fetch(f"{url}/v1/route/explain?api=soap", body)
+    assert (status, explanation["speculative"]) == (200, False)
+    assert (unknown, error["error"]["param"]) == (400, "api")
+
+
 async def test_explain_answers_a_wrong_request_as_the_live_route_does() -> None:
     async with replica(answering()) as (_, url):
         status, _, body = await fetch(f"{url}/v1/route/explain", {**CHAT, "model": "nope"})
@@ -86,6 +95,7 @@ async def test_a_new_policy_is_adopted_while_serving() -> None:
         ({"policy": {"overrides": [{"action": "waive", "reason": "x"}]}}, "waive"),
         ({"policy": {"advisories": "/nowhere"}}, "nowhere"),
         ({"polici": {}}, "polici"),
+        ({"policy": {"load": "route"}}, "only at the start"),
     ],
 )
 async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(update: Any, message: str) -> None:
@@ -97,6 +107,15 @@ async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(upd
     assert body["digest"] == before
     assert message in body["refused_update"]
     assert headers["x-specgate-pool"] == "standard"
+
+
+async def test_load_goes_from_observing_to_routing_without_a_restart() -> None:
+    async with replica(answering(), load="observe") as (gateway, _):
+        assert gateway._load is not None
+        for load, routes in (("route", True), ("observe", False), ("off", False)):
+            gateway.reconfigure({"policy": {"advisories": str(ADVISORIES), "load": load}})
+            assert gateway._load.routes is routes
+            assert gateway._api.refused_update is None
 
 
 async def test_an_unreadable_advisory_refuses_the_update(tmp_path: Path) -> None:

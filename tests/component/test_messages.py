@@ -8,17 +8,19 @@ from typing import Any
 
 import aiohttp
 import anthropic
+import fastapi
 import pytest
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
 from support.guard_stack import config, healing
-from support.stack import Stack, running
+from support.stack import Stack, listening, running
 
 from serve.dialects.exchange import dropped_header
 from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
+from serve.gateway.pipeline import hot_routes
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import RemotePool
+from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 SOUND = SimSettings(model="m")
@@ -207,6 +209,16 @@ class TestStreams:
             message = await stream.get_final_message()
         assert (message.content[0].model_dump()["text"], message.stop_reason) == ("hello", "end_turn")
 
+    async def test_a_long_conversation_with_many_results_is_translated(self) -> None:
+        number = 10_000
+        calls = [{"type": "tool_use", "id": f"c{n}", "name": "get_weather", "input": {}} for n in range(number)]
+        results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "x" * 50} for n in range(number)]
+        conversation: Any = [*HELLO, {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+        engine = answering()
+        async with gateway(engine) as (client, _):
+            await client.messages.create(model="m", max_tokens=9, messages=conversation)
+        assert len(json.loads(engine.requests[0][1])["messages"]) == number + 2
+
 
 class TestCountTokens:
     async def test_an_engine_counts(self) -> None:
@@ -239,6 +251,21 @@ class TestExplain:
         async with connected(SOUND) as (_, stack, _):
             with pytest.raises(InvalidRequestError, match="`api` must be one of chat, messages"):
                 stack.gateway.explain(b"{}", {}, api)
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(4095, 4095), (4096, None), (32000, None)])
+async def test_a_limit_beyond_the_models_context_is_left_to_the_context(limit: int, sent: int | None) -> None:
+    engine = answering()
+    body = json.dumps({"model": "m", "max_tokens": limit, "messages": HELLO}).encode()
+    async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
+        app = hot_routes(stack.gateway, {"m": 4096}.get)["/v1/messages"]
+        async with (
+            listening(fastapi.FastAPI(), {"/v1/messages": app}) as front,
+            aiohttp.ClientSession() as session,
+            session.post(f"{front.url}/v1/messages", data=body) as response,
+        ):
+            assert response.status == 200
+    assert json.loads(engine.requests[0][1]).get("max_tokens") == sent
 
 
 def test_names_that_clients_choose_are_safe_in_a_header() -> None:

@@ -187,6 +187,12 @@ class TestClients:
         assert raw.headers["x-specgate-speculative"] == "off"
         assert raw.parse().id == "resp_mine"
 
+    async def test_the_decision_is_explained_for_a_responses_body(self) -> None:
+        body = json.dumps({"model": "m:nospec", "input": "x", "tools": FLAT, "tool_choice": "required"}).encode()
+        async with healing(SOUND) as (stack, _):
+            explained, _ = stack.gateway.explain(body, {}, "responses")
+        assert (explained["speculative"], explained["features"]["tool_choice"]) == (False, "required")
+
     async def test_a_silent_engine_is_covered_by_events_that_reset_a_clients_timer(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

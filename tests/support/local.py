@@ -1,4 +1,4 @@
-"""`specgate serve` with a simulated engine, as a process that a test may stop in any way."""
+"""`specgate serve` with one model, simulated unless a test says otherwise, which a test may stop in any way."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,14 @@ class LocalGateway:
     """
 
     def __init__(
-        self, folder: Path, model: str, port: int, *, shell: bool = False, terminal: int | None = None
+        self,
+        folder: Path,
+        model: str,
+        port: int,
+        *,
+        shell: bool = False,
+        terminal: int | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Starts it in a session of its own.
 
@@ -39,10 +46,11 @@ class LocalGateway:
             port: Where it listens.
             shell: Start it from a shell that stays its parent, and ask it to stop with that.
             terminal: Descriptor of a terminal, which becomes the session's.
+            settings: The model's settings, in place of those of a simulated one.
         """
         self.url, self._mark, self._log = f"http://127.0.0.1:{port}", uuid.uuid4().hex, folder / f"{model}.log"
         config = folder / f"{model}.yaml"
-        config.write_text(yaml.safe_dump({"models": {model: _MODEL}}))
+        config.write_text(yaml.safe_dump({"models": {model: settings or _MODEL}}, allow_unicode=True))
         options = ["--config", str(config), "--port", str(port)]
         command = [sys.executable, "-m", "serve.cli", "serve", *options]
         if shell:
@@ -74,11 +82,11 @@ class LocalGateway:
 
     def until_ready(self) -> None:
         """Waits until all of it is up."""
-        _until(self._is_ready, lambda: f"the gateway does not start:\n{self._log.read_text(errors='replace')[-3000:]}")
+        until(self._is_ready, lambda: f"the gateway does not start:\n{self._log.read_text(errors='replace')[-3000:]}")
 
     def until_gone(self) -> None:
         """Waits until none of its processes is left."""
-        _until(lambda: not self.processes(), lambda: f"still there: {self.processes()}")
+        until(lambda: not self.processes(), lambda: f"still there: {self.processes()}")
 
     def _is_ready(self) -> bool:
         assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
@@ -132,7 +140,8 @@ def _environment(process: psutil.Process) -> dict[str, str]:
         return {}
 
 
-def _until(holds: Any, otherwise: Any) -> None:
+def until(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
+    """Waits until something holds; after five minutes, says what else there is."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline_s, otherwise()

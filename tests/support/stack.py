@@ -15,6 +15,7 @@ from serve.guard.attempt_result import ResultSink
 from serve.http1.cycle import Allowance
 from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
+from serve.load.live_load import LiveLoad
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool
@@ -69,9 +70,10 @@ async def running(
         all_pools |= pools or {}
         upstream = Upstream(parsed.limits)
         resources.push_async_callback(upstream.close)
-        gateway = Gateway(
-            parsed, LivePolicy(compile_for(parsed)), all_pools, upstream, telemetry or Telemetry({}), sink
-        )
+        policy = compile_for(parsed)
+        load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
+        telemetry = telemetry or Telemetry({})
+        gateway = Gateway(parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load)
         limits = parsed.limits
         allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         app = listening(fastapi.FastAPI(), hot_routes(gateway), allowance)

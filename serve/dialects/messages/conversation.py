@@ -114,6 +114,7 @@ def _chat_call(block: Block, where: str) -> dict[str, Any]:
 
 def _user(blocks: list[tuple[str, Block]], pending: list[str]) -> list[ChatMessage]:
     """Returns the results of the calls before, in the order of the calls, and then whatever else the user says."""
+    known = frozenset(pending)
     results: dict[str, list[Part]] = {}
     images: list[Part] = []
     rest: list[Part] = []
@@ -126,7 +127,7 @@ def _user(blocks: list[tuple[str, Block]], pending: list[str]) -> list[ChatMessa
             raise wrong(f"{where}.tool_use_id", "Field required")
         call_id = engine_id(given)
         parts = _result_parts(block, where)
-        if call_id in pending:
+        if call_id in known:
             results[call_id] = parts  # of several the last counts
         else:
             rest += [text_part(f"Result of the tool call {call_id}:"), *parts]

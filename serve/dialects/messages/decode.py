@@ -58,7 +58,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         thinking=thinking.get("type") in ("enabled", "adaptive"),
         omitted=thinking.get("display") == "omitted",
     )
-    return Translated(encoded, bool(stream), memo, tuple(dropped))
+    return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
 
 
 def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _HOSTED_CALLS = {
 }
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
+# Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
+_MOST_PARTS = 30_000
 
 
 def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) -> tuple[list[Message], list[str]]:
@@ -37,14 +39,25 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
         tools: Names the functions behind the client's tools.
 
     Raises:
-        InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere.
+        InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere, or there are too many.
     """
     reader = _Reader(instructions, tools)
     if isinstance(items, str):
         reader.user(items)
     else:
+        _check_size(items)
         reader.read([_checked(item, index) for index, item in enumerate(items)])
     return reader.finish(), reader.dropped
+
+
+def _check_size(items: Sequence[Any]) -> None:
+    size = len(items)
+    if size <= _MOST_PARTS:
+        lists = [item.get(name) for item in items if isinstance(item, Mapping) for name in ("content", "output")]
+        size += sum(len(parts) for parts in lists if isinstance(parts, list))
+    if size > _MOST_PARTS:
+        message = f"`input` has more than {_MOST_PARTS} items and parts."
+        raise InvalidRequestError(message, "input", "over_limit")
 
 
 def _checked(item: Any, index: int) -> Item:
@@ -112,7 +125,7 @@ class _Reader:
             elif kind in _CALLS:
                 self._turn.calls.append((position, _call(item, kind, self._tools)))
             elif position in self._orphans:
-                content = parts_of(item.get("output"), f"input[{position}].output")
+                content = _output_parts(item.get("output"), f"input[{position}].output")
                 self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
@@ -190,9 +203,11 @@ class _Reader:
 
 def _output_parts(output: Any, param: str) -> list[dict[str, Any]]:
     """Returns a result's parts; one of another shape than text and media is kept as JSON."""
-    if isinstance(output, list) and not all(isinstance(part, Mapping) and _is_known(part) for part in output):
-        return [text_part(encode_json(output).decode())]
-    return parts_of(encode_json(output).decode() if isinstance(output, Mapping) else output, param)
+    if output is None or isinstance(output, str):
+        return parts_of(output, param)
+    if isinstance(output, list) and all(isinstance(part, Mapping) and _is_known(part) for part in output):
+        return parts_of(output, param)
+    return [text_part(encode_json(output).decode())]
 
 
 def _is_known(part: Mapping[str, Any]) -> bool:

@@ -106,6 +106,13 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
     """
     members = {name: value for name, value in read_object(body).items() if value is not None}
+    try:
+        return _translated(members)
+    except RecursionError as error:
+        raise InvalidRequestError("The body is nested too deeply.", None, "invalid_json") from error
+
+
+def _translated(members: Mapping[str, Any]) -> Translated:
     request = _typed(members)
     _refuse(request)
     table = read_tools(request.tools or ())
@@ -173,10 +180,10 @@ def _stream(request: _Request) -> dict[str, Any]:
     return {"stream": True, "stream_options": {"include_usage": True}} if request.stream else {}
 
 
-def _tools(table: ToolTable, choice: Any) -> dict[str, Any]:
-    if not table.functions:
+def _tools(functions: list[dict[str, Any]], choice: Any) -> dict[str, Any]:
+    if not functions:
         return {} if choice in (None, "auto", "none") else {"tool_choice": choice}
-    return {"tools": table.functions} | ({} if choice is None else {"tool_choice": choice})
+    return {"tools": functions} | ({} if choice is None else {"tool_choice": choice})
 
 
 def _text(text: Mapping[str, Any]) -> dict[str, Any]:

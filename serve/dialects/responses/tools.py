@@ -5,7 +5,7 @@ with the namespace in their name, and a hosted tool, which only OpenAI can run, 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -38,23 +38,43 @@ class ClientTool:
     namespace: str | None = None
 
 
-@dataclass
 class ToolTable:
     """The tools of one request, by either side's name.
 
     Attributes:
         functions: The tools of the chat completion, in the order in which the client gave them.
-        by_function: The client's tools by the function's name.
         dropped: The types of tools that were left out.
     """
 
-    functions: list[dict[str, Any]] = field(default_factory=list)
-    by_function: dict[str, ClientTool] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.functions: list[dict[str, Any]] = []
+        self.dropped: list[str] = []
+        self._tools: dict[str, ClientTool] = {}  # by the function's name
+        self._names: dict[tuple[str | None, str], str] = {}  # of functions, by namespace and name
+        self._inner: dict[str, list[str]] = {}  # names of functions in any namespace, by the tool's name
+
+    def add(self, tool: ClientTool, function: Mapping[str, Any]) -> None:
+        """Adds a tool under a name that no other has; the first of two with one name and namespace stays.
+
+        Args:
+            tool: As the client named it.
+            function: The function's members beside its name.
+        """
+        if (tool.namespace, tool.name) in self._names:
+            self.dropped.append(f"{tool.name} (given twice)")
+            return
+        name = tool.name if tool.namespace is None else _flat_name(tool.namespace, tool.name)
+        if name in self._tools:
+            name = _digest_name(f"{tool.namespace}", tool.name)
+        self._tools[name] = tool
+        self._names[tool.namespace, tool.name] = name
+        self._inner.setdefault(tool.name, []).append(name)
+        members = {key: value for key, value in function.items() if value is not None and value != ""}
+        self.functions.append({"type": "function", "function": {"name": name, **members}})
 
     def client_tool(self, function: str) -> ClientTool:
         """Returns the client's tool behind a function; one that nobody declared is a function of that name."""
-        return self.by_function.get(function) or ClientTool("function", function)
+        return self._tools.get(function) or ClientTool("function", function)
 
     def function_name(self, name: str, namespace: str | None = None) -> str:
         """Returns the function's name of a client's tool, declared in this request or not.
@@ -63,19 +83,21 @@ class ToolTable:
             name: Within its namespace.
             namespace: None for a tool at the top level, or if the client did not say.
         """
-        for function, tool in self.by_function.items():
-            if tool.name == name and tool.namespace == namespace:
-                return function
+        if (known := self._names.get((namespace, name))) is not None:
+            return known
         if namespace is not None:
             return _flat_name(namespace, name)
-        inner = [function for function, tool in self.by_function.items() if tool.name == name]
+        inner = self._inner.get(name, ())
         return inner[0] if len(inner) == 1 else name
 
-    def only(self, names: Iterable[str]) -> "ToolTable":
-        """Returns the table with the functions of these names alone."""
+    def names_in(self, namespace: Any) -> list[str]:
+        """Returns the names of a namespace's functions."""
+        return [name for name, tool in self._tools.items() if tool.namespace == namespace]
+
+    def functions_named(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Returns the functions of these names, in the client's order."""
         kept = set(names)
-        functions = [tool for tool in self.functions if tool["function"]["name"] in kept]
-        return ToolTable(functions, self.by_function, self.dropped)
+        return [tool for tool in self.functions if tool["function"]["name"] in kept]
 
 
 def read_tools(tools: Iterable[Any]) -> ToolTable:
@@ -94,49 +116,39 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
     if not isinstance(tool, Mapping):
         raise InvalidRequestError(f"`{param}` must be an object.", param)
     kind = tool.get("type") or "function"
-    if kind == "namespace":
+    if kind == "namespace" and namespace is None:
+        inside = _name_of(tool, param)
         for index, inner in enumerate(tool.get("tools") or ()):
-            _read_tool(table, inner, _name_of(tool, param), f"{param}.tools[{index}]")
+            _read_tool(table, inner, inside, f"{param}.tools[{index}]")
     elif kind == "function":
         # Chat's nested shape is read as well: agents that know both APIs send it here.
-        nested = tool.get("function")
-        _add_function(table, nested if isinstance(nested, Mapping) else tool, namespace, param)
+        _add_function(table, _nested(tool, "function"), namespace, param)
     elif kind == "custom":
-        nested = tool.get("custom")
-        _add_custom(table, nested if isinstance(nested, Mapping) else tool, namespace, param)
+        _add_custom(table, _nested(tool, "custom"), namespace, param)
     else:
         table.dropped.append(str(kind))
+
+
+def _nested(tool: Mapping[str, Any], member: str) -> Mapping[str, Any]:
+    inner = tool.get(member)
+    return inner if isinstance(inner, Mapping) else tool
 
 
 def _add_function(table: ToolTable, tool: Mapping[str, Any], namespace: str | None, param: str) -> None:
     function = {"description": tool.get("description"), "strict": tool.get("strict")}
     parameters = tool.get("parameters") or _NO_PARAMETERS
-    _add(table, ClientTool("function", _name_of(tool, param), namespace), {**function, "parameters": parameters})
+    table.add(ClientTool("function", _name_of(tool, param), namespace), {**function, "parameters": parameters})
 
 
 def _add_custom(table: ToolTable, tool: Mapping[str, Any], namespace: str | None, param: str) -> None:
     description = [str(tool.get("description") or "")]
     form = tool.get("format")
     if isinstance(form, Mapping) and form.get("type") == "grammar":
-        grammar = form.get("grammar") if isinstance(form.get("grammar"), Mapping) else form
-        assert isinstance(grammar, Mapping)
+        grammar = _nested(form, "grammar")
         syntax, definition = grammar.get("syntax"), grammar.get("definition")
         description.append(f"The input must match this {syntax} grammar:\n{definition}")
     function = {"description": "\n\n".join(filter(None, description)), "parameters": _CUSTOM_PARAMETERS}
-    _add(table, ClientTool("custom", _name_of(tool, param), namespace), function)
-
-
-def _add(table: ToolTable, tool: ClientTool, function: Mapping[str, Any]) -> None:
-    """Adds a tool under a name that no other has; the first of two with one name and namespace stays."""
-    if any((tool.name, tool.namespace) == (other.name, other.namespace) for other in table.by_function.values()):
-        table.dropped.append(f"{tool.name} (given twice)")
-        return
-    name = tool.name if tool.namespace is None else _flat_name(tool.namespace, tool.name)
-    if name in table.by_function:
-        name = _digest_name(f"{tool.namespace}", tool.name)
-    table.by_function[name] = tool
-    members = {key: value for key, value in function.items() if value is not None and value != ""}
-    table.functions.append({"type": "function", "function": {"name": name, **members}})
+    table.add(ClientTool("custom", _name_of(tool, param), namespace), function)
 
 
 def _name_of(tool: Mapping[str, Any], param: str) -> str:
@@ -157,10 +169,10 @@ def _digest_name(namespace: str, name: str) -> str:
     return f"{name[: _NAME_LIMIT - _DIGEST - 1]}_{digest}"
 
 
-def read_choice(choice: Any, table: ToolTable) -> tuple[ToolTable, Any]:
-    """Returns the tools that may be called and chat's `tool_choice`.
+def read_choice(choice: Any, table: ToolTable) -> tuple[list[dict[str, Any]], Any]:
+    """Returns the functions that may be called and chat's `tool_choice`.
 
-    `allowed_tools` becomes a shorter list of tools: engines do not know the field.
+    `allowed_tools` becomes a shorter list of functions: engines do not know the field.
 
     Args:
         choice: The request's `tool_choice`.
@@ -170,41 +182,36 @@ def read_choice(choice: Any, table: ToolTable) -> tuple[ToolTable, Any]:
         InvalidRequestError: A hosted tool is forced, or a call is required and no tool remains.
     """
     if not isinstance(choice, Mapping):
-        return table, _checked(choice, table)
+        return table.functions, _checked(choice, table.functions, table)
     kind = choice.get("type")
     if kind == "allowed_tools":
-        return _allowed(choice, table)
+        return _allowed(_nested(choice, "allowed_tools"), table)
     if kind in ("function", "custom"):
-        return table, _named(_function_of(choice, table))
+        return table.functions, {"type": "function", "function": {"name": _function_of(choice, table)}}
     raise _forced_hosted(str(kind))
 
 
-def _allowed(choice: Mapping[str, Any], table: ToolTable) -> tuple[ToolTable, Any]:
-    nested = choice.get("allowed_tools")
-    allowed = nested if isinstance(nested, Mapping) else choice
-    tools = [tool for tool in allowed.get("tools") or () if isinstance(tool, Mapping)]
-    names = [_function_of(tool, table) for tool in tools if tool.get("type", "function") in ("function", "custom")]
-    for tool in tools:
-        if tool.get("type") == "namespace":
-            names += [name for name, each in table.by_function.items() if each.namespace == tool.get("name")]
-    kept = table.only(names)
-    return kept, _checked(allowed.get("mode", "auto"), kept)
+def _allowed(allowed: Mapping[str, Any], table: ToolTable) -> tuple[list[dict[str, Any]], Any]:
+    names: list[str] = []
+    for tool in allowed.get("tools") or ():
+        kind = tool.get("type", "function") if isinstance(tool, Mapping) else None
+        if kind in ("function", "custom"):
+            names.append(_function_of(tool, table))
+        elif kind == "namespace":
+            names += table.names_in(tool.get("name"))
+    kept = table.functions_named(names)
+    return kept, _checked(allowed.get("mode", "auto"), kept, table)
 
 
-def _checked(choice: Any, table: ToolTable) -> Any:
-    if choice == "required" and not table.functions and table.dropped:
+def _checked(choice: Any, functions: list[dict[str, Any]], table: ToolTable) -> Any:
+    if choice == "required" and not functions and table.dropped:
         raise _forced_hosted(", ".join(table.dropped))
     return choice
 
 
 def _function_of(choice: Mapping[str, Any], table: ToolTable) -> str:
-    nested = choice.get("function") or choice.get("custom")
-    named = nested if isinstance(nested, Mapping) else choice
+    named = _nested(choice, str(choice.get("type", "function")))
     return table.function_name(str(named.get("name")), named.get("namespace"))
-
-
-def _named(function: str) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": function}}
 
 
 def _forced_hosted(kind: str) -> InvalidRequestError:

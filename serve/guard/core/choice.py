@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
@@ -111,11 +111,17 @@ class ChoiceGuard:
             elif name != "tool_calls" and first:
                 ready[name] = value
         steps = [Step(ready, None, self._take_tokens())] if ready else []
-        for entry in delta.get("tool_calls") or ():
+        if entries := delta.get("tool_calls"):
+            steps += self._feed_calls(entries)
+        return steps if finish_reason is None else steps + self._finish(finish_reason)
+
+    def _feed_calls(self, entries: Iterable[Any]) -> list[Step]:
+        steps: list[Step] = []
+        for entry in entries:
             steps += self.calls.feed(entry)
             if self._tokens and self.calls.keep_tokens(self._tokens):
                 self._tokens = []
-        return steps if finish_reason is None else steps + self._finish(finish_reason)
+        return steps
 
     def feed_text(self, name: str, text: str) -> str:
         """Returns the part of a text that may go out.

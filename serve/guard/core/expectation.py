@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from serve.guard.core.schema import Budget, Schema
-from serve.request.completion import CompletionRequest, Format, Tool
+from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
 
 
 class LazyRequest(Mapping[str, Any]):
@@ -19,16 +19,22 @@ class LazyRequest(Mapping[str, Any]):
     Args:
         asked: The members that were parsed already.
         body: The whole body.
+
+    Raises:
+        InvalidRequestError: A schema is no JSON that Python could read; decoding the request has skipped it.
     """
 
     def __init__(self, asked: CompletionRequest, body: bytes) -> None:
         self._body = body
-        self._at_hand: dict[str, Any] = {
-            "tools": [_tool(tool) for tool in asked.tools or ()],
-            "tool_choice": msgspec.to_builtins(asked.tool_choice),
-            "response_format": _format(asked.response_format),
-            "stream_options": msgspec.json.decode(asked.stream_options),
-        }
+        try:
+            self._at_hand: dict[str, Any] = {
+                "tools": [_tool(tool) for tool in asked.tools or ()],
+                "tool_choice": msgspec.to_builtins(asked.tool_choice),
+                "response_format": _format(asked.response_format),
+                "stream_options": _decoded(asked.stream_options),
+            }
+        except (*MALFORMED, ValueError) as error:
+            raise not_json(error) from error
 
     def __getitem__(self, name: str) -> Any:
         return self._at_hand[name] if name in self._at_hand else self._all[name]
@@ -41,15 +47,22 @@ class LazyRequest(Mapping[str, Any]):
 
     @cached_property
     def _all(self) -> dict[str, Any]:
-        members: dict[str, Any] = msgspec.json.decode(self._body)
+        members: dict[str, Any] = _decoded(self._body)
         return members
+
+
+def _decoded(source: bytes | msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(source)
+    except msgspec.ValidationError:  # a number that only Python can hold, such as 1e999
+        return json.loads(bytes(source))
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
     function = tool.function
     if function is None:
         return {"type": tool.type}
-    parameters = msgspec.json.decode(function.parameters)
+    parameters = _decoded(function.parameters)
     members = {"name": function.name, "strict": function.strict, "parameters": parameters}
     return {"type": tool.type, "function": members}
 
@@ -60,7 +73,7 @@ def _format(response_format: Format | None) -> dict[str, Any] | None:
     json_schema = response_format.json_schema
     if json_schema is None:
         return {"type": response_format.type}
-    members = {"strict": json_schema.strict, "schema": msgspec.json.decode(json_schema.schema)}
+    members = {"strict": json_schema.strict, "schema": _decoded(json_schema.schema)}
     return {"type": response_format.type, "json_schema": members}
 
 

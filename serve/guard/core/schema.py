@@ -20,7 +20,7 @@ from serve.guard.core.schema_shape import check_shape
 _BUDGET_S = 0.02
 _MATCH_TIMEOUT_S = 0.01
 _LONGEST_PATTERN = 512  # characters; the compiler of patterns can't be interrupted
-_CACHE_BYTES = 8 * 1024 * 1024  # of schema text; compiled, it takes some ten times as much
+_CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
@@ -29,25 +29,38 @@ class UnjudgedError(Exception):
     """A schema could not be applied: it is not valid, or it takes more time than a request may."""
 
 
+class TooMuchWorkError(UnjudgedError):
+    """It takes more time than a request may."""
+
+
 class Budget:
     """The time that all of one request's schemas may take together.
+
+    Where there are several, none takes more than half of what is left, so that one tool's schema cannot leave all the
+    others unjudged.
 
     Every step asks the clock, which is cheap; only a step that comes late asks how much of that time was really ours,
     because a busy machine is not the schema's fault.
 
     Args:
         limit_s: Of CPU time.
+
+    Attributes:
+        schemas: Number of schemas that share it.
     """
 
     def __init__(self, limit_s: float = _BUDGET_S) -> None:
+        self.schemas = 0
         self._left_s = limit_s
+        self._share_s = limit_s
         self._began_s = 0.0
         self._deadline_s = 0.0
 
     def begin(self) -> None:
         """Starts a check."""
         self._began_s = thread_time()
-        self._deadline_s = perf_counter() + self._left_s
+        self._share_s = self._left_s / 2 if self.schemas > 1 else self._left_s
+        self._deadline_s = perf_counter() + self._share_s
 
     def end(self) -> None:
         """Ends a check; what is left is for the next."""
@@ -57,12 +70,12 @@ class Budget:
         """Counts a step of bounded work.
 
         Raises:
-            UnjudgedError: The budget is spent.
+            TooMuchWorkError: The check's share is spent.
         """
         if perf_counter() > self._deadline_s:
-            left_s = self._left_s - (thread_time() - self._began_s)
+            left_s = self._share_s - (thread_time() - self._began_s)
             if left_s <= 0:
-                raise UnjudgedError("too much work")
+                raise TooMuchWorkError("too much work")
             self._deadline_s = perf_counter() + left_s
 
 
@@ -82,6 +95,8 @@ class Schema:
         self.strict = strict
         self._schema = schema
         self._budget = budget or Budget()
+        self._budget.schemas += schema is not None
+        self._too_much = False
 
     @property
     def is_of_objects(self) -> bool:
@@ -95,11 +110,16 @@ class Schema:
         """
         if self._schema is None:
             return None
+        if self._too_much:  # it had its share
+            raise TooMuchWorkError("too much work")
         token = _budget.set(self._budget)
         self._budget.begin()
         try:
             error = next(_compiled.get(self._schema).iter_errors(value), None)
             return None if error is None else f"{error.json_path}: {error.validator}"
+        except TooMuchWorkError:
+            self._too_much = True
+            raise
         except (UnjudgedError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # endless references, odd numbers, patterns and ids, a panic of an extension
@@ -110,11 +130,15 @@ class Schema:
 
 
 class _Compiled:
-    """Compiled schemas, the least recently used ones dropped once their text is over the limit."""
+    """Compiled schemas, the least recently used ones dropped once all are over the limit.
+
+    Attributes:
+        size_bytes: Estimate of what they take.
+    """
 
     def __init__(self) -> None:
+        self.size_bytes = 0
         self._validators: OrderedDict[bytes, Any] = OrderedDict()
-        self._bytes = 0
 
     def get(self, schema: Any) -> Any:
         """Returns the validator of a schema.
@@ -131,12 +155,24 @@ class _Compiled:
             raise UnjudgedError("not a valid schema")
         draft = jsonschema.Draft7Validator if b'"items":[' in text else jsonschema.Draft202012Validator
         validator = _validator_class(draft, b'"patternProperties"' in text)(schema, registry=referencing.Registry())
+        size = estimated_bytes(text)
+        if size > _CACHE_BYTES // 8:
+            return validator  # a giant must not drive out everybody else's
         self._validators[text] = validator
-        self._bytes += len(text)
-        while self._bytes > _CACHE_BYTES:
+        self.size_bytes += size
+        while self.size_bytes > _CACHE_BYTES:
             dropped, _ = self._validators.popitem(last=False)
-            self._bytes -= len(dropped)
+            self.size_bytes -= estimated_bytes(dropped)
         return validator
+
+
+def estimated_bytes(text: bytes) -> int:
+    """Returns about how much memory a compiled schema takes, rather too much than too little.
+
+    Args:
+        text: The schema's JSON.
+    """
+    return 1_200 + 3 * len(text) + 250 * text.count(b"{") + 100 * (text.count(b"[") + text.count(b","))
 
 
 _compiled = _Compiled()
@@ -149,7 +185,10 @@ def _matches(pattern: str, text: str) -> bool:
     _budget.get().step()
     if len(pattern) > _LONGEST_PATTERN:
         raise UnjudgedError("a long pattern")
-    return regex.search(pattern, text, timeout=_MATCH_TIMEOUT_S) is not None
+    try:
+        return regex.search(pattern, text, timeout=_MATCH_TIMEOUT_S) is not None
+    except TimeoutError as error:
+        raise TooMuchWorkError("a slow pattern") from error
 
 
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:

@@ -9,6 +9,7 @@ from policies.policy import Policy
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
+from serve.tools.doctor.pairs import wrong_pair
 
 _TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
 # Kinds of request that users send; each is tried with and without thinking.
@@ -142,6 +143,8 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if facts.canary_share:
             text = f"a canary: first choice for {facts.canary_share:.3g} of conversations, last choice for the others"
             yield _finding("info", text, facts.model, facts.pool)
+        if wrong := wrong_pair(facts):
+            yield _finding("error", wrong, facts.model, facts.pool)
         ours = _STOCK_PARSERS.get(facts.tool_parser or "")
         if ours and facts.kind == "vllm":
             text = f"vLLM's parser {facts.tool_parser!r} has open bugs, with or without speculation; use {ours!r}"

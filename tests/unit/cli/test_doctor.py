@@ -86,3 +86,18 @@ def test_a_canary_is_pointed_out_and_its_share_decides_nothing_else(specgate, ki
     assert code == 0
     assert "a canary: first choice for 0.05 of conversations" in out
     assert {row["pool"] for row in json.loads(out)["models"]["kimi"]["requests"]} <= {"speculative", "standard"}
+
+
+def test_a_drafter_for_another_model_fails(specgate, kimi):
+    code, out = specgate("doctor", "-c", kimi(drafter="org/kimi-k2.5-eagle3"), "--json")
+    errors = [each["message"] for each in json.loads(out)["findings"] if each["level"] == "error"]
+    assert code == 1
+    assert any("trained for kimi 2.5" in message for message in errors)
+
+
+def test_known_holes_of_an_engine_are_warnings(specgate, kimi):
+    _, out = specgate("doctor", "-c", kimi(version="0.18.0"), "--json")
+    holes = {
+        each["advisory"]: each["level"] for each in json.loads(out)["findings"] if "cve-" in (each["advisory"] or "")
+    }
+    assert holes == {"cve-2026-34756": "warning"}

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from serve.launch.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 Run = Callable[..., tuple[int, str]]
+needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM's own parsers check engine arguments")
 
 
 @pytest.fixture(autouse=True)
@@ -213,8 +215,14 @@ def test_http_options_that_serve_does_not_change_while_it_runs_are_told(
     ("pool", "told"),
     [
         ({"kind": "sim", "sim": {"sede": 1}}, "m/p: simulated engine: unknown settings ['sede']"),
-        ({"engine_args": {"model": "x", "max-model-lne": 1}}, "does not know the engine argument '--max-model-lne"),
-        ({"engine_args": {"model": "x", "max-model-len": "long"}}, "rejects the engine arguments"),
+        pytest.param(
+            {"engine_args": {"model": "x", "max-model-lne": 1}},
+            "does not know the engine argument '--max-model-lne",
+            marks=needs_vllm,
+        ),
+        pytest.param(
+            {"engine_args": {"model": "x", "max-model-len": "long"}}, "rejects the engine arguments", marks=needs_vllm
+        ),
     ],
     ids=["sim", "unknown", "value"],
 )

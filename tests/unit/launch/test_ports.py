@@ -47,5 +47,7 @@ def test_a_taken_port_is_told_with_the_way_out() -> None:
         ports.require_free(taken.getsockname()[1])
 
 
-def test_a_free_port_is_free() -> None:
-    ports.require_free(ports.free_port())
+def test_a_free_port_is_free_and_in_no_gateways_block() -> None:
+    port = ports.free_port()
+    ports.require_free(port)
+    assert port not in range(ports._FIRST, ports._END)

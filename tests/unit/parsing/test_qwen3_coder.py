@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from serve.parsing import Violation, parse
+from serve.parsing import StreamParser, Violation, fold, parse
 from tests.unit.parsing.test_laws import TOOLS
 
 FREE = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
@@ -55,6 +55,44 @@ def test_a_closing_tag_that_the_value_does_not_open_makes_it_ambiguous() -> None
     quoted = parse(call(("city", "<parameter=x>1</parameter> ok")), "qwen3_coder", TOOLS)
     assert json.loads(quoted.tool_calls[0].arguments) == {"city": "<parameter=x>1</parameter> ok"}
     assert quoted.violations == ()
+
+
+@pytest.mark.parametrize("value", ["Zurich</city>", "Zurich</city>\n", "\nZurich</city> "])
+def test_a_value_that_ends_in_a_tag_of_its_own_name_is_ambiguous(value: str) -> None:
+    text = call(("city", value), ("days", "2"))
+    assert [fault.kind for fault in parse(text, "qwen3_coder", TOOLS).violations] == ["ambiguous_value"]
+    unclosed = text.replace("</parameter>\n<parameter=days>", "<parameter=days>")
+    assert unclosed != text
+    assert "ambiguous_value" in [fault.kind for fault in parse(unclosed, "qwen3_coder", TOOLS).violations]
+    parser = StreamParser("qwen3_coder", TOOLS)
+    message = fold([*(event for letter in text for event in parser.feed(letter)), *parser.finish()])
+    assert [fault.kind for fault in message.violations] == ["ambiguous_value"]
+
+
+@pytest.mark.parametrize(
+    "value", ["<city>Zurich</city>", "<city id='1'>\nZurich</city>", "</city> of Zurich", "</town>"]
+)
+def test_a_value_that_opens_its_tag_or_goes_on_is_not(value: str) -> None:
+    message = parse(call(("city", value)), "qwen3_coder", TOOLS)
+    assert json.loads(message.tool_calls[0].arguments) == {"city": value}
+    assert message.violations == ()
+
+
+@pytest.mark.parametrize("tag", ["<function=", "<parameter="])
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_a_doubled_bracket_before_a_tag_is_no_fault(tag: str, cut: int) -> None:
+    text = call(("city", "Bern")).replace(tag, f"<{tag}")
+    parser = StreamParser("qwen3_coder", TOOLS)
+    at = text.index(f"<{tag}") + cut
+    message = fold([*parser.feed(text[:at]), *parser.feed(text[at:]), *parser.finish()])
+    assert (message.content, message.violations) == (None, ())
+    assert [json.loads(each.arguments) for each in message.tool_calls] == [{"city": "Bern"}]
+
+
+@pytest.mark.parametrize("text", ["<tool_call>\n<<b> is bold", "<tool_call>\n<", "<tool_call>\n< <function=x"])
+def test_a_bracket_that_opens_nothing_comes_back(text: str) -> None:
+    message = parse(text, "qwen3_coder", TOOLS)
+    assert (message.content, message.tool_calls) == (text, ())
 
 
 def test_text_behind_a_call_in_its_block_is_content_without_the_tag_that_closes_the_block() -> None:

@@ -68,6 +68,24 @@ def test_all_of_a_request_can_be_read() -> None:
         expected["nothing"]
 
 
+def test_numbers_beyond_a_float_are_no_reason_to_refuse_a_schema() -> None:
+    sent = body().replace(b'"stream_options":', b'"x": 1e999, "stream_options":', 1)
+    sent = sent.replace(b'"parameters": {', b'"parameters": {"maximum": 1e999, ', 1)
+    assert b"1e999" in sent
+    expected = LazyRequest(parse(sent), sent)
+    assert [*Expectation(expected).tools]
+    assert len(expected) == 6
+
+
+@pytest.mark.parametrize("odd", [b"1" * 5_000, b'"\xff"'])
+def test_a_schema_that_python_does_not_read_is_400(odd: bytes) -> None:
+    tool = b'{"type":"function","function":{"name":"f","parameters":{"default":%b}}}'
+    sent = b'{"model":"m","messages":[],"tools":[%b]}' % (tool % odd)
+    with pytest.raises(InvalidRequestError) as caught:
+        LazyRequest(parse(sent), sent)
+    assert caught.value.code == "invalid_json"
+
+
 def test_fields_of_ours_and_of_the_engine_are_noticed() -> None:
     assert parse(body()).enable_speculative is UNSET
     assert parse(body(enable_speculative=False)).enable_speculative is False

@@ -29,6 +29,7 @@ class Pool:
         self.head_start_s = head_start_s
         self.ready = False
         self.full = slots == 0
+        self.replicas = 0
         self.asked = 0
         self.held = 0
         self._error = error

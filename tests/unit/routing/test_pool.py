@@ -11,6 +11,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 
 from serve.errors import PoolUnavailableError
 from serve.routing.pool import RayPool
+from serve.routing.request_routers import PoolSize
 
 FOR_EVER_S = 1e6
 
@@ -29,7 +30,7 @@ class Handle:
             raise self.error
         await self.capacity.wait()
         metadata = {"http_host": "127.0.0.1", "http_port": 1, "http_key": "k"}
-        replica = SimpleNamespace(capacity=lambda: self.slots)
+        replica = SimpleNamespace(pool_size=lambda: PoolSize(1, self.slots))
         yield SimpleNamespace(replica_metadata=metadata, _slot_token="token", _replica=replica)
 
 

@@ -14,8 +14,8 @@ from serve.routing.request_routers import (
     BalancedRouter,
     ReservedReplica,
     StickyRouter,
-    capacity_seen_by,
-    unknown_capacity,
+    size_seen_by,
+    unknown_size,
 )
 from serve.routing.running_replicas import metadata_of_running
 
@@ -55,7 +55,7 @@ def replica(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> ReservedReplica:
         self._actor_handle, self._replica_info = actor, SimpleNamespace(is_cross_language=False)
 
     monkeypatch.setattr(RunningReplica, "__init__", made)
-    return ReservedReplica(None, unknown_capacity)
+    return ReservedReplica(None, unknown_size)
 
 
 async def leave(replica: ReservedReplica, actor: Actor) -> None:
@@ -107,15 +107,15 @@ def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
-def test_a_chosen_replica_tells_how_many_slots_its_pool_has_now(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_replica_tells_how_large_its_pool_is_now(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
     replicas = {"a": SimpleNamespace(max_ongoing_requests=25)}
     made = router.__new__(router)
     monkeypatch.setattr(router, "curr_replicas", replicas, raising=False)
-    capacity = capacity_seen_by(SimpleNamespace(_replica=made.create_replica_wrapper("info")))  # type: ignore[arg-type]
-    assert capacity() == 25
+    size = size_seen_by(SimpleNamespace(_replica=made.create_replica_wrapper("info")))  # type: ignore[arg-type]
+    assert size() == (1, 25)
     replicas["b"] = SimpleNamespace(max_ongoing_requests=30)
-    assert capacity() == 55
+    assert size() == (2, 55)
 
 
 class Running:

@@ -1,9 +1,12 @@
 """Requests: what reaches the engine, what is left out and said so, and what is refused."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.responses_api import WEATHER, chat, translated
 
 from serve.dialects.responses.request import decode
@@ -81,6 +84,8 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role", "invalid_request"),
         ({"input": [3]}, "input[0]", "invalid_request"),
         ({"input": 3}, "input", "invalid_request"),
+        ({"input": [{}] * 40_000}, "input", "over_limit"),
+        ({"input": [{"role": "user", "content": [""] * 400}] * 100}, "input", "over_limit"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_request"),
         ({"max_output_tokens": "many"}, "max_output_tokens", "invalid_request"),
         ({"model": None}, "model", "missing_field"),
@@ -98,6 +103,15 @@ def test_a_malformed_body_is_refused(body: bytes) -> None:
         decode(body, {})
 
 
+@pytest.mark.parametrize("depth", [900, 990, 992, 1000, 100_000])
+def test_a_body_of_any_depth_is_translated_or_refused(depth: int) -> None:
+    output = b"[" * depth + b"]" * depth
+    item = b'{"type":"function_call_output","call_id":"c","output":' + output + b"}"
+    body = b'{"model":"m","input":[' + item + b'],"metadata":' + output + b"}"
+    with suppress(InvalidRequestError):
+        assert decode(body, {}).body
+
+
 def test_half_a_character_in_a_text_is_mended_as_for_chat() -> None:
     body = json.loads(decode(b'\xef\xbb\xbf{"model":"m","input":"a\\ud83d"}', {}).body)
     assert body["messages"][0]["content"] != ""
@@ -113,3 +127,38 @@ def test_the_answer_repeats_the_request_and_never_claims_to_store_it() -> None:
     assert plain == {"store": False, "truncation": "disabled"}
     assert json.loads(bytes(echo["metadata"])) == {"a": "b"}
     assert json.loads(bytes(echo["tools"])) == [WEATHER]
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
+FIELDS = ["tools", "tool_choice", "text", "reasoning", "include", "instructions", "max_output_tokens", "stream", "user"]
+KINDS = st.sampled_from(
+    ["message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+     "local_shell_call", "shell_call_output", "input_text", "output_text", "refusal", "input_image", "input_file",
+     "reasoning_text", "summary_text", "function", "custom", "namespace", "grammar", "allowed_tools", "json_schema"]
+)  # fmt: skip
+MEMBERS = st.sampled_from(
+    ["role", "content", "summary", "encrypted_content", "call_id", "name", "namespace", "arguments", "input", "output",
+     "text", "image_url", "file_data", "tools", "format", "function", "custom", "parameters", "mode", "action"]
+)  # fmt: skip
+OBJECTS = st.recursive(
+    VALUES | st.sampled_from(["user", "assistant", "developer", "data:text/plain;base64,aGk="]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.builds(lambda kind, more: {**more, "type": kind}, KINDS, st.dictionaries(MEMBERS, inner, max_size=4))
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(OBJECTS, max_size=4) | OBJECTS, st.dictionaries(st.sampled_from(FIELDS), OBJECTS, max_size=4))
+def test_any_json_is_translated_or_refused(items: Any, fields: dict[str, Any]) -> None:
+    body = json.dumps({"model": "m", **fields, "input": items}).encode()
+    try:
+        request = decode(body, {})
+    except InvalidRequestError:
+        return
+    messages = json.loads(request.body)["messages"]
+    assert {message["role"] for message in messages} <= {"system", "user", "assistant", "tool"}
+    called = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == called

@@ -71,3 +71,16 @@ def test_deep_nesting_needs_no_recursion() -> None:
     check = JsonPrefix()
     assert check.feed("[" * 100_000 + "]" * 100_000) == 200_000
     assert check.complete
+
+
+@given(st.integers(0, 40), st.sampled_from(["", " ", "}", ",", "x", '{"a": 1}']), st.booleans(), st.booleans())
+def test_a_long_text_is_judged_as_its_pieces_are(short: int, after: str, in_list: bool, must_be_object: bool) -> None:
+    text = json.dumps({"a": ["x\n"] * 600, "b": {"c": 1.5}})
+    text = (f"[{text}]" if in_list else text)[: -short or None] + after
+    whole, pieces = (JsonPrefix(must_be_object=must_be_object) for _ in range(2))
+    taken = whole.feed(text)
+    in_pieces = sum(pieces.feed(text[start : start + 50]) for start in range(0, len(text), 50) if not pieces.broken)
+    assert (taken, whole.broken, whole.complete) == (in_pieces, pieces.broken, pieces.complete)
+    if whole.complete:
+        whole.feed("{")
+        assert whole.broken

@@ -1,0 +1,1 @@
+"""What pools bear at the moment, and candidates in that order."""

@@ -1,0 +1,106 @@
+"""Bodies dense with tiny values, which would take the decoder, and everybody who waits for it, a second for each 4 MB.
+
+Text and numbers cost next to nothing, however many bytes they have. Objects and names cost a microsecond each, and no
+conversation needs a million of them. So a large body that holds many marks of JSON is looked at once more, by a decoder
+that stops at the first object too many.
+"""
+
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Raw, Struct
+
+from serve.errors import InvalidRequestError
+
+# A smaller body can't hold enough to matter.
+LARGE_BYTES = 64 * 1024
+_MOST_MARKS = 20_000
+_MOST_OBJECTS = 30_000
+_MOST_NAMES = 2_000
+
+
+class _Counter:
+    """What a decoder may still meet of one body; decoding is never interrupted, so that there need not be two."""
+
+    objects = 0
+    names = 0
+
+
+class _Name(str):
+    """A name, or another short text, that counts."""
+
+    __slots__ = ()
+
+
+class _Object(Struct, gc=False):
+    """An object that counts."""
+
+    def __post_init__(self) -> None:
+        _Counter.objects -= 1
+        if _Counter.objects < 0:
+            _refuse(f"{_MOST_OBJECTS} messages, parts, calls and tools")
+
+
+class _Message(_Object, gc=False):
+    content: str | list[_Object | str] | None = None
+    tool_calls: list[_Object] | None = None
+
+
+class _Allowed(_Object, gc=False):
+    tools: list[_Object] | None = None
+
+
+class _Choice(_Object, gc=False):
+    allowed_tools: _Allowed | None = None
+
+
+_Names = dict[_Name, Raw]
+
+
+class _Outline(Struct, gc=False):
+    """The fields whose values become objects when a request is decoded."""
+
+    messages: list[_Message] | None = None
+    tools: list[_Object] | None = None
+    tool_choice: str | _Choice | None = None
+    stop: str | list[_Name] | None = None
+    vllm_xargs: _Names | None = None
+    chat_template_kwargs: _Names | None = None
+    structured_outputs: _Names | None = None
+
+
+def _count_name(_: type, name: Any) -> _Name:
+    _Counter.names -= 1
+    if _Counter.names < 0:
+        _refuse(f"{_MOST_NAMES} names of fields and stop strings")
+    return _Name(name)
+
+
+_outline = msgspec.json.Decoder(_Outline, dec_hook=_count_name)
+_members = msgspec.json.Decoder(_Names, dec_hook=_count_name)
+
+
+def check_density(body: bytes) -> None:
+    """Refuses a large body with more objects or fields than any request has; does little for most.
+
+    Args:
+        body: More than `LARGE_BYTES` of what should be JSON; what else is wrong with it is for its decoder to say.
+
+    Raises:
+        InvalidRequestError: The body holds too many objects or fields.
+    """
+    if body.count(b":") + body.count(b"{") <= _MOST_MARKS:
+        return
+    _Counter.objects = _MOST_OBJECTS
+    _Counter.names = _MOST_NAMES
+    try:
+        _members.decode(body)
+        _outline.decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"The body has a wrong type: {error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+
+
+def _refuse(what: str) -> NoReturn:
+    raise InvalidRequestError(f"The body has more than {what}.", None, "over_limit")

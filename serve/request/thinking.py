@@ -1,0 +1,69 @@
+"""What a request says about thinking, in whichever of the dialects' words."""
+
+import msgspec
+
+from serve.request.completion import NONE, CompletionRequest, given, with_member
+
+# The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
+USUAL_SWITCH = "enable_thinking"
+_OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
+_FALSE = frozenset({b"false", b"0", b'""'})
+_MOONSHOT_THINKING = {"enabled": True, "disabled": False}
+
+
+class _MoonshotThinking(msgspec.Struct, gc=False):
+    type: str | None = None
+
+
+_moonshot = msgspec.json.Decoder(_MoonshotThinking)
+
+
+def thinks(request: CompletionRequest, default: bool, switch: str) -> bool:
+    """Returns True if the model is to think before it answers.
+
+    Args:
+        request: The parsed body.
+        default: True if the model thinks when the request does not say.
+        switch: The argument by which the model's chat template turns thinking on or off.
+    """
+    said = _said_of_thinking(request, switch)
+    if said is not None:
+        return said
+    if request.reasoning_effort is not None:
+        return request.reasoning_effort != "none"
+    return default
+
+
+def with_switch(body: bytes, request: CompletionRequest, switch: str) -> bytes:
+    """Returns the body with a template's switch set as the request says, in whatever words.
+
+    Args:
+        body: A JSON object.
+        request: The body, parsed.
+        switch: The argument by which the model's chat template turns thinking on or off.
+    """
+    arguments = request.chat_template_kwargs or {}
+    if given(arguments.get(switch, NONE)):
+        return body
+    said = _said_of_thinking(request, switch)
+    if said is None and request.reasoning_effort == "none" and switch != USUAL_SWITCH:
+        said = False
+    if said is None:
+        return body
+    return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
+
+
+def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
+    """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
+    template = request.chat_template_kwargs
+    if template is not None:
+        for value in (template.get(switch, NONE), template.get(_OTHER_SWITCH[switch], NONE)):
+            if given(value):
+                return bytes(value) not in _FALSE
+    if request.thinking is NONE:
+        return None
+    try:
+        kind = _moonshot.decode(request.thinking).type
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # some other API's field of that name
+    return _MOONSHOT_THINKING.get(kind or "")

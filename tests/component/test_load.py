@@ -1,0 +1,151 @@
+"""Load through the whole gateway: a busy drafter is left, answers teach what it accepts, explain shows the figures."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from support.engines import Engine, answering, chunk, end, frame, start, streaming, whole
+from support.guard_harness import tools_request
+from support.guard_stack import NO_ADVISORIES, config, post
+from support.stack import Stack, running
+
+from policies.acceptance import Acceptance
+from policies.ranking import PoolLoad
+
+DONE = b"data: [DONE]\n\n"
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+METRICS = {
+    "metrics": {
+        "speculative_decoding": {"num_spec_steps": 100, "num_accepted_draft_tokens": 20, "num_draft_tokens": 300}
+    }
+}
+USAGE = {**chunk({}), "choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 120, "total_tokens": 121}}
+STREAM = [frame(chunk({"content": "hal"})), frame(chunk({}, "stop")), frame({**USAGE, **METRICS}), DONE]
+SPECULATIVE = ("m", "speculative")
+STANDARD = ("m", "standard")
+
+
+def settings(load: str) -> dict[str, Any]:
+    made = config(policy={"advisories": NO_ADVISORIES, "load": load})
+    pool = made["models"]["m"]["pools"]["speculative"]
+    pool["facts"] = {**pool["facts"], "num_speculative_tokens": 3}
+    return made
+
+
+def load_of(stack: Stack, key: tuple[str, str]) -> PoolLoad:
+    assert stack.gateway._load is not None
+    return stack.gateway._load.loads[key]
+
+
+def learned(stack: Stack) -> dict[str, Acceptance]:
+    assert stack.gateway._load is not None
+    return {f"{pool} {request_class}": found for _, pool, request_class, found in stack.gateway._load.learned()}
+
+
+def burden(stack: Stack) -> None:
+    for _ in range(150):
+        load_of(stack, SPECULATIVE).begin(2.7)
+
+
+@pytest.mark.parametrize(("mode", "pool"), [("route", "standard"), ("observe", "speculative"), ("off", "speculative")])
+async def test_a_busy_drafter_is_left_if_the_operator_says_so(mode: str, pool: str) -> None:
+    engines = {SPECULATIVE: answering(), STANDARD: answering()}
+    async with running(settings(mode), engines) as stack:
+        if mode != "off":
+            burden(stack)
+        status, headers, _ = await post(stack.url, HELLO)
+    assert (status, headers["x-specgate-pool"]) == (200, pool)
+    assert ("load" in headers["x-specgate-reasons"].split(",")) == (mode == "route")
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["one write a frame", "all at once"])
+async def test_the_report_at_the_end_of_a_stream_is_learned(cut: bool) -> None:
+    frames = STREAM if cut else [b"".join(STREAM)]
+    async with running(settings("observe"), {SPECULATIVE: streaming(frames), STANDARD: answering()}) as stack:
+        status, _, body = await post(stack.url, {**HELLO, "stream": True})
+        found = learned(stack)["speculative plain"]
+    assert (status, body) == (200, b"".join(STREAM))
+    assert found.answers == 1
+    assert found.length < found.prior
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_a_guarded_stream_is_learned_from_whether_or_not_the_client_wants_usage(wanted: bool) -> None:
+    engine = streaming(STREAM)
+    asked = tools_request(model="m", stream=True, **({"stream_options": {"include_usage": True}} if wanted else {}))
+    async with running(settings("observe"), {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        status, _, body = await post(stack.url, asked)
+        assert [found.answers for name, found in learned(stack).items() if "tools" in name] == [1]
+    ((_, sent),) = engine.requests
+    assert json.loads(sent)["stream_options"] == {"include_usage": True}
+    assert status == 200
+    assert (b'"usage"' in body, b'"metrics"' in body) == (wanted, wanted)
+    assert body.endswith(DONE)
+
+
+@pytest.mark.parametrize(
+    ("load", "guard"), [("off", {}), ("observe", {"mode": "observe"}), ("observe", {"mode": "off"})]
+)
+async def test_no_usage_is_asked_for_where_it_would_reach_a_client_who_does_not_want_it(
+    load: str, guard: dict[str, Any]
+) -> None:
+    engine = streaming([frame(chunk({"content": "hal"})), frame(chunk({}, "stop")), DONE])
+    made = settings(load)
+    made["models"]["m"]["guard"] = guard
+    async with running(made, {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        await post(stack.url, tools_request(model="m", stream=True))
+    ((_, sent),) = engine.requests
+    assert "stream_options" not in json.loads(sent)
+
+
+async def test_the_report_of_a_whole_answer_is_learned() -> None:
+    engine = answering({**whole("hello"), **METRICS})
+    async with running(settings("observe"), {SPECULATIVE: engine, STANDARD: answering()}) as stack:
+        await post(stack.url, HELLO)
+        assert learned(stack)["speculative plain"].answers == 1
+
+
+async def test_a_request_counts_where_it_is_while_it_is_there() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(engine: Engine, send: Any, _: bytes) -> None:
+        begun.set()
+        await go_on.wait()
+        await start(send)
+        await end(send, json.dumps(whole("hello")).encode())
+
+    async with running(settings("observe"), {SPECULATIVE: Engine(wait), STANDARD: answering()}) as stack:
+        asking = asyncio.create_task(post(stack.url, HELLO))
+        await begun.wait()
+        assert load_of(stack, SPECULATIVE).requests == 1
+        go_on.set()
+        await asking
+        assert load_of(stack, SPECULATIVE).requests == 0
+
+
+async def test_a_request_that_fails_over_counts_where_it_went() -> None:
+    engines = {SPECULATIVE: answering({"error": {"message": "busy"}}, 429), STANDARD: answering()}
+    async with running(settings("observe"), engines) as stack:
+        _, headers, _ = await post(stack.url, HELLO)
+        assert headers["x-specgate-pool"] == "standard"
+        assert [load_of(stack, key).requests for key in (SPECULATIVE, STANDARD)] == [0, 0]
+
+
+async def test_explain_shows_the_figures_and_decides_as_a_request_would_be() -> None:
+    async with running(settings("route"), {SPECULATIVE: answering(), STANDARD: answering()}) as stack:
+        burden(stack)
+        explanation, evidence = stack.gateway.explain(json.dumps(HELLO).encode(), {})
+        assert stack.gateway._load is not None
+        assert stack.gateway._load.moves == {}
+    assert explanation["pool"] == "standard"
+    assert [row["pool"] for row in explanation["load"]] == ["speculative", "standard"]
+    assert explanation["load"][0]["requests_per_engine"] == 150
+    assert any(reason["advisory"] == "load" for reason in explanation["reasons"])
+    assert evidence == "none"
+
+
+async def test_without_load_explain_says_nothing_of_it() -> None:
+    async with running(settings("off"), {SPECULATIVE: answering(), STANDARD: answering()}) as stack:
+        explanation, _ = stack.gateway.explain(json.dumps(HELLO).encode(), {})
+    assert "load" not in explanation

@@ -1,0 +1,193 @@
+"""One gateway replica's view of the load: what is counted ends, and what is forbidden never comes."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies import Decision, RequestFeatures, decide
+from serve.config.gateway import GatewayConfig
+from serve.live_policy import compile_for
+from serve.load.live_load import LiveLoad, Sent
+
+SEATS = 256
+TOOLS: dict[str, Any] = {"tools": 1, "tool_choice": "auto"}
+
+
+class Response:
+    """A response of which only the end matters."""
+
+    def __init__(self, steps: int, accepted: int) -> None:
+        found = {"num_spec_steps": steps, "num_accepted_draft_tokens": accepted, "num_draft_tokens": 3 * steps}
+        self.last = (json.dumps({"metrics": {"speculative_decoding": found}}, separators=(",", ":")).encode(),)
+
+
+class Rig:
+    """A model with a speculative and a standard pool."""
+
+    def __init__(self, load: str = "route", gateways: int = 1, **policy: Any) -> None:
+        facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3,
+                 "drafter": "d", "tool_parser": "hermes", "hybrid": False, "prefix_caching": False}  # fmt: skip
+        remote = {"kind": "remote", "url": "http://unused", "max_ongoing_requests": SEATS}
+        pools = {"speculative": {**remote, "facts": facts}, "standard": remote}
+        model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
+        config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": load, **policy}})
+        self.policy = compile_for(config)
+        self.load = LiveLoad(config, self.policy, gateways)
+
+    def decided(self, **features: Any) -> tuple[Decision, RequestFeatures]:
+        asked = RequestFeatures("m", **features)
+        return decide(self.policy, asked, asked.preference), asked
+
+    def ordered(self, size_bytes: int = 400, **features: Any) -> Decision:
+        return self.load.ordered(*self.decided(**features), size_bytes)
+
+    def begin(self, count: int, pool: str = "speculative", **features: Any) -> list[Sent]:
+        decision, asked = self.decided(**features)
+        candidate = next(each for each in decision.candidates if each.pool == pool)
+        return [self.load.begin(decision, asked, candidate, 400) for _ in range(count)]
+
+
+def test_without_load_nothing_moves() -> None:
+    rig = Rig()
+    assert rig.ordered() is rig.decided()[0]
+    assert rig.load.moves == {}
+
+
+def test_prose_leaves_a_busy_drafter_and_says_why() -> None:
+    rig = Rig()
+    rig.begin(150)
+    decision = rig.ordered()
+    assert [each.pool for each in decision.candidates] == ["standard", "speculative"]
+    assert (decision.pool, decision.speculative) == ("standard", False)
+    (reason,) = [each for each in decision.reasons if each.advisory == "load"]
+    assert "standard before speculative" in reason.summary
+    assert decision.evidence == "none"
+    assert rig.load.moves == {("m", "speculative", "standard"): 1}
+
+
+def test_observing_counts_and_changes_nothing() -> None:
+    rig = Rig("observe")
+    rig.begin(150)
+    assert rig.ordered() is rig.decided()[0]
+    assert rig.load.moves == {("m", "speculative", "standard"): 1}
+
+
+def test_a_wish_for_speculation_is_not_overruled_by_load() -> None:
+    rig = Rig()
+    rig.begin(150)
+    assert rig.ordered(preference=True).pool == "speculative"
+
+
+def test_each_gateway_replica_counts_for_all_of_them() -> None:
+    alone, one_of_four = Rig(), Rig(gateways=4)
+    alone.begin(20)
+    one_of_four.begin(20)
+    assert alone.ordered().pool == "speculative"
+    assert one_of_four.ordered().pool == "standard"
+
+
+def test_more_engines_bear_more() -> None:
+    rig = Rig()
+    rig.begin(150)
+    rig.load.set_engines(("m", "speculative"), 8)
+    assert rig.ordered().pool == "speculative"
+    rig.load.set_engines(("m", "speculative"), 0)  # not known any more
+    assert rig.ordered().pool == "speculative"
+
+
+def test_requests_that_end_or_go_elsewhere_do_not_count_any_more() -> None:
+    rig = Rig()
+    sent = rig.begin(150)
+    standard = rig.decided()[0].candidates[1]
+    for each in sent[:100]:
+        each.move(standard)
+    assert [rig.load.loads["m", pool].requests for pool in ("speculative", "standard")] == [50, 100]
+    for each in sent:
+        each.end()
+    assert [rig.load.loads["m", pool].requests for pool in ("speculative", "standard")] == [0, 0]
+    assert rig.ordered() is rig.decided()[0]
+
+
+def test_what_drafters_accept_is_learned_by_pool_and_class() -> None:
+    rig = Rig()
+    for _ in range(300):
+        (sent,) = rig.begin(1)
+        sent.response = Response(100, 20)
+        sent.end()
+    learned = {each[:3]: each[3] for each in rig.load.learned()}
+    assert learned["m", "speculative", "plain"].length == pytest.approx(1.2, abs=0.01)
+    assert rig.ordered().pool == "standard", "a drafter that accepts next to nothing pays at no load"
+
+
+def test_a_collapse_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    for _ in range(100):
+        (sent,) = rig.begin(1)
+        sent.response = Response(100, 5)
+        sent.end()
+    with caplog.at_level(logging.WARNING, "ray.serve.specgate.load"):
+        rig.load.check()
+        rig.load.check()
+    (record,) = caplog.records
+    assert "m/speculative: drafts for plain are accepted less than half" in record.getMessage()
+
+
+def test_a_conversation_stays_where_its_long_prompt_is_cached() -> None:
+    rig = Rig()
+    rig.begin(150)
+    rig.begin(30, "standard")
+    decision, asked = rig.decided(conversation_key="c")
+    rig.load.begin(decision, asked, decision.candidates[0], 400_000)
+    assert rig.ordered(400_400, conversation_key="c").pool == "speculative"
+    assert rig.ordered(400, conversation_key="other").pool == "standard"
+
+
+def test_memory_is_bounded_whatever_clients_send() -> None:
+    rig = Rig()
+    for number in range(9000):
+        rig.begin(1, conversation_key=str(number))[0].end()
+    assert len(rig.load._homes) == 8192
+
+
+def test_explaining_a_request_does_not_count_it() -> None:
+    rig = Rig()
+    rig.begin(150)
+    decision, asked = rig.decided()
+    rows = rig.load.figures(decision, asked, 400)
+    assert [(row["pool"], row["requests_per_engine"]) for row in rows] == [("speculative", 150), ("standard", 0)]
+    assert rows[1]["value"] > rows[0]["value"]
+    assert rig.load.ordered(decision, asked, 400, count=False).pool == "standard"
+    assert rig.load.moves == {}
+
+
+@given(
+    busy=st.tuples(st.integers(0, 300), st.integers(0, 300)),
+    features=st.fixed_dictionaries(
+        {},
+        optional={
+            "thinking": st.booleans(), "stream": st.booleans(), "tools": st.just(1), "tool_choice": st.just("auto"),
+            "response_format": st.sampled_from(["json_object", "json_schema"]),
+            "preference": st.sampled_from([True, False, None]),
+        },
+    ),
+    forbidden=st.sampled_from(["tools", "json", "plain", "any"]),
+    mode=st.sampled_from(["enforce", "advise"]),
+    size_bytes=st.integers(0, 10**7),
+)  # fmt: skip
+def test_no_load_brings_a_request_where_the_policy_forbids_it(
+    busy: tuple[int, int], features: dict[str, Any], forbidden: str, mode: str, size_bytes: int
+) -> None:
+    override = {"action": "forbid", "pool": "speculative", "reason": "r", "classes": [forbidden]}
+    rig = Rig(overrides=[override], mode=mode)
+    for pool, count in zip(("speculative", "standard"), busy, strict=True):
+        for _ in range(count):
+            rig.load.loads["m", pool].begin(2.0)
+    allowed = rig.decided(**features)[0]
+    found = rig.ordered(size_bytes, **features)
+    assert set(found.candidates) == set(allowed.candidates)
+    assert len(found.candidates) == len(allowed.candidates)
+    assert found.pool == found.candidates[0].pool

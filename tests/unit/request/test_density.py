@@ -1,0 +1,63 @@
+"""Bodies dense with tiny values are refused by a decoder that stops; large ones that hold text or numbers pass."""
+
+import json
+from typing import Any
+
+import pytest
+
+from serve.errors import InvalidRequestError
+from serve.request.density import check_density
+
+MANY = 200_000
+
+
+def objects(unit: str) -> str:
+    return ",".join([unit] * MANY)
+
+
+NAMES = ",".join(f'"n{number}":1' for number in range(MANY))
+DENSE = {
+    "messages": f'"messages":[{objects("{}")}]',
+    "tools": f'"tools":[{objects("{}")}]',
+    "calls": f'"messages":[{{"tool_calls":[{objects("{}")}]}}]',
+    "parts": f'"messages":[{{"content":[{objects("{}")}]}}]',
+    "allowed": f'"tool_choice":{{"type":"allowed_tools","allowed_tools":{{"tools":[{objects("{}")}]}}}}',
+    "members": NAMES,
+    "template": f'"chat_template_kwargs":{{{NAMES}}}',
+    "xargs": f'"vllm_xargs":{{{NAMES}}}',
+    "structured": f'"structured_outputs":{{{NAMES}}}',
+    "twice": f'"messages":[{objects("{}")}],"messages":[]',
+    "odd": f'"messages":[{{"content":5}},{objects("{}")}]',
+    "stops": f'"stop":[{objects(json.dumps("::"))}]',
+}
+
+
+@pytest.mark.parametrize("members", DENSE.values(), ids=DENSE)
+def test_a_dense_body_is_refused(members: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        check_density(f'{{"model":"m",{members}}}'.encode())
+
+
+LARGE: dict[str, Any] = {
+    "code": {"messages": [{"role": "user", "content": "if x: {y: [1, {}]}\n" * MANY}]},
+    "numbers": {"prompt": [17] * MANY, "x": [[]] * MANY, "y": {"z": [{"a": 1}] * MANY}},
+    "schema": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"enum": [{}] * MANY}}}]},
+    "turns": {
+        "messages": [
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "x", "function": {"name": "f"}}]},
+            {"role": "tool", "tool_call_id": "x", "content": [{"type": "text", "text": "a: {b}"}, "c"]},
+        ]
+        * 5_000
+    },
+    "choice": {"messages": [{"content": "::" * MANY}], "tool_choice": "auto", "stop": None, "tools": None},
+}
+
+
+@pytest.mark.parametrize("members", LARGE.values(), ids=LARGE)
+def test_a_large_body_that_is_not_dense_passes(members: Any) -> None:
+    check_density(json.dumps({"model": "m", **members}).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"{" * 100_000, b'{"a":' * 30_000, b'{"\xff":' + b"{}:" * 30_000, b'{"a":1}'])
+def test_what_is_no_json_is_left_to_the_decoder_of_requests(body: bytes) -> None:
+    check_density(body)

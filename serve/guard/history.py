@@ -1,19 +1,18 @@
 """Repairs the conversation in a request's body where an engine would choke on it."""
 
-import asyncio
-from collections.abc import Iterator
-from time import monotonic
+from collections.abc import Generator
 from typing import Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
+from serve.guard.slices import in_slices
 from serve.request.completion import MALFORMED, NONE, not_json, with_member
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
-# A conversation may hold more malformed calls than can be repaired before other requests should have their turn.
-_SLICE_S = 0.004
+# Of names and texts in a message or call, beside those in its calls or arguments: more are made to be slow to rewrite.
+_MOST_QUOTES = 10_000
 
 
 class _Body(Struct, gc=False):
@@ -68,11 +67,7 @@ async def repair_body(
         return body, repair
     try:
         messages = _body.decode(body).messages or []
-        until = monotonic() + _SLICE_S
-        for _ in _repair(messages, repair):
-            if monotonic() > until:
-                await asyncio.sleep(0)
-                until = monotonic() + _SLICE_S
+        await in_slices(_repair(messages, repair))
         if mode == "warn" or repair.clean:
             return body, repair
         return with_member(body, "messages", msgspec.json.encode(messages)), repair
@@ -80,7 +75,7 @@ async def repair_body(
         raise not_json(error) from error
 
 
-def _repair(messages: list[Raw], repair: HistoryRepair) -> Iterator[None]:
+def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None, None]:
     """Repairs messages in place; yields after each call and each message."""
     for index, raw in enumerate(messages):
         if _CALLS not in (source := bytes(raw)):
@@ -91,13 +86,7 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Iterator[None]:
         except msgspec.ValidationError:
             continue  # of a shape that is not OpenAI's
         if message.tool_calls:
-            changed = False
-            for place, call in enumerate(message.tool_calls):
-                yield
-                if (repaired := _repaired(call, repair)) is not call:
-                    message.tool_calls[place] = repaired
-                    changed = True
-            if changed:
+            if (yield from _repair_calls(source, message.tool_calls, repair)):
                 messages[index] = Raw(with_member(source, "tool_calls", msgspec.json.encode(message.tool_calls)))
         elif message.role == "tool" and message.tool_call_id is not None:
             call_id = repair.result_id(message.tool_call_id)
@@ -105,8 +94,23 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Iterator[None]:
                 messages[index] = Raw(with_member(source, "tool_call_id", msgspec.json.encode(call_id)))
 
 
+def _repair_calls(source: bytes, calls: list[Raw], repair: HistoryRepair) -> Generator[None, None, bool]:
+    """Repairs the calls of one message in place; returns whether there was anything to repair."""
+    if _quotes(source) - sum(map(_quotes, map(bytes, calls))) > _MOST_QUOTES:
+        return False
+    changed = False
+    for place, call in enumerate(calls):
+        yield
+        if (repaired := _repaired(call, repair)) is not call:
+            calls[place] = repaired
+            changed = True
+    return changed
+
+
 def _repaired(raw: Raw, repair: HistoryRepair) -> Raw:
     source = bytes(raw)
+    if _quotes(source) > _MOST_QUOTES:
+        return raw
     try:
         call = _call.decode(source)
     except msgspec.ValidationError:
@@ -124,3 +128,8 @@ def _repaired(raw: Raw, repair: HistoryRepair) -> Raw:
     if repaired["id"] != call.id:
         source = with_member(source, "id", msgspec.json.encode(repaired["id"]))
     return Raw(source)
+
+
+def _quotes(source: bytes) -> int:
+    """Returns about how many quotes begin or end a text in JSON; those within texts are escaped."""
+    return source.count(b'"') - source.count(b'\\"')

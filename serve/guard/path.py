@@ -133,10 +133,10 @@ class GuardedPath:
         try:
             await relay(exchange, attempt, self._telemetry, observed.feed)
         except EngineError as error:
-            observed.finish(error)
+            await observed.finish(error)
             raise
         else:
-            observed.finish()
+            await observed.finish()
         finally:
             self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True, compared=True)
 

@@ -13,6 +13,7 @@ from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.frame_template import TemplateLearner
+from serve.guard.slices import in_slices
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
 from serve.proxy.upstream import UpstreamResponse
@@ -237,7 +238,7 @@ class WholeResponse:
             self.guard.broke(error.message)
             return
         try:
-            checked = self._whole_guard.check(completion)
+            checked = await in_slices(self._whole_guard.judge(completion))
             self._body = body if checked == completion or checked is None else encode_json(checked)
         except CONTROL:
             raise
@@ -269,26 +270,29 @@ class ObservedResponse:
             self._whole_guard.guard if self._whole_guard else Guard(model.guard, request, grammar=model.grammar)
         )
         self._stream = GuardedStream(self.guard)
+        self._body = b""
 
     def feed(self, data: bytes) -> None:
-        """Checks bytes of the response: any part of a stream, or all of a whole one."""
-        if self._whole_guard is None:
-            if not self._stream.over:
-                self._stream.feed(data)
-            return
-        try:
-            self._whole_guard.check(decode_chunk(data))
-        except CONTROL:
-            raise
-        except EngineError as error:
-            self.finish(error)
-        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
-            guard_fault(self.guard, 0)
+        """Takes bytes of the response: any part of a stream, or all of a whole one, which `finish` checks."""
+        if self._whole_guard is not None:
+            self._body = data
+        elif not self._stream.over:
+            self._stream.feed(data)
 
-    def finish(self, failure: EngineError | None = None) -> None:
+    async def finish(self, failure: EngineError | None = None) -> None:
         """Ends the response.
 
         Args:
             failure: The engine's fault, if that ended it.
         """
-        self._stream.finish(failure)
+        if self._whole_guard is None or failure is not None:
+            self._stream.finish(failure)
+            return
+        try:
+            await in_slices(self._whole_guard.judge(decode_chunk(self._body)))
+        except CONTROL:
+            raise
+        except EngineError as error:
+            self._stream.finish(error)
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            guard_fault(self.guard, 0)

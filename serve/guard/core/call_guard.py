@@ -17,7 +17,7 @@ from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
 from serve.parsing.strict_json import has_half_character, loads
 
-_MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
+MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
 _MAX_NAME_CHARS = 1024
 
 
@@ -191,8 +191,8 @@ class CallGuard:
             index = len(self._calls) if entry.get("id") or self._open is None else self._open.index
         call = self._calls.get(index)
         ready: list[Step] = []
-        if call is None and len(self._calls) == _MAX_CALLS:
-            self._log.report(Outcome.INVALID_JSON, f"more than {_MAX_CALLS} calls", once=True)
+        if call is None and len(self._calls) == MAX_CALLS:
+            self._log.report(Outcome.INVALID_JSON, f"more than {MAX_CALLS} calls", once=True)
             return []
         if call is None:
             ready = self._close()

@@ -96,6 +96,7 @@ class Expectation:
 
     def __init__(self, request: Mapping[str, Any], grammar: str | None = None) -> None:
         self._request = request
+        self._quoted: dict[str, bool] = {}
         self.grammar = grammar
         choice = request.get("tool_choice")
         allowed = _mapping(_mapping(choice).get("allowed_tools"))
@@ -134,7 +135,10 @@ class Expectation:
 
     def quotes(self, markup: str) -> bool:
         """Returns whether the request itself holds the text, so that an answer may well repeat it."""
-        return markup in self._text
+        known = self._quoted.get(markup)
+        if known is None:  # a long request must not be searched for every repetition in a long answer
+            known = self._quoted[markup] = markup in self._text
+        return known
 
     @cached_property
     def _text(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from serve.guard.core.json_ahead import closing_brackets, open_after
 from serve.parsing.strict_json import loads
 
 UNPARSED_KEY = "_unparsed_arguments"  # holds arguments that can't be completed: the model still sees what it wrote
@@ -26,11 +27,15 @@ _MOST_DIGITS = 4300
 # A few milliseconds for arguments made to be slow. Longer ones that are malformed are not completed, but kept whole.
 _MOST_COMPLETED_CHARS = 64 * 1024
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS = re.compile(r"[^][{}]+")
-_CLOSING = {"{": "}", "[": "]"}
 _IN_STRING = ('"', '": null')
 _OUTSIDE = ("", "null", ": null", '"": null')
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _Object(msgspec.Struct, gc=False):
+    """Any object; its members are checked and not kept."""
+
+
+_object = msgspec.json.Decoder(_Object)
 
 
 class HistoryRepair:
@@ -115,21 +120,18 @@ def _ending(text: str) -> str | None:
     if text[place:].strip(_SPACE) and not in_string:
         return None
     closing = _closing(text[:place])
+    if closing is None:
+        return None
     for ending in _IN_STRING if in_string else _OUTSIDE:
         if _is_object(text + ending + closing):
             return ending + closing
     return None
 
 
-def _closing(beginning: str) -> str:
-    """Returns the brackets that close those still open where a sound beginning of a document ends."""
-    still_open: list[str] = []
-    for bracket in _NO_BRACKETS.sub("", _STRING.sub("", beginning)):
-        if bracket in _CLOSING:
-            still_open.append(_CLOSING[bracket])
-        else:
-            still_open.pop()
-    return "".join(reversed(still_open))
+def _closing(beginning: str) -> str | None:
+    """Returns the brackets that close those still open where a sound beginning ends; None if they are too many."""
+    still_open = open_after((), _STRING.sub("", beginning))
+    return None if still_open is None else closing_brackets(still_open)
 
 
 def _is_object(text: str) -> bool:

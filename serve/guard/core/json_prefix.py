@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from serve.parsing.strict_json import loads
+from serve.guard.core.json_ahead import MOST_OPEN, STATES, read_ahead
 
-_LONG = 2048  # characters, from which on it pays to try the whole text at once
+_LONG = 128  # characters, from which on it pays to read ahead
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_ESCAPES = re.compile(r'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+')
 _SPACE = re.compile(r"[ \t\n\r]*")
+_DIGITS = re.compile(r"[0-9]*")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _CLOSING = {"{": "}", "[": "]"}
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
@@ -23,6 +25,7 @@ _NUMBER: dict[str, dict[str, str]] = {
     "expsign": {"0": "power", "d": "power"},
     "power": {"0": "power", "d": "power"},
 }
+_DIGITS_FOLLOW = frozenset({"int", "frac", "power"})
 _NUMBER_MAY_END = frozenset({"zero", "int", "frac", "power"})
 _CLASS = {"0": "0", ".": ".", "e": "e", "E": "e", "+": "+", "-": "-"} | dict.fromkeys("123456789", "d")
 
@@ -58,27 +61,24 @@ class JsonPrefix:
             return False
         return self._state == "end" or (self._state == "number" and not self._stack and self._number in _NUMBER_MAY_END)
 
-    def feed(self, text: str) -> int:
-        """Reads on; returns how many characters of `text` still fit the beginning of a document."""
-        if len(text) > _LONG and self._is_document(text):
-            return len(text)
-        place = 0
+    def feed(self, text: str) -> None:
+        """Reads on; does nothing more once the text is broken."""
+        place = self._ahead(text) if len(text) > _LONG else 0
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)
-        return place
 
-    def _is_document(self, text: str) -> bool:
-        """Returns whether nothing came before `text` and it is a whole document, which Python's parser tells faster."""
-        if self._stack or self._state not in ("object", "value"):
-            return False
-        try:
-            value = loads(text)
-        except ValueError:
-            return False
-        if not isinstance(value, dict):
-            return False
-        self._state = "end"
-        return True
+    def _ahead(self, text: str) -> int:
+        """Reads up to the last mark of structure; returns the place after it."""
+        place = 0
+        while self._state not in STATES:
+            if place == len(text) or self.broken:
+                return place
+            place = self._steps[self._state](text, place)
+        found = read_ahead(self._stack, self._state, text[place:])
+        if found is None:
+            return self._fail(place)
+        read, self._stack, self._state = found
+        return place + read
 
     # Each step reads at `place` and returns the place after what it read; `_fail` stays where it is.
 
@@ -86,23 +86,25 @@ class JsonPrefix:
         self.broken = True
         return place
 
-    def _past_space(self, text: str, place: int) -> int:
-        match = _SPACE.match(text, place)
+    def _past(self, run: re.Pattern[str], text: str, place: int) -> int:
+        match = run.match(text, place)
         assert match is not None  # the pattern matches the empty text
         return match.end()
 
     def _object(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
         return self._value(text, place) if text[place] == "{" else self._fail(place)
 
     def _value(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
         char = text[place]
         if char in "{[":
+            if len(self._stack) == MOST_OPEN:
+                return self._fail(place)
             self._stack.append(char)
             self._state = "first_key" if char == "{" else "first_value"
         elif char == '"':
@@ -126,21 +128,21 @@ class JsonPrefix:
         return place + 1
 
     def _first_value(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place < len(text) and text[place] == "]":
             return self._close(place)
         self._state = "value" if place < len(text) else "first_value"
         return place
 
     def _first_key(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place < len(text) and text[place] == "}":
             return self._close(place)
         self._state = "key" if place < len(text) else "first_key"
         return place
 
     def _key(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
         if text[place] != '"':
@@ -150,7 +152,7 @@ class JsonPrefix:
         return place + 1
 
     def _colon(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
         if text[place] != ":":
@@ -163,7 +165,7 @@ class JsonPrefix:
         if not self._stack:
             self._state = "end"
             return place
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         if place == len(text):
             return place
         inside = self._stack[-1]
@@ -186,6 +188,8 @@ class JsonPrefix:
         if text[place] == '"':
             self._state = self._after_string if self._stack else "end"
         elif text[place] == "\\":
+            if (end := self._past(_ESCAPES, text, place)) > place:
+                return end
             self._state = "escape"
         else:
             return self._fail(place)
@@ -221,12 +225,12 @@ class JsonPrefix:
         following = _NUMBER[self._number].get(_CLASS.get(text[place], ""))
         if following is not None:
             self._number = following
-            return place + 1
+            return self._past(_DIGITS, text, place + 1) if following in _DIGITS_FOLLOW else place + 1
         if self._number not in _NUMBER_MAY_END:
             return self._fail(place)
         self._state = "comma" if self._stack else "end"
         return place
 
     def _end(self, text: str, place: int) -> int:
-        place = self._past_space(text, place)
+        place = self._past(_SPACE, text, place)
         return place if place == len(text) else self._fail(place)

@@ -10,6 +10,12 @@ from serve.guard.core.markup import MARKUP
 from serve.guard.core.verdict import Severity
 from serve.parsing import parse
 
+# Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
+# An answer that leaks more is run again instead.
+_MARKERS = ("<|", "tool_call>", "<function", "</function", "<parameter", "</parameter", "think>")
+_MOST_MARKERS = 600
+_SIGNS = '<{}[]":,\\'
+_MOST_SIGNS = 40_000
 _OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
 
 
@@ -30,6 +36,8 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
         expectation: What the request demands.
         check: Checks the calls.
     """
+    if not _is_readable(leak):
+        return None
     message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
     content = message.content or ""
     if not message.tool_calls or message.violations or MARKUP.search(content):
@@ -53,9 +61,15 @@ def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> boo
         grammar: Its format, if known.
         expectation: What the request demands.
     """
+    if not _is_readable(leak):
+        return False
     message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
     kinds: set[str] = {violation.kind for violation in message.violations}
     return len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL
+
+
+def _is_readable(leak: str) -> bool:
+    return sum(map(leak.count, _MARKERS)) <= _MOST_MARKERS and sum(map(leak.count, _SIGNS)) <= _MOST_SIGNS
 
 
 def grammar_of(leak: str) -> str:

@@ -1,15 +1,19 @@
-"""Guards whole answers as streams of a single chunk."""
+"""Guards whole answers as streams of a single chunk, and long ones as streams of several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.chunk import TEXTS, is_index
+from serve.guard.core.call_guard import MAX_CALLS
+from serve.guard.core.chunk import MAX_CHOICES, TEXTS, is_index
 from serve.guard.core.guard import Guard
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import Verdict
+
+_PIECE_CHARS = 64 * 1024  # judged at once: some milliseconds at most
+_CALL_CHARS = 100  # what a call costs beside its arguments, as if it were text
 
 
 class WholeGuard:
@@ -34,11 +38,25 @@ class WholeGuard:
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
         """Returns the answer that may go out, or None."""
+        steps = self.judge(answer)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                checked: dict[str, Any] | None = end.value
+                return checked
+
+    def judge(self, answer: dict[str, Any]) -> Generator[None, None, dict[str, Any] | None]:
+        """Does what `check` does, with a pause after every piece of a long answer."""
         if not _is_answer(answer):
             self.guard.broke("a malformed answer")
             return answer if self._observing else None
         self._answer = answer
-        chunks = self.guard.feed(chunk_of(answer))
+        chunks: list[dict[str, Any]] = []
+        for chunk in chunks_of(answer):
+            if self.guard.state is GuardState.OPEN or chunk.get("usage"):
+                chunks += self.guard.feed(chunk)
+                yield
         chunks += self.guard.finish()
         if self._observing:
             return answer
@@ -100,7 +118,9 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     choices = []
     for choice in answer.get("choices") or ():
         message = choice.get("message") or {}
-        calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls") or ())]
+        calls = [
+            {"index": index, **call} for index, call in enumerate((message.get("tool_calls") or [])[: MAX_CALLS + 1])
+        ]
         delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
         ending = {name: choice.get(name) for name in ("finish_reason", "stop_reason")}
@@ -108,22 +128,71 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**answer, "choices": choices}
 
 
+def chunks_of(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields an answer as one chunk, or piece by piece if it is long."""
+    whole = chunk_of(answer)
+    if len(whole["choices"]) > MAX_CHOICES or sum(map(_size, whole["choices"])) <= _PIECE_CHARS:
+        yield whole
+        return
+    rest = {name: value for name, value in whole.items() if name != "usage"}
+    for choice in whole["choices"]:
+        for delta in _deltas(choice["delta"]):
+            yield {**rest, "choices": [{**choice, "delta": delta, "finish_reason": None, "stop_reason": None}]}
+        yield {**rest, "choices": [{**choice, "delta": {}}]}
+    yield {**whole, "choices": []}
+
+
+def _size(choice: Mapping[str, Any]) -> int:
+    delta = choice["delta"]
+    calls = delta.get("tool_calls", ())
+    texts = sum(len(delta[name]) for name in TEXTS if name in delta)
+    return texts + sum(_CALL_CHARS + len(_arguments(call)) for call in calls)
+
+
+def _deltas(delta: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in TEXTS:
+        for piece in _cut(delta.get(name, "")):
+            yield {name: piece}
+    for call in delta.get("tool_calls", ()):
+        first, *more = _cut(_arguments(call)) or [""]
+        opening = {**call, "function": {**call["function"], "arguments": first}} if first else call
+        yield {"tool_calls": [opening]}
+        for piece in more:
+            yield {"tool_calls": [{"index": call["index"], "function": {"arguments": piece}}]}
+
+
+def _arguments(call: Mapping[str, Any]) -> str:
+    """Returns the arguments' text, if the call has OpenAI's shape."""
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    return arguments if isinstance(arguments, str) else ""
+
+
+def _cut(text: str) -> list[str]:
+    return [text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS)]
+
+
 def _choice(choice: Mapping[str, Any], deltas: Iterable[tuple[Mapping[str, Any], str | None]]) -> dict[str, Any]:
     """Returns the engine's choice with the texts, calls and reason that the guard let through."""
-    texts: dict[str, str] = {}
+    texts: dict[str, list[str]] = {name: [] for name in TEXTS}
     calls: list[dict[str, Any]] = []
+    arguments: list[list[str]] = []
     reason = choice.get("finish_reason")
     for delta, finished in deltas:
         reason = finished or reason
         for name in TEXTS:
-            texts[name] = texts.get(name, "") + (delta.get(name) or "")
+            texts[name].append(delta.get(name) or "")
         for entry in delta.get("tool_calls", ()):
+            function = entry["function"]
             if "id" in entry:
-                calls.append({"id": entry["id"], "type": "function", "function": dict(entry["function"])})
+                calls.append({"id": entry["id"], "type": "function", "function": dict(function)})
+                arguments.append([function["arguments"]])
             else:
-                calls[entry["index"]]["function"]["arguments"] += entry["function"]["arguments"]
+                arguments[entry["index"]].append(function["arguments"])
+    for call, pieces in zip(calls, arguments, strict=True):
+        call["function"]["arguments"] = "".join(pieces)
     message = {**(choice.get("message") or {})}
-    message |= {name: texts.get(name) or None for name in TEXTS if name in message}
+    message |= {name: "".join(texts[name]) or None for name in TEXTS if name in message}
     if calls or "tool_calls" in message:
         message["tool_calls"] = calls
     return {**choice, "message": message, "finish_reason": reason}

@@ -121,3 +121,20 @@ async def test_other_tasks_run_while_many_calls_are_repaired() -> None:
     task.cancel()
     assert (found.arguments, found.ids) == (3_000, 3_000)
     assert turns > 1
+
+
+@pytest.mark.parametrize("place", ["message", "call", "function"])
+def test_a_broken_call_among_thousands_of_members_is_left_to_the_engine(place: str) -> None:
+    members = {f"k{number}": 0 for number in range(20_000)}
+    function = {"name": "bash", "arguments": CUT, **(members if place == "function" else {})}
+    call = {"id": "c", "type": "function", "function": function, **(members if place == "call" else {})}
+    message = {"role": "assistant", "tool_calls": [call], **(members if place == "message" else {})}
+    sent = json.dumps({"model": "m", "messages": [message]}).encode()
+    assert repaired(sent, "fix", kimi_ids=False)[0] == sent
+
+
+def test_arguments_of_thousands_of_members_are_kept_whole() -> None:
+    arguments = '{"a": 1' + ', "b": 2' * 20_000
+    sent, repair = repaired(body(arguments), "fix", kimi_ids=False)
+    assert repair.arguments == 1
+    assert json.loads(call_in(sent)["function"]["arguments"]) == {"_unparsed_arguments": arguments}

@@ -1,6 +1,8 @@
 """The incremental JSON check: agrees with a full parser at every prefix and for every chunking, in linear time."""
 
 import json
+import sys
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -31,21 +33,21 @@ def test_every_prefix_of_a_document_is_accepted_and_only_the_whole_is_complete(
     text = json.dumps(value, ensure_ascii=escape, indent=indent)
     check = JsonPrefix()
     for place, char in enumerate(text):
-        assert check.feed(char) == 1
+        check.feed(char)
+        assert not check.broken
         assert check.complete == accepts(text[: place + 1])
 
 
 @given(st.text(alphabet='{}[]",:\\u0123456789eE+-.truefalsn \n\x01é', max_size=30), st.data())
 def test_verdicts_do_not_depend_on_the_cuts_and_agree_with_a_full_parser(text: str, data: st.DataObject) -> None:
     whole, cut = JsonPrefix(), JsonPrefix()
-    taken = whole.feed(text)
-    rest, taken_in_pieces = text, 0
+    whole.feed(text)
+    rest = text
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        taken_in_pieces += cut.feed(rest[:size])
+        cut.feed(rest[:size])
         rest = rest[size:]
-    assert (taken, whole.broken, whole.complete) == (taken_in_pieces, cut.broken, cut.complete)
-    assert whole.broken == (taken < len(text))
+    assert (whole.broken, whole.complete) == (cut.broken, cut.complete)
     assert whole.complete == accepts(text)
 
 
@@ -67,20 +69,90 @@ def test_where_an_object_is_demanded_nothing_else_will_do() -> None:
         assert check.broken is broken
 
 
-def test_deep_nesting_needs_no_recursion() -> None:
+@pytest.mark.parametrize("bracket", ["[", '{"a":', '[{"":'])
+@pytest.mark.parametrize("size", [1, 7, 1_000_000])
+def test_what_is_nested_deeper_than_any_parser_reads_is_broken_at_once(bracket: str, size: int) -> None:
+    text = bracket * 100_000
     check = JsonPrefix()
-    assert check.feed("[" * 100_000 + "]" * 100_000) == 200_000
-    assert check.complete
+    for start in range(0, 10_000 if size < 1_000 else len(text), size):
+        check.feed(text[start : start + size])
+    assert check.broken
 
 
-@given(st.integers(0, 40), st.sampled_from(["", " ", "}", ",", "x", '{"a": 1}']), st.booleans(), st.booleans())
-def test_a_long_text_is_judged_as_its_pieces_are(short: int, after: str, in_list: bool, must_be_object: bool) -> None:
-    text = json.dumps({"a": ["x\n"] * 600, "b": {"c": 1.5}})
-    text = (f"[{text}]" if in_list else text)[: -short or None] + after
-    whole, pieces = (JsonPrefix(must_be_object=must_be_object) for _ in range(2))
-    taken = whole.feed(text)
-    in_pieces = sum(pieces.feed(text[start : start + 50]) for start in range(0, len(text), 50) if not pieces.broken)
-    assert (taken, whole.broken, whole.complete) == (in_pieces, pieces.broken, pieces.complete)
-    if whole.complete:
-        whole.feed("{")
-        assert whole.broken
+def test_deep_nesting_that_parsers_read_is_fine_in_any_chunking() -> None:
+    text = "[" * 490 + "]" * 490
+    for size in (1, 100, 1_000):
+        check = JsonPrefix()
+        for start in range(0, len(text), size):
+            check.feed(text[start : start + size])
+        assert check.complete
+
+
+AHEAD = " " * 200  # so much text is read ahead; where it is in a string or a number, it is read as any other
+PIECES = [
+    "{", "}", "[", "]", '"', '""', '"a"', ":", ",", " ", "0", "-", "1.5", "e", "1", ".", "true", "nul", "l", "\\",
+    '\\"', "\\\\", "\\u12", "\\u00e9", "é", "\ud800", "\x01", "\n", '{"a":', "[1,", '"k":[', "]]", "},", '"}', '",',
+]  # fmt: skip
+
+
+def mutated(value: object, place: int, piece: str) -> str:
+    text = json.dumps(value)
+    place = min(place, len(text))
+    return text[:place] + piece + text[place + len(piece) % 2 :]
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+    | st.builds(mutated, VALUES, st.integers(0, 60), st.sampled_from(["", *PIECES])),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.booleans(),
+)
+def test_reading_ahead_says_the_same_as_reading_character_by_character(
+    text: str, start: int, stop: int, must_be_object: bool
+) -> None:
+    stop = max(start, stop)
+    pieces = [text[:start], AHEAD + text[start:stop], AHEAD + text[stop:]]
+    long, single = (JsonPrefix(must_be_object=must_be_object) for _ in range(2))
+    for piece in pieces:
+        long.feed(piece)
+        for char in piece:
+            single.feed(char)
+        assert (long.broken, long.complete) == (single.broken, single.complete)
+
+
+DENSE = {
+    "brackets": '{"a":' + "[" * 1_000_000,
+    "numbers": '{"a":[' + "1," * 500_000,
+    "digits": '{"a":[' + "1" * 1_000_000,
+    "empty strings": '{"a":[' + '"",' * 300_000,
+    "escapes": '{"a":"' + "\\u0041\\n" * 120_000,
+    "escaped quotes": '{"a":[' + '"\\"",' * 200_000,
+    "objects": '{"a":[' + '{"b":{}},' * 110_000,
+    "lists in lists": '{"a":[' + "[[[[[1]]]]]," * 80_000,
+    "deep lists": '{"a":[' + ("[" * 400 + "]" * 400 + ",") * 1_200,
+    "members": "{" + '"a":1,' * 160_000,
+    "space": "{" + " " * 1_000_000,
+    "quotes": '{"a":' + '"' * 1_000_000,
+    "control characters": '{"a":' + "\x01" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("size", [1_000_000, 32_768])
+@pytest.mark.parametrize("text", DENSE.values(), ids=DENSE)
+def test_a_megabyte_takes_few_steps_whatever_is_in_it(text: str, size: int) -> None:
+    check = JsonPrefix()
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    calls = 0
+
+    def count(_: FrameType, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for piece in pieces:
+            check.feed(piece)
+    finally:
+        sys.setprofile(None)
+    assert calls < len(text) / 100 + 100 * len(pieces)

@@ -77,3 +77,25 @@ def test_arguments_are_searched_for_odd_keys_too() -> None:
     assert find_in_arguments('{"a": "<|tool_call_end|>"}', nothing)
     assert not find_in_arguments('{"parameter": "a=b", "function": "<div>"}', nothing)
     assert MARKUP.search("<|tool_call_begin|>")
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_markup_is_found_in_a_long_text_too(marker: str) -> None:
+    text = "a < b <| " * 1_000
+    found = find_markup(f"{text}{marker}rest", nothing)
+    assert found is not None
+    assert (found.start(), found.group()) == (len(text), marker)
+    assert find_in_arguments(f"{text}{marker}rest", nothing) is not None
+    assert find_in_arguments(text, nothing) is None
+
+
+def test_every_marker_holds_one_of_the_parts_that_are_looked_for_first() -> None:
+    special = ["tool_call_begin", "tool_calls_section_end", "im_user", "im_middle", "reserved_token_1", "endoftext",
+               "media_begin", "media_pad", "start_header_id", "end_header_id"]  # fmt: skip
+    for marker in [*(f"<|{name}|>" for name in special), "<argname>", "<arg_value>", "◁think▷", "◁/think▷"]:
+        assert find_markup(" " * 5_000 + marker, nothing) is not None, marker
+
+
+@pytest.mark.parametrize("key", ['"parameter=', '"<parameter=', '"function=', '"<function='])
+def test_odd_keys_are_found_in_arguments(key: str) -> None:
+    assert find_in_arguments('{"a": 1, ' + key + 'city": 2}', nothing) is not None

@@ -97,3 +97,16 @@ def test_the_markup_tells_its_format() -> None:
     assert grammar_of('<tool_call>\n{"name"') == "hermes"
     assert grammar_of("<tool_call>\n<function=f>") == "qwen3_coder"
     assert grammar_of("<function=f>") == "qwen3_coder"
+
+
+@pytest.mark.parametrize("flood", ["<tool_call>" * 700, "<tool_call>{" + "[" * 50_000, "<function=" + "<" * 50_000])
+def test_a_flood_of_markup_is_rerun_and_not_read(flood: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr("serve.guard.core.rescue.parse", lambda *args, **_: read.append(args))
+    for reason in ("stop", "length"):
+        guard = Guard(GuardConfig(), tools_request(1))
+        for piece in stream(flood, reason=reason):
+            guard.feed(piece)
+        guard.finish()
+        assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+    assert not read

@@ -1,11 +1,15 @@
 """Whole answers: judged as streams are, replaced entirely by a rerun, untouched when they are clean."""
 
+from typing import Any
+
 import pytest
 from support.guard_harness import answer_of, json_request, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
 from serve.guard.core import GuardState, Outcome, WholeGuard, check_answer
+from serve.guard.core.chunk import MAX_CHOICES
+from serve.guard.core.whole import chunks_of
 
 CLEAN = SimSettings(num_speculative_tokens=2, thinking=True)
 
@@ -60,3 +64,85 @@ def test_an_answer_can_be_judged_alone() -> None:
     assert verdict.outcome is Outcome.UNKNOWN_TOOL
     assert check_answer(GuardConfig(), body, answer_of(body, CLEAN)).good
     assert check_answer(GuardConfig(), body, {"choices": []}).outcome is Outcome.TRUNCATED
+
+
+def long_answer(*messages: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
+    choices = [
+        {"index": index, "message": {"role": "assistant", **message}, "finish_reason": reason}
+        for index, message in enumerate(messages)
+    ]
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage}
+
+
+def call_of(arguments: str) -> dict[str, Any]:
+    return {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+
+
+def pauses(guard: WholeGuard, answer: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
+    steps = guard.judge(answer)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+LONG = '{"city": "' + "Oslo " * 60_000 + '", "days": 2}'
+
+
+def test_a_long_answer_is_judged_in_pieces_and_comes_back_the_same() -> None:
+    body = tools_request(1)
+    message = {"content": "It rains. " * 30_000, "tool_calls": [call_of(LONG), {**call_of(LONG), "id": "call_2"}]}
+    for answer in (long_answer(message, reason="tool_calls"), long_answer({"content": "so " * 50_000}, message)):
+        guard = WholeGuard(GuardConfig(), body)
+        count, checked = pauses(guard, answer)
+        assert count > 5
+        assert checked is not None
+        assert {**checked, "choices": None} == {**answer, "choices": None}
+        for ours, theirs in zip(checked["choices"], answer["choices"], strict=True):
+            assert ours["message"] == theirs["message"]
+        assert guard.guard.outcome is Outcome.CLEAN
+
+
+def test_the_pieces_of_an_answer_hold_all_of_it_once() -> None:
+    answer = long_answer({"content": "a" * 200_000, "reasoning": "b" * 70_000, "tool_calls": [call_of("c" * 150_000)]})
+    chunks = list(chunks_of(answer))
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    entries = [entry for delta in deltas for entry in delta.get("tool_calls", ())]
+    assert "".join(delta.get("content", "") for delta in deltas) == "a" * 200_000
+    assert "".join(delta.get("reasoning", "") for delta in deltas) == "b" * 70_000
+    assert "".join(entry["function"]["arguments"] for entry in entries) == "c" * 150_000
+    assert [entry.get("id") for entry in entries] == ["call_1", None, None]
+    assert sum("usage" in chunk for chunk in chunks) == 1
+    reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+    assert [reason for reason in reasons if reason] == ["stop"]
+
+
+def test_nothing_more_is_read_of_an_answer_that_is_broken() -> None:
+    broken = {"content": None, "tool_calls": [call_of("[" * 100_000), *[call_of(LONG)] * 20]}
+    guard = WholeGuard(GuardConfig(), tools_request(1))
+    count, checked = pauses(guard, long_answer(broken, reason="tool_calls"))
+    assert checked is None
+    assert guard.guard.state is GuardState.RERUN
+    assert count <= 3
+
+
+def test_calls_without_end_and_too_many_choices_are_malformed() -> None:
+    body = tools_request(1)
+    many = long_answer({"content": None, "tool_calls": [call_of('{"city": "Oslo", "days": 2}')] * 5_000})
+    choices = long_answer(*[{"content": "hello " * 1_000}] * (MAX_CHOICES + 1))
+    for answer in (many, choices):
+        guard = WholeGuard(GuardConfig(), body)
+        count, checked = pauses(guard, answer)
+        assert checked is None
+        assert count <= 600
+
+
+@pytest.mark.parametrize("arguments", ["[" + "1," * 400_000 + "1]", "[" + "{}," * 100_000 + "1]"])
+def test_calls_with_more_values_than_any_tool_takes_are_broken(arguments: str) -> None:
+    answer = long_answer({"content": None, "tool_calls": [call_of(f'{{"a": {arguments}}}')]}, reason="tool_calls")
+    verdict = check_answer(GuardConfig(), tools_request(1), answer)
+    assert verdict.outcome in (Outcome.INVALID_JSON, Outcome.TRUNCATED)

@@ -46,7 +46,9 @@ _SCHEMAS: dict[str, tuple[str, str]] = {
 _ARGUMENTS = {
     "digits": '{"a":' + "7" * _DIGITS + "}",
     "brackets": '{"a":' + "[" * 2_000 + "]" * 2_000 + "}",
-    "cut brackets": '{"a":' + "[" * 30_000,
+    "cut brackets": '{"a":' + "[" * 100_000,
+    "cut numbers": '{"a":[' + "1," * 400_000,
+    "cut objects": '{"a":[' + '{"b":{}},' * 100_000,
 }
 
 

@@ -1,0 +1,40 @@
+"""Long work in slices: other tasks have their turn, and the result is the generator's own."""
+
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
+from serve.guard import slices
+
+
+async def test_the_result_and_errors_are_those_of_the_work() -> None:
+    def good() -> Generator[None, None, str]:
+        yield
+        return "done"
+
+    def bad() -> Generator[None, None, None]:
+        yield
+        raise ValueError("broken")
+
+    assert await slices.in_slices(good()) == "done"
+    with pytest.raises(ValueError, match="broken"):
+        await slices.in_slices(bad())
+
+
+async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "_SLICE_S", -1.0)
+    order: list[str] = []
+
+    def work() -> Generator[None, None, None]:
+        for _ in range(3):
+            order.append("work")
+            yield
+
+    async def other() -> None:
+        for _ in range(3):
+            order.append("other")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(slices.in_slices(work()), other())
+    assert order[:4] == ["work", "other", "work", "other"]

@@ -10,13 +10,14 @@ from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
 
 from serve.gateway.ingress import GatewayReplica
-from serve.tools.conform import CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
+from serve.tools.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
 from serve.tools.conform.lab import laboratory
 
 QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16, others_s=10.0)
 IMPATIENT = Pace(
     prefill_s=1.0, cancel_s=0.2, settle_s=20.0, timeout_s=60.0, poison=10, streams=4, others_s=0.3, held=150
 )
+TABLES = {**API_CASES, "security": SECURITY_CASES}
 FRAMING = ("framing-lengths", "framing-codings", "framing-lines", "framing-chunks", "trailers", "pipelined")
 
 
@@ -31,7 +32,7 @@ def rows(report: ConformanceReport, *verdicts: CaseStatus) -> dict[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, towards the engine
-@pytest.mark.parametrize("cases", [CASES, SECURITY_CASES], ids=["wire", "security"])
+@pytest.mark.parametrize("cases", TABLES.values(), ids=TABLES)
 async def test_our_gateway_passes_every_case(cases: tuple[Case, ...]) -> None:
     async with laboratory("", None, "conform", pace=QUICK) as lab:
         replica = GatewayReplica(config(lab.engine.url), [])

@@ -6,7 +6,7 @@ from serve.tools.conform.apis.api import Api
 from serve.tools.conform.apis.turn import End, readable
 from serve.tools.conform.arrival import Script
 from serve.tools.conform.case import CaseResult, passed_if
-from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, ask, each, sound
+from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, sound
 from serve.tools.conform.cases.apis.speech import CALL, OTHER_CALL, USAGE, Said, saying
 from serve.tools.conform.lab import Lab
 
@@ -36,7 +36,7 @@ async def ends(api: Api, lab: Lab) -> CaseResult:
         for way, stream in BOTH.items():
             turn, _ = await ask(api, lab, saying(said), stream=stream, tools=api.tools)
             seen[f"{name}, {way}"] = (sound(turn, end), turn.summary())
-    return each(seen)
+    return all_of(seen)
 
 
 async def ids(api: Api, lab: Lab) -> CaseResult:
@@ -47,7 +47,7 @@ async def ids(api: Api, lab: Lab) -> CaseResult:
         found.append(turn.id)
         calls = [call.id for call in turn.calls]
         seen[way] = (sound(turn) and len(set(calls)) == 2, f"ids of calls {calls}; {turn.summary()}")
-    return each({**seen, "another answer's id": (len(set(found)) == 2, str(found))})
+    return all_of({**seen, "another answer's id": (len(set(found)) == 2, str(found))})
 
 
 async def usage(api: Api, lab: Lab) -> CaseResult:
@@ -55,7 +55,7 @@ async def usage(api: Api, lab: Lab) -> CaseResult:
     for way, stream in BOTH.items():
         turn, _ = await ask(api, lab, saying(Said("hello")), stream=stream)
         seen[way] = (sound(turn) and turn.tokens == _TOKENS, f"{turn.tokens} of {_TOKENS}; {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def whole_and_stream(api: Api, lab: Lab) -> CaseResult:
@@ -107,7 +107,7 @@ async def _arrives(api: Api, lab: Lab, ways: Mapping[str, Script]) -> CaseResult
         turn, _ = await ask(api, lab, script, stream=True, tools=api.tools, **api.thinking)
         right = (turn.text, readable(turn.calls)) == (_TEXT, readable((CALL, OTHER_CALL)))
         seen[way] = (sound(turn) and right, f"{turn.text!r} {turn.calls}; {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def thinking(api: Api, lab: Lab) -> CaseResult:
@@ -116,7 +116,7 @@ async def thinking(api: Api, lab: Lab) -> CaseResult:
         turn, _ = await ask(api, lab, saying(Said("hello", _THOUGHT)), stream=stream, **api.thinking)
         right = (turn.reasoning, turn.text) == (_THOUGHT, "hello")
         seen[way] = (sound(turn) and right, f"thought {turn.reasoning!r}, said {turn.text!r}; {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def silence(api: Api, lab: Lab) -> CaseResult:
@@ -125,7 +125,7 @@ async def silence(api: Api, lab: Lab) -> CaseResult:
     for way, stream in BOTH.items():
         turn, _ = await ask(api, lab, saying(Said()), stream=stream)
         seen[way] = (sound(turn) and not turn.text, turn.summary())
-    return each(seen)
+    return all_of(seen)
 
 
 CASES = (

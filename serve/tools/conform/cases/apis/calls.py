@@ -3,7 +3,7 @@
 from serve.tools.conform.apis.api import Api
 from serve.tools.conform.apis.turn import End, ToolCall, readable
 from serve.tools.conform.case import CaseResult, passed_if
-from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, ask, at_engine, each, send, sound
+from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, at_engine, send, sound
 from serve.tools.conform.cases.apis.speech import ARGUMENTS, CALL, OTHER_CALL, Delta, Said, opening, saying
 from serve.tools.conform.lab import Lab
 
@@ -55,7 +55,7 @@ async def shapes(api: Api, lab: Lab) -> CaseResult:
         # An error is no broken call: what counts is that a client never acts on less than the model said.
         good = (sound(turn) and whole) or sound(turn, End.ERROR)
         seen[name] = (good, f"{turn.text!r} {turn.calls}; {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def cut(api: Api, lab: Lab) -> CaseResult:
@@ -68,7 +68,7 @@ async def cut(api: Api, lab: Lab) -> CaseResult:
             turn, _ = await ask(api, lab, saying(said), stream=stream, tools=api.tools)
             good = not turn.faults and turn.end in (End.CUT, End.ERROR) and not turn.calls
             seen[f"{finish}, {way}"] = (good, turn.summary())
-    return each(seen)
+    return all_of(seen)
 
 
 async def loop(api: Api, lab: Lab) -> CaseResult:
@@ -94,7 +94,7 @@ async def loop(api: Api, lab: Lab) -> CaseResult:
         right = readable(made) == readable(calls) and told == wanted
         good = sound(turn) and sound(end) and end.text == "Sunny." and right
         seen[way] = (good, f"the engine got {made} and {told}; {turn.summary()}; {end.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def thoughts(api: Api, lab: Lab) -> CaseResult:

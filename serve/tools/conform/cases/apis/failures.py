@@ -9,7 +9,7 @@ from serve.tools.conform.apis.api import Api
 from serve.tools.conform.apis.turn import End
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.case import CaseResult
-from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, ask, each, send, sound
+from serve.tools.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, send, sound
 from serve.tools.conform.engine import crash
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.scripts import answering, begin, call_frames, error, streaming, text_frames, whole
@@ -54,7 +54,7 @@ async def dies(api: Api, lab: Lab) -> CaseResult:
         for way, tools in (("with tools", {"tools": api.tools}), ("without", {})):
             turn, _ = await ask(api, lab, script, stream=True, **tools)
             seen[f"{name}, {way}"] = (sound(turn, End.ERROR) and not turn.calls, turn.summary())
-    return each(seen)
+    return all_of(seen)
 
 
 async def fails(api: Api, lab: Lab) -> CaseResult:
@@ -72,7 +72,7 @@ async def fails(api: Api, lab: Lab) -> CaseResult:
         turn = api.read(reply)
         good = 500 <= reply.status < 600 and sound(turn, End.ERROR)
         seen[name] = (good, f"HTTP {reply.status}, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def refuses(api: Api, lab: Lab) -> CaseResult:
@@ -85,7 +85,7 @@ async def refuses(api: Api, lab: Lab) -> CaseResult:
         turn = api.read(reply)
         good = reply.status == 400 and words in turn.message and not turn.faults and len(trial.arrivals) == 1
         seen[way] = (good, f"HTTP {reply.status} after {len(trial.arrivals)} tries, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def busy(api: Api, lab: Lab) -> CaseResult:
@@ -97,7 +97,7 @@ async def busy(api: Api, lab: Lab) -> CaseResult:
         after = reply.header("retry-after")
         good = reply.status in (429, 503, 529) and after == "7" and sound(turn, End.ERROR)
         seen[way] = (good, f"HTTP {reply.status}, retry-after {after}, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def overflow(api: Api, lab: Lab) -> CaseResult:
@@ -107,7 +107,7 @@ async def overflow(api: Api, lab: Lab) -> CaseResult:
         turn, _ = await ask(api, lab, answering(said, 400), stream=stream)
         told = f"{turn.code}: {turn.summary()}"
         seen[way] = (sound(turn, End.ERROR) and api.overflow(turn), told)
-    return each(seen)
+    return all_of(seen)
 
 
 CASES = (

@@ -5,7 +5,7 @@ from typing import Any
 from serve.tools.conform.apis.api import Api
 from serve.tools.conform.apis.turn import End, Turn
 from serve.tools.conform.case import CaseResult, passed_if
-from serve.tools.conform.cases.apis.asking import ApiCase, ask, at_engine, each, send, sound
+from serve.tools.conform.cases.apis.asking import ApiCase, all_of, ask, at_engine, send, sound
 from serve.tools.conform.lab import Lab
 
 _REFUSED = range(400, 500)
@@ -49,7 +49,7 @@ async def _tolerated(api: Api, lab: Lab, odd: Any) -> CaseResult:
         turn = api.read(reply)
         good = sound(turn) if reply.status == 200 else reply.status in _REFUSED and sound(turn, End.ERROR)
         seen[name] = (good, f"HTTP {reply.status}, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def malformed(api: Api, lab: Lab) -> CaseResult:
@@ -65,7 +65,7 @@ async def malformed(api: Api, lab: Lab) -> CaseResult:
         turn = api.read(reply)
         refused = reply.status in (400, 422) and sound(turn, End.ERROR)
         seen[name] = (refused and not trial.arrivals, f"HTTP {reply.status}, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 async def unknown_model(api: Api, lab: Lab) -> CaseResult:
@@ -76,7 +76,7 @@ async def unknown_model(api: Api, lab: Lab) -> CaseResult:
         turn: Turn = api.read(reply)
         good = reply.status in (400, 404) and sound(turn, End.ERROR) and not trial.arrivals
         seen["streamed" if stream else "whole"] = (good, f"HTTP {reply.status}, {turn.summary()}")
-    return each(seen)
+    return all_of(seen)
 
 
 CASES = (

@@ -30,10 +30,10 @@ class Wrong:
 
 @dataclass
 class TamperedLab(Lab):
-    """A lab whose gateway is wrong on one path.
+    """A lab whose gateway is wrong under one path.
 
     Attributes:
-        path: Of the requests and responses that are changed.
+        path: Beginning of the path of the requests and responses that are changed.
         wrong: How.
     """
 
@@ -44,7 +44,7 @@ class TamperedLab(Lab):
         self, body: Any, headers: Mapping[str, str] | None = None, method: str = "POST",
         path: str = "/v1/chat/completions",
     ) -> Reply:  # fmt: skip
-        if path != self.path:
+        if not path.startswith(self.path):
             return await super().send(body, headers, method, path)
         raw = json.dumps(body, ensure_ascii=False).encode() if isinstance(body, dict) else body
         return self.wrong.reply(raw, await super().send(self.wrong.request(raw), headers, method, path))
@@ -110,6 +110,7 @@ TAMPERINGS: dict[str, dict[str, Wrong]] = {
         "call-cut": says('"stop_reason":"max_tokens"', '"stop_reason":"end_turn"'),
         "thinking-kept": sends('"type": "thinking"', '"type": "redacted_thinking"'),
         "overflow": says("prompt is too long", "too long"),
+        "count-tokens": says(r'"input_tokens":\d+', '"input_tokens":1'),
     },
     "responses": {
         **_IN_BOTH,
@@ -122,5 +123,6 @@ TAMPERINGS: dict[str, dict[str, Wrong]] = {
         "call-cut": says("incomplete", "completed"),
         "thinking-kept": sends('"type": "reasoning"', '"type": "hologram"'),
         "overflow": says("context_length_exceeded", "bad_request"),
+        "custom-tool": says("custom_tool_call", "function_call"),
     },
 }

@@ -72,6 +72,8 @@ def _take(turn: Turn, item: Mapping[str, Any]) -> None:
         turn.fault_unless(is_object(arguments), f"a call's arguments are {str(arguments)[:60]!r}")
         turn.fault_unless(isinstance(item.get("call_id"), str), "a call without a call_id")
         turn.calls.append(ToolCall(str(item.get("call_id")), str(item.get("name")), str(arguments)))
+    elif kind == "custom_tool_call":
+        turn.calls.append(ToolCall(str(item.get("call_id")), str(item.get("name")), str(item.get("input"))))
     elif kind == "function_call":
         turn.fault_unless(turn.end is not End.COMPLETE, "a call incomplete in a response that is completed")
 

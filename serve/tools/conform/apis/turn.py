@@ -18,7 +18,7 @@ class End(StrEnum):
 
 
 class ToolCall(NamedTuple):
-    """One call; `arguments` is JSON as text."""
+    """One call; `arguments` is JSON as text, or the free text that a tool takes."""
 
     id: str
     name: str

@@ -5,7 +5,11 @@ from serve.tools.conform.case import Case
 from serve.tools.conform.cases import CASES
 from serve.tools.conform.cases.apis import answers, calls, failures, requests
 from serve.tools.conform.cases.apis.asking import cases_of
+from serve.tools.conform.cases.apis.own import OWN_CASES
 
 _ROWS = (*requests.CASES, *answers.CASES, *calls.CASES, *failures.CASES)
 
-API_CASES: dict[str, tuple[Case, ...]] = {"chat": CASES, **{api.name: cases_of(api, _ROWS) for api in APIS}}
+API_CASES: dict[str, tuple[Case, ...]] = {
+    "chat": CASES,
+    **{api.name: cases_of(api, (*_ROWS, *OWN_CASES[api.name])) for api in APIS},
+}

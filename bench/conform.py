@@ -2,7 +2,7 @@
 
 Each gateway is started as `bench/peers.py` says, in front of its own scripted engine. Prints one line per gateway,
 saves every outcome to `bench/results/conform.json` and writes the table into `docs/explanation/conformance.md`. With
-`--security` it runs the security cases instead, which have a file and a table of their own.
+`--security` or `--api` it runs other cases instead, which have a file and a table of their own.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.tools.conform import CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, run, select
+from serve.tools.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, run, select
 from serve.tools.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results"
@@ -43,12 +43,18 @@ class Topic:
     place: re.Pattern[str]
 
 
-WIRE = Topic(CASES, RESULTS / "conform.json", re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end -->)", re.DOTALL))
-SECURITY = Topic(
-    SECURITY_CASES,
-    RESULTS / "conform-security.json",
-    re.compile(r"(?<=<!-- security -->\n).*?(?=<!-- security end -->)", re.DOTALL),
-)
+def _between(start: str, end: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<=<!-- {start} -->\n).*?(?=<!-- {end} -->)", re.DOTALL)
+
+
+TOPICS = {
+    "chat": Topic(CASES, RESULTS / "conform.json", _between("table", "end")),
+    **{
+        name: Topic(cases, RESULTS / f"conform-{name}.json", _between(name, f"{name} end"))
+        for name, cases in {**API_CASES, "security": SECURITY_CASES}.items()
+        if name != "chat"
+    },
+}
 
 
 async def measure(peer: Peer, cases: list[Case]) -> ConformanceReport:
@@ -103,9 +109,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gateways", nargs="*", metavar="GATEWAY", help=f"of: {', '.join(BY_NAME)} (all)")
     parser.add_argument("--only", default="", help="comma-separated case names; nothing is saved then")
-    parser.add_argument("--security", action="store_true", help="run the security cases instead")
+    topics = parser.add_mutually_exclusive_group()
+    topics.add_argument("--api", choices=API_CASES, default="chat", help="run the cases of this API")
+    topics.add_argument("--security", action="store_true", help="run the security cases instead")
     options = parser.parse_args()
-    topic = SECURITY if options.security else WIRE
+    topic = TOPICS["security" if options.security else options.api]
     cases = select(topic.cases, [name for name in options.only.split(",") if name])
     for name in options.gateways or BY_NAME:
         result = measured(BY_NAME[name], cases)

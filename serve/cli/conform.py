@@ -8,7 +8,7 @@ from rich.text import Text
 
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
-from serve.tools.conform import CASES, SECURITY_CASES, CaseStatus, ConformanceReport, run, select
+from serve.tools.conform import SECURITY_CASES, CaseStatus, ConformanceReport, cases_for, run, select
 from serve.tools.conform.lab import laboratory
 from serve.tools.conform.report import CaseRun
 
@@ -24,6 +24,7 @@ def conform(
     upstream_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the scripted engine.")] = 9100,
     upstream_host: Annotated[str, typer.Option(help="Address that the scripted engine listens on.")] = "127.0.0.1",
     only: Annotated[str, typer.Option(help="Comma-separated case names; all cases by default.")] = "",
+    api: Annotated[str, typer.Option(help="Comma-separated APIs to test: chat, messages, responses.")] = "chat",
     security: Annotated[bool, typer.Option("--security", help="Run the security cases as well.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table instead of a report.")] = False,
     as_json: Json = False,
@@ -35,8 +36,8 @@ def conform(
     """
     if as_json and markdown:
         raise ConfigError("--json and --markdown cannot be combined")
-    table = (*CASES, *SECURITY_CASES) if security else CASES
-    cases = select(table, [name.strip() for name in only.split(",") if name.strip()])
+    table = (*cases_for(_names(api)), *(SECURITY_CASES if security else ()))
+    cases = select(table, _names(only))
     base = url.rstrip("/").removesuffix("/v1")
     quiet = as_json or markdown
 
@@ -55,7 +56,11 @@ def conform(
         raise typer.Exit(FOUND)
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _print(case_run: CaseRun) -> None:
     result = case_run.result
-    line = Text.assemble(f"{case_run.case.name:21}", (f"{result.status:5}", _STYLE[result.status]), result.seen)
+    line = Text.assemble(f"{case_run.case.name:27}", (f"{result.status:5}", _STYLE[result.status]), result.seen)
     console().print(line, soft_wrap=True)

@@ -63,8 +63,23 @@ class Answer:
         return self._feed(chunk, "delta")
 
     def feed_whole(self, completion: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Takes a whole completion and returns its texts, as `feed` does."""
+        """Takes a whole completion and returns its texts, as `feed` does.
+
+        Raises:
+            EngineError: It holds no message. Read as an empty one, it would pass for an answer.
+        """
+        if not any(isinstance(choice.get("message"), dict) for choice in _mappings(completion.get("choices"))):
+            raise EngineError("The engine's answer holds no message.")
         return self._feed(completion, "message")
+
+    def check_ended(self) -> None:
+        """Checks that the engine said how its stream ended.
+
+        Raises:
+            EngineError: It did not: whatever there is may be half an answer.
+        """
+        if not self.finish_reason:
+            raise EngineError("The engine ended the stream before the answer was complete.")
 
     def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
         usage = chunk.get("usage")

@@ -8,15 +8,19 @@ import aiohttp
 import pytest
 from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
+from support.tampering import TAMPERINGS, TamperedLab
 
 from serve.gateway.ingress import GatewayReplica
-from serve.tools.conform import CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
+from serve.tools.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
+from serve.tools.conform.apis import APIS
+from serve.tools.conform.apis.api import Api
 from serve.tools.conform.lab import laboratory
 
 QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16, others_s=10.0)
 IMPATIENT = Pace(
     prefill_s=1.0, cancel_s=0.2, settle_s=20.0, timeout_s=60.0, poison=10, streams=4, others_s=0.3, held=150
 )
+TABLES = {**API_CASES, "security": SECURITY_CASES}
 FRAMING = ("framing-lengths", "framing-codings", "framing-lines", "framing-chunks", "trailers", "pipelined")
 
 
@@ -31,7 +35,7 @@ def rows(report: ConformanceReport, *verdicts: CaseStatus) -> dict[str, str]:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, towards the engine
-@pytest.mark.parametrize("cases", [CASES, SECURITY_CASES], ids=["wire", "security"])
+@pytest.mark.parametrize("cases", TABLES.values(), ids=TABLES)
 async def test_our_gateway_passes_every_case(cases: tuple[Case, ...]) -> None:
     async with laboratory("", None, "conform", pace=QUICK) as lab:
         replica = GatewayReplica(config(lab.engine.url), [])
@@ -47,6 +51,20 @@ async def test_every_case_can_be_failed(table: tuple[Case, ...]) -> None:
     async with laboratory("", None, "conform", pace=IMPATIENT) as lab, misbehaving_gateway(lab.engine.url) as lab.url:
         report = await run(lab, cases)
     assert rows(report, CaseStatus.PASS, CaseStatus.NOT_APPLICABLE) == {}
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+async def test_every_case_of_an_api_is_failed_by_a_gateway_that_is_wrong_in_one_place(api: Api) -> None:
+    cases = {case.name.removeprefix(f"{api.name}-"): case for case in API_CASES[api.name]}
+    assert cases.keys() == TAMPERINGS[api.name].keys()
+    passed = {}
+    async with laboratory("", None, "conform", pace=QUICK) as sound:
+        replica = GatewayReplica(config(sound.engine.url), [])
+        async with listening(replica.app(), replica.hot) as front:
+            for name, wrong in TAMPERINGS[api.name].items():
+                lab = TamperedLab(front.url, None, "conform", sound.engine, sound.session, QUICK, api.path, wrong)
+                passed |= rows(await run(lab, [cases[name]]), CaseStatus.PASS, CaseStatus.NOT_APPLICABLE)
+    assert passed == {}
 
 
 async def test_a_gateway_that_reads_on_behind_a_body_fails_for_smuggling() -> None:

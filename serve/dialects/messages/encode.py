@@ -34,7 +34,7 @@ def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) 
     """Returns the message that a whole chat completion is.
 
     Raises:
-        EngineError: The completion holds a call that can't be read.
+        EngineError: The completion holds no message, or a call that can't be read.
     """
     answer = Answer()
     texts: dict[str, str] = {}

@@ -74,8 +74,9 @@ class StreamEncoder:
         """Returns the calls, `message_delta` and `message_stop`.
 
         Raises:
-            EngineError: A call can't be read.
+            EngineError: The engine did not end its answer, or a call can't be read.
         """
+        self._answer.check_ended()
         calls = self._answer.calls()
         events = [self._close()]
         events += map(self._call, calls)

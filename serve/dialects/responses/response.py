@@ -138,7 +138,7 @@ def whole_response(completion: Mapping[str, Any], response: ResponseObject) -> d
         response: Its names.
 
     Raises:
-        EngineError: The completion holds a call that can't be read.
+        EngineError: The completion holds no message, or a call that can't be read.
     """
     answer = Answer()
     texts: dict[str, str] = {}

@@ -9,7 +9,6 @@ from serve.dialects.answer import REASONING, TEXT, Answer
 from serve.dialects.failure import Failure
 from serve.dialects.responses.errors import stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
-from serve.errors import EngineError
 
 _encode = msgspec.json.encode
 
@@ -74,8 +73,7 @@ class ResponsesEncoder:
 
     def finish(self) -> bytes:
         answer = self._answer
-        if not answer.finish_reason:
-            raise EngineError("The engine ended the stream before the answer was complete.")
+        answer.check_ended()
         calls = answer.calls()
         index = len(self._output) + bool(self._kind)
         items = [self._response.call(index + number, call) for number, call in enumerate(calls)]

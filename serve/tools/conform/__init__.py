@@ -2,12 +2,14 @@
 
 from serve.tools.conform.case import Case, CaseResult, CaseStatus
 from serve.tools.conform.cases import CASES
+from serve.tools.conform.cases.apis import API_CASES
 from serve.tools.conform.cases.security import SECURITY_CASES
 from serve.tools.conform.lab import Lab, Pace
 from serve.tools.conform.report import ConformanceReport
-from serve.tools.conform.runner import run, select
+from serve.tools.conform.runner import cases_for, run, select
 
 __all__ = [
+    "API_CASES",
     "CASES",
     "SECURITY_CASES",
     "Case",
@@ -16,6 +18,7 @@ __all__ = [
     "ConformanceReport",
     "Lab",
     "Pace",
+    "cases_for",
     "run",
     "select",
 ]

@@ -42,24 +42,30 @@ class Reply:
 
     def data(self) -> list[str]:
         """Returns the data of every SSE event, in order."""
-        events: list[str] = []
+        return [data for _, data in self._events()]
+
+    def events(self) -> list[tuple[str, dict[str, Any] | None]]:
+        """Returns every SSE event but `[DONE]` as its name and its object; None for data of another kind."""
+        return [(name, _object(data)) for name, data in self._events() if data != "[DONE]"]
+
+    def _events(self) -> list[tuple[str, str]]:
+        events: list[tuple[str, str]] = []
         for block in self.body.decode("utf-8", "replace").replace("\r\n", "\n").split("\n\n"):
-            lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
+            name = ""
+            lines: list[str] = []
+            for line in block.split("\n"):
+                field, _, value = line.partition(":")
+                if field == "data":
+                    lines.append(value.removeprefix(" "))
+                elif field == "event":
+                    name = value.removeprefix(" ")
             if lines:
-                events.append("\n".join(lines))
+                events.append((name, "\n".join(lines)))
         return events
 
     def chunks(self) -> list[dict[str, Any]]:
         """Returns every event that is a JSON object."""
-        objects = []
-        for text in self.data():
-            try:
-                value = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                objects.append(value)
-        return objects
+        return [value for value in map(_object, self.data()) if value is not None]
 
     @property
     def done(self) -> bool:
@@ -107,6 +113,14 @@ class Reply:
         end = "" if self.complete else ", then the connection broke"
         error = self.error.get("message", self.error) if isinstance(self.error, dict) else self.error
         return f"HTTP {self.status}{end}" + (f", error {str(error)[:100]!r}" if error is not None else "")
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 async def send(

@@ -7,11 +7,23 @@ import aiohttp
 
 from serve.errors import ConfigError
 from serve.tools.conform.case import Case, CaseResult, failed
+from serve.tools.conform.cases.apis import API_CASES
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.report import CaseRun, ConformanceReport
 
 _TRANSPORT = (aiohttp.ClientError, OSError, TimeoutError)
 _SHAPE = (LookupError, TypeError, ValueError, AttributeError)  # raised when JSON is not of the expected shape
+
+
+def cases_for(apis: Sequence[str]) -> list[Case]:
+    """Returns the cases of some APIs.
+
+    Raises:
+        ConfigError: There are none of a given API.
+    """
+    if unknown := set(apis) - API_CASES.keys():
+        raise ConfigError(f"no such API: {', '.join(sorted(unknown))}; known: {', '.join(API_CASES)}")
+    return [case for api in API_CASES if api in apis for case in API_CASES[api]]
 
 
 def select(cases: Sequence[Case], names: Sequence[str]) -> list[Case]:

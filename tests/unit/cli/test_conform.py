@@ -62,6 +62,25 @@ def test_security_cases_run_only_when_asked_for() -> None:
     assert [line.split()[:2] for line in out.splitlines()[:-1]] == [["strict", "pass"], ["leak-credentials", "fail"]]
 
 
+def test_an_api_s_cases_run_when_it_is_asked_for_and_do_not_apply_where_it_is_not_served() -> None:
+    port = str(free_port())
+    arguments = (f"http://127.0.0.1:{port}", "--upstream-port", port, "--only", "messages-usage,responses-usage")
+    assert invoke(*arguments)[0] == 2
+    code, out, _ = invoke(*arguments, "--api", "messages, responses", "--json")
+    assert code == 0
+    seen = [(row["case"], row["verdict"], row["seen"]) for row in json.loads(out)["cases"]]
+    assert seen == [
+        ("messages-usage", "n/a", "/v1/messages is HTTP 404"),
+        ("responses-usage", "n/a", "/v1/responses is HTTP 404"),
+    ]
+
+
+def test_an_unknown_api_is_told_with_the_known_ones() -> None:
+    code, _, told = invoke("http://127.0.0.1:1", "--api", "telegraph")
+    assert code == 2
+    assert "no such API: telegraph; known: chat, messages, responses" in " ".join(told.split())
+
+
 def test_a_taken_port_is_told(taken: int) -> None:
     code, _, told = invoke("http://127.0.0.1:1", "--upstream-port", str(taken))
     assert code == 2

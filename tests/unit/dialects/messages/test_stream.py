@@ -113,6 +113,14 @@ def test_a_broken_call_is_never_sent_as_one(arguments: str) -> None:
         encoder.finish()
 
 
+def test_a_stream_that_the_engine_did_not_end_has_no_end_here_either() -> None:
+    encoder = StreamEncoder(THINKING, IDENTITY)
+    encoder.start()
+    encoder.feed(chunk({"content": "half"}))
+    with pytest.raises(EngineError, match="before the answer was complete"):
+        encoder.finish()
+
+
 @pytest.mark.parametrize(
     ("last", "reason", "sequence"),
     [

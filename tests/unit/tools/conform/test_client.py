@@ -42,6 +42,11 @@ def test_a_whole_stream_is_no_failure() -> None:
     assert not reply(b'{"choices":[],"error":null}').failed
 
 
+def test_events_have_names_and_objects() -> None:
+    body = b'event: ping\ndata: {"type":\ndata: "ping"}\n\n: comment\n\ndata:7\n\n' + DONE
+    assert reply(body).events() == [("ping", {"type": "ping"}), ("", None)]
+
+
 def test_headers_are_found_by_name() -> None:
     assert reply(b"").header("retry-after") == "7"
     assert reply(b"").header("x") is None

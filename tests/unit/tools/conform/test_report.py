@@ -3,7 +3,16 @@
 import pytest
 
 from serve.errors import ConfigError
-from serve.tools.conform import CASES, SECURITY_CASES, Case, CaseResult, CaseStatus, ConformanceReport, select
+from serve.tools.conform import (
+    API_CASES,
+    CASES,
+    SECURITY_CASES,
+    Case,
+    CaseResult,
+    CaseStatus,
+    ConformanceReport,
+    select,
+)
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.report import CaseRun
 
@@ -36,7 +45,7 @@ def test_what_was_seen_cannot_break_the_markdown_table() -> None:
 
 
 def test_every_case_has_a_name_of_its_own_and_says_rule_and_source() -> None:
-    cases = (*CASES, *SECURITY_CASES)
+    cases = [*(case for table in API_CASES.values() for case in table), *SECURITY_CASES]
     assert len({case.name for case in cases}) == len(cases)
     assert all(case.rule.endswith(".") and case.source for case in cases)
 

@@ -111,12 +111,12 @@ class UpstreamResponse:
         """Returns the whole body.
 
         Args:
-            limit_bytes: Of the body; None for `max_whole_bytes`.
+            limit_bytes: Of the body, if lower than `max_whole_bytes`.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        limit = self.max_whole_bytes if limit_bytes is None else limit_bytes
+        limit = min((most for most in (limit_bytes, self.max_whole_bytes) if most is not None), default=None)
         parts = [self.first]
         size = len(self.first)
         rest = self.rest()

@@ -62,9 +62,12 @@ class Answer:
         """Takes one chunk of a stream and returns its texts as (`REASONING` or `TEXT`, text)."""
         return self._feed(chunk, "delta")
 
-    def feed_whole(self, completion: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Takes a whole completion and returns its texts, as `feed` does."""
-        return self._feed(completion, "message")
+    def feed_whole(self, completion: Mapping[str, Any]) -> dict[str, str]:
+        """Takes a whole completion and returns its texts by kind, in their order."""
+        texts: dict[str, str] = {}
+        for kind, text in self._feed(completion, "message"):
+            texts[kind] = texts.get(kind, "") + text
+        return texts
 
     def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
         usage = chunk.get("usage")

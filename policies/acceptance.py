@@ -13,7 +13,7 @@ _ALARM_SHARE = 0.5
 
 @dataclass(slots=True)
 class Acceptance:
-    """What one kind of request accepts in one pool.
+    """The drafted tokens that one kind of request accepts in one pool.
 
     Attributes:
         prior: Tokens per step before anything is known.

@@ -43,7 +43,7 @@ class Cure:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """When the evidence was last gone through, and the newest version of each engine that was looked at."""
+    """The day on which the evidence was last gone through, and the newest version of each engine that was looked at."""
 
     date: date
     engine_versions: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Which advisories somebody should look at again, and texts that a comment has cut."""
+"""Finds advisories that somebody should look at again, and texts that a comment has cut."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date

@@ -1,4 +1,4 @@
-"""What a request costs and gains on a pool: step times by batch and draft length, and tokens per step. Pure."""
+"""The cost and gain of a request on a pool: step times by batch and draft length, and tokens per step. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -36,6 +36,11 @@ def encode_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def retry_after(delay_s: float) -> str:
+    """Returns the value of a `Retry-After` header, in whole seconds; empty if there is nothing to wait for."""
+    return str(max(1, round(delay_s))) if delay_s else ""
+
+
 class GatewayError(Exception):
     """An error with an HTTP status and OpenAI's four error fields.
 
@@ -64,8 +69,8 @@ class GatewayError(Exception):
 
     @property
     def retry_after(self) -> str:
-        """Value of the `Retry-After` header, in whole seconds; empty if the error has none."""
-        return str(max(1, round(self.retry_after_s))) if self.retry_after_s else ""
+        """Value of the `Retry-After` header; empty if the error has none."""
+        return retry_after(self.retry_after_s)
 
     def to_body(self) -> dict[str, Any]:
         """Returns OpenAI's error object; its specification requires all four keys."""

@@ -111,7 +111,7 @@ def decode_chunk(data: bytes) -> dict[str, Any]:
 
 
 class StreamState(Enum):
-    """How far a relayed stream has come: before any error frame, within one, or after it."""
+    """The progress of a relayed stream: before any error frame, within one, or after it."""
 
     OPEN = "open"
     IN_ERROR = "in_error"

@@ -12,7 +12,7 @@ RATES = (0.01, 0.10, 0.50)
 
 
 def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
-    """What can be measured, by name, in the order of the report."""
+    """The measurements by name, in the order of the report."""
 
     async def detected() -> Sequence[Any]:
         first = await detection.measure(0.5, 0, 2000, cure=not quick)

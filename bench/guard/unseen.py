@@ -43,7 +43,7 @@ BREAKS: Mapping[str, Break] = {
 
 @dataclass(frozen=True)
 class Unseen:
-    """How requests over random tool sets ended; half of them streamed.
+    """The ends of requests over random tool sets; half of them streamed.
 
     Attributes:
         hostile: Share of the tool sets with a schema that is meant to harm.

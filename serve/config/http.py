@@ -10,7 +10,7 @@ Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s?#@A-Z]+)$
 
 
 class HttpConfig(_Strict):
-    """What web pages may do.
+    """The rights of web pages.
 
     Attributes:
         cors_origins: Sites whose pages may use the inference routes, as `https://app.example.com`, or `*` for all. No

@@ -62,15 +62,18 @@ class Answer:
         """Takes one chunk of a stream and returns its texts as (`REASONING` or `TEXT`, text)."""
         return self._feed(chunk, "delta")
 
-    def feed_whole(self, completion: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Takes a whole completion and returns its texts, as `feed` does.
+    def feed_whole(self, completion: Mapping[str, Any]) -> dict[str, str]:
+        """Takes a whole completion and returns its texts by kind, in their order.
 
         Raises:
             EngineError: It holds no message. Read as an empty one, it would pass for an answer.
         """
         if not any(isinstance(choice.get("message"), dict) for choice in _mappings(completion.get("choices"))):
             raise EngineError("The engine's answer holds no message.")
-        return self._feed(completion, "message")
+        texts: dict[str, str] = {}
+        for kind, text in self._feed(completion, "message"):
+            texts[kind] = texts.get(kind, "") + text
+        return texts
 
     def check_ended(self) -> None:
         """Checks that the engine said how its stream ended.

@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from serve.dialects.failure import Failure
 
 CHAT_PATH = "/v1/chat/completions"
-# Stands in for the result of a call whose client sent none: chat templates want one after every call.
-MISSING_RESULT = "The result of this call was not recorded."
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from opentelemetry.trace import Span
 
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
-from serve.errors import EngineError, GatewayError
+from serve.errors import EngineError, GatewayError, retry_after
 from serve.guard.frame_template import TemplateLearner
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.proxy.exchange import Exchange, RawHeaders
@@ -170,8 +170,8 @@ class TranslatedExchange(Exchange):
             return
         status, body = self._dialect.encode_error(failure, self.request_id)
         headers = [*_JSON_HEADERS]
-        if failure.retry_after_s:
-            headers.append((b"retry-after", b"%d" % max(1, round(failure.retry_after_s))))
+        if after := retry_after(failure.retry_after_s):
+            headers.append((b"retry-after", after.encode()))
         await self._send_whole(status, headers, body)
 
     async def _estimated(self) -> bool:

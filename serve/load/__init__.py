@@ -1,1 +1,1 @@
-"""What pools bear at the moment, and candidates in that order."""
+"""The load of pools at the moment, and candidates in that order."""

@@ -24,7 +24,7 @@ PoolKey = tuple[str, str]  # model, pool
 
 
 class Response(Protocol):
-    """What is read of a response when it is over."""
+    """A response as it is read when it is over."""
 
     @property
     def last(self) -> Iterable[bytes]:

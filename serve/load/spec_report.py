@@ -15,7 +15,7 @@ _LONGEST = 4096
 
 
 class SpecReport(NamedTuple):
-    """What one request drafted.
+    """The drafts of one request.
 
     Attributes:
         steps: Steps with drafts.

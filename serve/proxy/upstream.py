@@ -1,5 +1,6 @@
 """HTTP to a replica: one request, and its response as bytes."""
 
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,21 +20,25 @@ _LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they ar
 class UpstreamResponse:
     """A replica's response, from the moment its first bytes have arrived.
 
+    Args:
+        connection: Where the rest of it arrives.
+        first: The first bytes of the body.
+        max_whole_bytes: Longest body that anybody may read as a whole.
+
     Attributes:
         status: HTTP status.
         headers: Response headers.
         first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
-        max_whole_bytes: Longest body that may be read as a whole; None for any length.
         last: The last parts of the body so far; empty without `keep_last`.
     """
 
-    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int | None = None) -> None:
-        self.max_whole_bytes = max_whole_bytes
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.first = first
         self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection
+        self._max_whole_bytes = max_whole_bytes
         self._renamed: ModelName | None = None
         self._stopped = False
 
@@ -107,20 +112,20 @@ class UpstreamResponse:
         self._stopped = True
         self._connection.stop()
 
-    async def body(self, limit_bytes: int | None = None) -> bytes:
+    async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body.
 
         Args:
-            limit_bytes: Of the body, if lower than `max_whole_bytes`.
+            limit_bytes: The caller's own limit; the lower of it and `max_whole_bytes` counts.
 
         Raises:
             EngineError: The connection broke before the body was complete, or the body is too long.
         """
-        limit = min((most for most in (limit_bytes, self.max_whole_bytes) if most is not None), default=None)
+        limit = min(limit_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
         rest = self.rest()
-        while limit is None or size <= limit:
+        while size <= limit:
             part = await anext(rest, b"")
             if not part:
                 return b"".join(parts)

@@ -20,7 +20,7 @@ _MOST_NAMES = 2_000
 
 
 class _Counter:
-    """What a decoder may still meet of one body; decoding is never interrupted, so that there need not be two."""
+    """The values that a decoder may still meet in one body. Decoding is never interrupted: one is enough."""
 
     objects = 0
     names = 0

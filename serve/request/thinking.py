@@ -1,4 +1,4 @@
-"""What a request says about thinking, in whichever of the dialects' words."""
+"""Reads what a request says about thinking, in any dialect's words."""
 
 import msgspec
 

@@ -12,8 +12,7 @@ from ray.serve.handle import DeploymentHandle, ReplicaSelection
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
-from serve.routing.request_routers import size_seen_by, unknown_size
-from serve.routing.running_replicas import metadata_of_running
+from serve.routing.running_replicas import metadata_of_running, slots_of_running
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
@@ -97,11 +96,12 @@ class RayPool:
     ) -> None:
         self._label = label
         self._handle = handle
+        self._deployment = (handle.app_name, handle.deployment_name)
         self._queue_timeout_s = queue_timeout_s
         self._retry_after_s = retry_after_s
         self._sticky = sticky
         self._leases = Leases(0) if sticky else Leases()
-        self._size = unknown_size
+        self._has_served = False
         self._is_slow = False
 
     @property
@@ -110,7 +110,8 @@ class RayPool:
 
     @property
     def full(self) -> bool:
-        return self._leases.requests >= self._size().slots
+        # A pool that never had a slot is asked: it may have scaled to zero, and only a request wakes it.
+        return self._has_served and self._leases.requests >= slots_of_running(*self._deployment)
 
     @property
     def head_start_s(self) -> float:
@@ -118,7 +119,7 @@ class RayPool:
 
     @property
     def replicas(self) -> int:
-        return self._size().replicas
+        return len(metadata_of_running(*self._deployment))
 
     def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
         handle = self._handle.options(session_id=session()) if self._sticky else self._handle
@@ -130,7 +131,7 @@ class RayPool:
     async def facts(self) -> Mapping[str, Any]:
         if not self._handle.is_initialized:
             self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
-        running = metadata_of_running(self._handle.app_name, self._handle.deployment_name)
+        running = metadata_of_running(*self._deployment)
         if not running:
             raise PoolUnavailableError(f"No replica of {self._label} is running.", None, None, self._retry_after_s)
         return dict(running[0]["facts"])
@@ -161,7 +162,7 @@ class RayPool:
         finally:
             overdue.cancel()
         self._is_slow = False
-        self._size = size_seen_by(selection)
+        self._has_served = True
         return selection
 
     def _set_slow(self) -> None:

@@ -13,7 +13,7 @@ from serve.routing.pool import HEAD_START_S, no_session
 
 @dataclass(frozen=True, slots=True)
 class RemoteLimits:
-    """What one gateway replica sends to a URL.
+    """Limits of what one gateway replica sends to a URL.
 
     Attributes:
         ongoing: Requests at the same time.

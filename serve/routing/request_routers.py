@@ -8,14 +8,11 @@ way (`python -m bench.gateway.leavers`). Here the reservation always completes f
 
 import asyncio
 import logging
-import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
 from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
-from ray.serve.handle import ReplicaSelection
 from ray.serve.request_router import RunningReplica
 
 from serve.routing import running_replicas
@@ -25,29 +22,15 @@ log = logging.getLogger("ray.serve.specgate.routing")
 _PowerOfTwoChoices: Any = RequestRouterConfig().get_request_router_class()  # Ray's default
 
 
-class PoolSize(NamedTuple):
-    """The size of a pool.
-
-    Attributes:
-        replicas: Running replicas; 0 if unknown.
-        slots: Requests that they take at the same time.
-    """
-
-    replicas: int
-    slots: int
-
-
 class ReservedReplica(RunningReplica):  # type: ignore[misc]  # Ray has no types
     """A replica as a router sees it.
 
     Args:
         replica_info: Ray's.
-        pool_size: Returns the size of its pool.
     """
 
-    def __init__(self, replica_info: Any, pool_size: Callable[[], PoolSize]) -> None:
+    def __init__(self, replica_info: Any) -> None:
         super().__init__(replica_info)
-        self.pool_size = pool_size
         self._releases: set[asyncio.Task[None]] = set()
 
     async def reserve_slot(self, request_metadata: Any) -> tuple[str, Any]:
@@ -75,7 +58,6 @@ class _ReservingRouter:
     """Makes one of Ray's routers use `ReservedReplica`, and lets the rest of the process see its replicas."""
 
     _deployment_id: Any  # Ray's own
-    curr_replicas: Any  # Ray's own
 
     def initialize_state(self, **kwargs: Any) -> None:
         """Ray's hook, called once before any replica is known."""
@@ -84,11 +66,7 @@ class _ReservingRouter:
 
     def create_replica_wrapper(self, replica_info: Any) -> ReservedReplica:
         """Ray's hook."""
-        return ReservedReplica(replica_info, self._pool_size)
-
-    def _pool_size(self) -> PoolSize:
-        replicas = self.curr_replicas.values()
-        return PoolSize(len(replicas), sum(replica.max_ongoing_requests for replica in replicas))
+        return ReservedReplica(replica_info)
 
 
 class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc]
@@ -97,19 +75,3 @@ class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc
 
 class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc]
     """Picks the replica at the session's place on the hash ring."""
-
-
-def unknown_size() -> PoolSize:
-    """Returns more slots than a pool has: what is not known to be full is asked."""
-    return PoolSize(0, sys.maxsize)
-
-
-def size_seen_by(selection: ReplicaSelection) -> Callable[[], PoolSize]:
-    """Returns a function that returns the size of a pool, now and later.
-
-    Args:
-        selection: A replica that one of the routers here has chosen.
-    """
-    # Like the slot's token, the replica is not public API of Ray Serve.
-    size: Callable[[], PoolSize] = selection._replica.pool_size
-    return size

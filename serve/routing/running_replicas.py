@@ -3,6 +3,7 @@
 A module of its own, because Ray copies the module of a request router into every process that uses one.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,5 +21,18 @@ def metadata_of_running(app: str, deployment: str) -> list[Mapping[str, Any]]:
 
     The list is empty as well if the deployment has no request router in this process.
     """
+    return [replica.replica_metadata for replica in _running(app, deployment) or ()]
+
+
+def slots_of_running(app: str, deployment: str) -> int:
+    """Returns the requests that the running replicas of a deployment take at the same time.
+
+    Without a request router in this process the number is unknown, and more than any deployment has.
+    """
+    running = _running(app, deployment)
+    return sys.maxsize if running is None else sum(replica.max_ongoing_requests for replica in running)
+
+
+def _running(app: str, deployment: str) -> list[Any] | None:
     router = _routers.get((app, deployment))
-    return [] if router is None else [replica.replica_metadata for replica in list(router.curr_replicas.values())]
+    return None if router is None else list(router.curr_replicas.values())

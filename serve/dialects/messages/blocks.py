@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from serve.dialects.body import wrong
+from serve.dialects.chat import text_part
 from serve.errors import InvalidRequestError
 
 Part = dict[str, Any]
@@ -38,11 +39,6 @@ def parts_of(block: Block, where: str) -> list[Part]:
         tag = f"Input tag '{block['type']}' found using 'type' does not match any of the expected tags: {known}"
         raise wrong(where, tag)
     return read(block, where)
-
-
-def text_part(text: str) -> Part:
-    """Returns a part of text."""
-    return {"type": "text", "text": text}
 
 
 def content_of(parts: list[Part]) -> str | list[Part]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from serve.dialects.body import wrong
-from serve.dialects.dialect import MISSING_RESULT
-from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, parts_of, text_part
+from serve.dialects.chat import MISSING_RESULT, text_part
+from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, parts_of
 from serve.dialects.messages.memo import engine_id
 from serve.dialects.reasoning import unseal
 

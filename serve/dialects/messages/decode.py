@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from serve.dialects.body import read_object, required, wrong
+from serve.dialects.chat import STREAMED
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
 from serve.dialects.messages.memo import Memo
@@ -48,7 +49,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
     if stream is not None and not isinstance(stream, bool):
         raise wrong("stream", "must be true or false")
     if stream:
-        chat |= {"stream": True, "stream_options": {"include_usage": True}}
+        chat |= STREAMED
     if session := _session(request, headers):
         chat["prompt_cache_key"] = session
     encoded = msgspec.json.encode(chat)

@@ -37,9 +37,7 @@ def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) 
         EngineError: The completion holds no message, or a call that can't be read.
     """
     answer = Answer()
-    texts: dict[str, str] = {}
-    for kind, text in answer.feed_whole(completion):
-        texts[kind] = texts.get(kind, "") + text
+    texts = answer.feed_whole(completion)
     content: list[dict[str, Any]] = []
     if memo.thinking and REASONING in texts:
         thought = texts[REASONING]

@@ -1,4 +1,4 @@
-"""What the encoder must know of a request, and the ids of calls in both directions."""
+"""The facts of a request that the encoder needs, and the ids of calls in both directions."""
 
 import binascii
 import re
@@ -11,7 +11,7 @@ _CODED = "toolu_sg_"
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What the encoder must know of a request.
+    """The facts of a request that the encoder needs.
 
     Attributes:
         prompt_bytes: Size of the chat body.

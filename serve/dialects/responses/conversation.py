@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from serve.dialects.dialect import MISSING_RESULT
-from serve.dialects.responses.parts import as_parts, joined_text, parts_of, reasoning_of, text_part
+from serve.dialects.chat import MISSING_RESULT, text_part
+from serve.dialects.responses.parts import as_parts, joined_text, parts_of, reasoning_of
 from serve.dialects.responses.tools import CUSTOM_INPUT, ToolTable
 from serve.errors import InvalidRequestError, encode_json
 

@@ -5,15 +5,11 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from serve.dialects.chat import text_part
 from serve.dialects.reasoning import unseal
 from serve.errors import InvalidRequestError
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
-
-
-def text_part(text: str) -> dict[str, Any]:
-    """Returns a text as part of a chat message."""
-    return {"type": "text", "text": text}
 
 
 def as_parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.dialects.body import read_object
+from serve.dialects.chat import STREAMED
 from serve.dialects.dialect import Translated
 from serve.dialects.responses.conversation import read_items
 from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
@@ -124,7 +125,7 @@ def _translated(members: Mapping[str, Any]) -> Translated:
         **{name: members[name] for name in _AS_THEY_ARE & members.keys()},
         "model": request.model,
         "messages": messages,
-        **_stream(request),
+        **(STREAMED if request.stream else {}),
         **_tools(offered, choice),
         **_text(request.text or {}),
         **_reasoning(request.reasoning or {}),
@@ -174,10 +175,6 @@ def _refuse(request: _Request) -> None:
             raise InvalidRequestError(
                 f"`{name}` is not supported: this gateway stores nothing.", name, "unsupported_parameter"
             )
-
-
-def _stream(request: _Request) -> dict[str, Any]:
-    return {"stream": True, "stream_options": {"include_usage": True}} if request.stream else {}
 
 
 def _tools(functions: list[dict[str, Any]], choice: Any) -> dict[str, Any]:

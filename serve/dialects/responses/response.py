@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import REASONING, Answer, Call, Usage
+from serve.dialects.answer import REASONING, TEXT, Answer, Call, Usage
 from serve.dialects.dialect import Identity
 from serve.dialects.reasoning import seal
 from serve.dialects.responses.request import Memo
@@ -141,12 +141,10 @@ def whole_response(completion: Mapping[str, Any], response: ResponseObject) -> d
         EngineError: The completion holds no message, or a call that can't be read.
     """
     answer = Answer()
-    texts: dict[str, str] = {}
-    for kind, text in answer.feed_whole(completion):
-        texts[kind] = texts.get(kind, "") + text
+    texts = answer.feed_whole(completion)
     calls = answer.calls()
     if not calls and texts.keys() <= {REASONING} and text_status(answer) == "completed":
-        texts["text"] = ""  # a turn without a message looks unfinished to agents
+        texts[TEXT] = ""  # a turn without a message looks unfinished to agents
     output: list[Item] = []
     for number, (kind, text) in enumerate(texts.items(), 1):
         status = text_status(answer) if number == len(texts) and not calls else "completed"

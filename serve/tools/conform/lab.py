@@ -20,7 +20,7 @@ from serve.tools.conform.engine import ScriptedEngine
 
 @dataclass(frozen=True)
 class Pace:
-    """How long cases wait, in seconds, and how often they repeat.
+    """Waiting times of cases, in seconds, and numbers of repetitions.
 
     Attributes:
         prefill_s: Silence of an engine that processes a long prompt.

@@ -10,8 +10,8 @@ import pytest
 from ray.serve.exceptions import DeploymentUnavailableError
 
 from serve.errors import PoolUnavailableError
+from serve.routing import running_replicas
 from serve.routing.pool import RayPool
-from serve.routing.request_routers import PoolSize
 
 FOR_EVER_S = 1e6
 
@@ -19,10 +19,21 @@ FOR_EVER_S = 1e6
 class Handle:
     """A pool as Ray Serve's handle shows it: `capacity` is what `choose_replica` waits for."""
 
+    app_name, deployment_name = "pool-test", "pool"
+
     def __init__(self) -> None:
+        self.curr_replicas: dict[str, Any] = {}
+        running_replicas.register(self.app_name, self.deployment_name, self)
         self.capacity = asyncio.Event()
-        self.slots = 2
+        self.runs(2)
         self.error: Exception | None = None
+
+    def runs(self, *slots: int) -> None:
+        """Sets the slots of each running replica."""
+        self.curr_replicas = {
+            str(number): SimpleNamespace(max_ongoing_requests=each, replica_metadata={})
+            for number, each in enumerate(slots)
+        }
 
     @asynccontextmanager
     async def choose_replica(self) -> AsyncIterator[Any]:
@@ -30,8 +41,7 @@ class Handle:
             raise self.error
         await self.capacity.wait()
         metadata = {"http_host": "127.0.0.1", "http_port": 1, "http_key": "k"}
-        replica = SimpleNamespace(pool_size=lambda: PoolSize(1, self.slots))
-        yield SimpleNamespace(replica_metadata=metadata, _slot_token="token", _replica=replica)
+        yield SimpleNamespace(replica_metadata=metadata, _slot_token="token")
 
 
 def pool_of(handle: Any, queue_timeout_s: float = FOR_EVER_S) -> RayPool:
@@ -42,15 +52,31 @@ async def test_a_pool_is_full_with_as_many_requests_as_its_replicas_take() -> No
     handle = Handle()
     handle.capacity.set()
     pool = pool_of(handle)
-    assert not pool.full, "nothing is known of it"
     async with pool.reserve():
         assert not pool.full
         async with pool.reserve():
             assert pool.full
-            handle.slots = 3  # another replica is up
+            handle.runs(2, 1)
             assert not pool.full
-    handle.slots = 2
+    handle.runs(2)
     assert not pool.full
+
+
+async def test_a_pool_that_never_had_a_slot_is_not_full_so_that_a_request_wakes_it() -> None:
+    handle = Handle()
+    handle.runs()
+    pool = pool_of(handle)
+    assert not pool.full
+    handle.capacity.set()
+    async with pool.reserve():
+        pass
+    assert pool.full, "its replicas are gone, and another pool may have one"
+
+
+async def test_the_number_of_replicas_is_known_before_the_first_request() -> None:
+    handle = Handle()
+    handle.runs(2, 2, 2)
+    assert pool_of(handle).replicas == 3
 
 
 async def test_a_request_that_waits_counts_as_one_that_is_served() -> None:

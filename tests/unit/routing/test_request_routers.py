@@ -1,6 +1,7 @@
 """A reservation that nobody waits for any more: its slot is released after it is made, never before."""
 
 import asyncio
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,8 @@ from ray.serve._private.common import DeploymentHandleSource, DeploymentID, Repl
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
-from serve.routing.request_routers import (
-    BalancedRouter,
-    ReservedReplica,
-    StickyRouter,
-    size_seen_by,
-    unknown_size,
-)
-from serve.routing.running_replicas import metadata_of_running
+from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+from serve.routing.running_replicas import metadata_of_running, slots_of_running
 
 
 class Actor:
@@ -55,7 +50,7 @@ def replica(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> ReservedReplica:
         self._actor_handle, self._replica_info = actor, SimpleNamespace(is_cross_language=False)
 
     monkeypatch.setattr(RunningReplica, "__init__", made)
-    return ReservedReplica(None, unknown_size)
+    return ReservedReplica(None)
 
 
 async def leave(replica: ReservedReplica, actor: Actor) -> None:
@@ -106,27 +101,15 @@ def test_both_routers_of_ray_use_it(router: Any, monkeypatch: pytest.MonkeyPatch
     assert isinstance(router.create_replica_wrapper(router.__new__(router), "info"), ReservedReplica)
 
 
-@pytest.mark.parametrize("router", [BalancedRouter, StickyRouter])
-def test_a_chosen_replica_tells_how_large_its_pool_is_now(router: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunningReplica, "__init__", lambda self, info: None)
-    replicas = {"a": SimpleNamespace(max_ongoing_requests=25)}
-    made = router.__new__(router)
-    monkeypatch.setattr(router, "curr_replicas", replicas, raising=False)
-    size = size_seen_by(SimpleNamespace(_replica=made.create_replica_wrapper("info")))  # type: ignore[arg-type]
-    assert size() == (1, 25)
-    replicas["b"] = SimpleNamespace(max_ongoing_requests=30)
-    assert size() == (2, 55)
-
-
 class Running:
     """A replica as Ray hands it to a router."""
 
     multiplexed_model_ids: frozenset[str] = frozenset()
     node_id = "node"
     availability_zone = None
-    max_ongoing_requests = 1
 
-    def __init__(self, deployment: DeploymentID, name: str) -> None:
+    def __init__(self, deployment: DeploymentID, name: str, slots: int) -> None:
+        self.max_ongoing_requests = slots
         self.replica_id = ReplicaID(name, deployment)
         self.replica_metadata = {"facts": {"name": name}}
 
@@ -148,9 +131,13 @@ async def test_the_process_knows_which_replicas_run_as_soon_as_rays_router_does(
     )
     router.initialize_state()
     assert metadata_of_running("app", name) == []
-    first, second = Running(deployment, "first"), Running(deployment, "second")
+    assert slots_of_running("app", name) == 0
+    first, second = Running(deployment, "first", 25), Running(deployment, "second", 30)
     router.update_replicas([first, second])
     assert metadata_of_running("app", name) == [{"facts": {"name": "first"}}, {"facts": {"name": "second"}}]
+    assert slots_of_running("app", name) == 55
     router.on_replica_actor_died(first.replica_id)
     assert metadata_of_running("app", name) == [{"facts": {"name": "second"}}]
+    assert slots_of_running("app", name) == 30
     assert metadata_of_running("another app", name) == []
+    assert slots_of_running("another app", name) == sys.maxsize

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.chat_chunks import ChatAnswer, answers
 
-from serve.dialects.dialect import MISSING_RESULT, Identity, Translated
+from serve.dialects.chat import MISSING_RESULT
+from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages import MESSAGES
 from serve.dialects.messages.memo import client_id, engine_id
 from serve.errors import InvalidRequestError

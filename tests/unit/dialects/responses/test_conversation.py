@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.responses_api import WEATHER, chat
 
-from serve.dialects.dialect import MISSING_RESULT
+from serve.dialects.chat import MISSING_RESULT
 from serve.dialects.reasoning import seal
 from serve.errors import InvalidRequestError
 

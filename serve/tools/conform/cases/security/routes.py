@@ -51,7 +51,7 @@ async def _operator_routes(lab: Lab) -> list[str]:
 
 
 async def operator_strangers(lab: Lab) -> CaseResult:
-    """What the page of another site can send through a browser, which has no token."""
+    """Sends what the page of another site can send through a browser, which has no token."""
     routes = await _operator_routes(lab)
     if not routes:
         return not_applicable("the gateway has none of the operator's routes that are known here")

@@ -112,9 +112,9 @@ class CallCheck:
         try:
             value = call.value
         except ValueError:
-            if call.prefix.broken:
-                return of(Outcome.INVALID_JSON, "arguments are not JSON")
-            return of(Outcome.TRUNCATED, "arguments end early")
+            if call.incomplete:
+                return of(Outcome.TRUNCATED, "arguments end early")
+            return of(Outcome.INVALID_JSON, "arguments can't be read as JSON")
         if not isinstance(value, dict):
             return of(Outcome.INVALID_JSON, "arguments are no object")
         if has_half_character(text, value):

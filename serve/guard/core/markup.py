@@ -37,7 +37,7 @@ def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | 
         quoted: Whether the request holds a text itself, so that an answer may well repeat it.
         before: The character in front of `text`. Markup after a backtick is a quotation: "write `<tool_call>` first".
     """
-    if len(text) > _LONG and not _holds(text, _STARTS):
+    if not _may_hold_markup(text):
         return None
     for match in MARKUP.finditer(text):
         ahead = text[match.start() - 1] if match.start() else before
@@ -48,9 +48,13 @@ def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | 
 
 def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
     """Returns the first markup that should not be in the JSON text of a call's arguments."""
-    of_markup = MARKUP.finditer(text) if len(text) <= _LONG or _holds(text, _STARTS) else ()
+    of_markup = MARKUP.finditer(text) if _may_hold_markup(text) else ()
     odd_keys = _ODD_KEY.finditer(text) if _holds(text, _ODD_STARTS) else ()
     return next((match for match in chain(of_markup, odd_keys) if not quoted(match.group())), None)
+
+
+def _may_hold_markup(text: str) -> bool:
+    return len(text) <= _LONG or (_holds(text, ("<", "◁")) and _holds(text, _STARTS))
 
 
 def _holds(text: str, parts: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ import aiohttp
 import anthropic
 import fastapi
 import pytest
+from support.anthropic_tools import TOOLS
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
 from support.guard_stack import config, healing
 from support.stack import Stack, listening, running
@@ -26,13 +27,6 @@ DONE = b"data: [DONE]\n\n"
 SOUND = SimSettings(model="m")
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})
 HELLO: Any = [{"role": "user", "content": "hello"}]
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-    "required": ["city", "days"],
-    "additionalProperties": False,
-}
-TOOLS: Any = [{"name": "get_weather", "description": "The weather", "input_schema": SCHEMA}]
 CALL: Any = {"model": "m", "max_tokens": 1000, "messages": HELLO, "tools": TOOLS, "tool_choice": {"type": "any"}}
 
 

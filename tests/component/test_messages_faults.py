@@ -5,17 +5,11 @@ from typing import Any
 import anthropic
 import jsonschema
 import pytest
+from support.anthropic_tools import SCHEMA, TOOLS
 from support.guard_stack import healing
 
 from serve.engine.sim import FAULTS, SimSettings
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-    "required": ["city", "days"],
-    "additionalProperties": False,
-}
-TOOLS: Any = [{"name": "get_weather", "description": "The weather", "input_schema": SCHEMA}]
 QUESTIONS = 2  # each whole and streamed
 
 

@@ -29,6 +29,26 @@ CLEAN = SimSettings(num_speculative_tokens=3)
 ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 
 
+class SentTo:
+    """Stands for an exchange: keeps what is sent to its client."""
+
+    status, write = 0, None
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    async def start_stream(self, status: int, headers: Any) -> None:
+        self.status = status
+
+    async def part(self, data: bytes) -> None:
+        self.sent += data
+
+    async def whole(self, status: int, headers: Any, body: bytes) -> None:
+        self.status, self.sent = status, body
+
+    end = part
+
+
 def broken(fault: str, **options: Any) -> SimSettings:
     return SimSettings(num_speculative_tokens=3, faults={fault: 1.0}, **options)
 

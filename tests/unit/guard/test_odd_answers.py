@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_harness import TOOL_PARAMETERS, TOOLS, answer_of, chunks_of, json_request, tools_request
+from support.guard_harness import TOOL_PARAMETERS, TOOLS, SentTo, answer_of, chunks_of, json_request, tools_request
 from support.guard_stack import chunks_in
 
 from serve.config.guard import GuardConfig
@@ -45,31 +45,13 @@ class EngineResponse:
         yield
 
 
-class Exchange:
-    status, write = 0, None
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    async def start_stream(self, status: int, headers: Any) -> None:
-        self.status = status
-
-    async def part(self, data: bytes) -> None:
-        self.sent += data
-
-    async def whole(self, status: int, headers: Any, body: bytes) -> None:
-        self.status, self.sent = status, body
-
-    end = part
-
-
 def answered(
     body: Mapping[str, Any], bodies: list[bytes], *, streamed: bool
 ) -> tuple[bytes, GatewayError | None, Guard]:
     """What a client gets if engines answer so, one after the other."""
 
     async def run() -> tuple[bytes, GatewayError | None, Guard]:
-        exchange: Any = Exchange()
+        exchange: Any = SentTo()
         settings = GuardConfig(mode="strict")
         response: Any = (
             StreamedResponse(exchange, Guard(settings, body))

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.guard_harness import call, calls, calls_of, chunk, chunks_of, read, tools_request
+from support.guard_harness import SentTo, call, calls, calls_of, chunk, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
 from serve.config.guard import GuardConfig
@@ -38,23 +38,6 @@ class EngineResponse:
             yield piece
 
 
-class Exchange:
-    """Keeps what is sent."""
-
-    status, write = 0, None
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    async def start_stream(self, status: int, headers: Any) -> None:
-        self.status = status
-
-    async def part(self, data: bytes) -> None:
-        self.sent += data
-
-    end = part
-
-
 @cache
 def frames(fault: str | None) -> bytes:
     pool = SimSettings(num_speculative_tokens=3, faults={fault: 1.0} if fault else {})
@@ -70,7 +53,7 @@ def sent(attempts: list[list[bytes]], settings: GuardConfig | None = None, body:
     """What a client gets of attempts that arrive in such pieces."""
 
     async def run() -> bytes:
-        exchange = Exchange()
+        exchange = SentTo()
         response = StreamedResponse(exchange, Guard(settings or GuardConfig(), body))  # type: ignore[arg-type]
         for number, pieces in enumerate(attempts):
             if number:
@@ -166,7 +149,7 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
 
     async def run() -> None:
         busy = asyncio.create_task(other())
-        exchange, through = Exchange(), Pieces()
+        exchange, through = SentTo(), Pieces()
         tiny = b"data: {}\n\n" * 20_000
         await relay_stream(exchange, EngineResponse([tiny, tiny]), through)  # type: ignore[arg-type]
         busy.cancel()

@@ -19,6 +19,7 @@ DESCRIPTIONS: dict[str, str] = {
         "An operator's order, which outweighs advisories. `action` decides which other keys it needs."
     ),
     "quarantine.": "Quarantine of all models; see [quarantine](../explanation/quarantine.md).",
+    "rate_limits.": "Limits and the accounting of usage.",
     # Keys.
     "models": "The models by the names that callers use.",
     "limits": "What one request may take.",
@@ -26,6 +27,7 @@ DESCRIPTIONS: dict[str, str] = {
     "requests": "Which fields and headers of a request reach an engine.",
     "http": "What web pages may do.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
+    "rate_limits": "What tenants, keys and models of a tenant may use, and how usage is counted.",
     "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
     "models.MODEL.quantization": (
         "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell."

@@ -225,9 +225,8 @@ class TranslatedExchange(Exchange):
     def _chunk_of(self, frame: bytes) -> Mapping[str, Any] | None:
         """Returns the chunk in a frame, of a frame like those before with nothing but its text; None if it has none."""
         template = self._templates.template
-        delta = template.match(frame) if template is not None else None
-        if delta is not None and delta.call < 0:
-            return {"choices": [{"index": delta.choice, "delta": {delta.field: delta.text}}]}
+        if template is not None and template.place.call < 0 and (text := template.match(frame)) is not None:
+            return {"choices": [{"index": template.place.choice, "delta": {template.place.field: text}}]}
         payload = frame_data(frame)
         if payload is None or is_done(payload):
             return None

@@ -21,6 +21,8 @@ from serve.sse import DONE, MAX_FRAME_BYTES, FrameReader, decode_chunk, encode_f
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
+_OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
+
 # What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
 # any BaseException: a panic in an extension written in Rust is no Exception.
 CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -72,12 +74,15 @@ class GuardedStream:
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
         out: list[bytes] = []
+        guard = self._guard
         try:
             for frame in self._frames.feed(data):
                 self._feed_frame(frame, out)
-                if self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage:
+                if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
+            if self._held_bytes > self._limit_bytes:
+                raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
         except CONTROL:
             raise
         except EngineError as error:
@@ -110,13 +115,16 @@ class GuardedStream:
 
     def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
         template = self._templates.template
-        delta = template.match(frame) if template is not None else None
-        if template is None or delta is None or (text := self._guard.feed_delta(delta)) is None:
+        if (
+            template is None
+            or (text := template.match(frame)) is None
+            or (ready := self._guard.feed_text(template.place, text)) is None
+        ):
             self._parse(frame, out)
-        elif text:
-            out.append(frame if text == delta.text else template.render(text))
+        elif ready:
+            out.append(frame if ready == text else template.render(ready))
         else:
-            self._hold(len(delta.text))
+            self._held_bytes += len(text)
 
     def _parse(self, frame: bytes, out: list[bytes]) -> None:
         """Feeds a frame to the guard as parsed JSON."""
@@ -133,13 +141,8 @@ class GuardedStream:
         self._templates.learn(frame, chunk)
         allowed = self._guard.feed(chunk)
         if not allowed:
-            self._hold(len(frame))
+            self._held_bytes += len(frame)
         out += [frame if each is chunk else encode_frame(each) for each in allowed]
-
-    def _hold(self, added_bytes: int) -> None:
-        self._held_bytes += added_bytes
-        if self._held_bytes > self._limit_bytes:
-            raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
 
 
 class GuardedResponse(Protocol):

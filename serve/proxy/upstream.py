@@ -124,13 +124,14 @@ class UpstreamResponse:
         limit = min(limit_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        rest = self.rest()
-        while size <= limit:
-            part = await anext(rest, b"")
-            if not part:
+        if size <= limit:
+            async for part in self.rest():
+                parts.append(part)
+                size += len(part)
+                if size > limit:
+                    break
+            else:
                 return b"".join(parts)
-            parts.append(part)
-            size += len(part)
         raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 

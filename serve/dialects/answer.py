@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError
+from serve.guard.core import stop_of
 
 REASONING = "reasoning"
 TEXT = "text"
@@ -98,7 +99,7 @@ class Answer:
                 self._read(delta, texts)
             if finish := choice.get("finish_reason"):
                 self.finish_reason = str(finish)
-                stop = choice.get("stop_reason")
+                stop = stop_of(choice)
                 self.stop = stop if isinstance(stop, str) else None
             if choice.get("specgate") is not None:
                 self.specgate = choice["specgate"]

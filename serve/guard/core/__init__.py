@@ -1,6 +1,6 @@
 """The guard: checks answers, holds broken ones back and merges reruns. Pure: no I/O, no clock."""
 
-from serve.guard.core.chunk import Place, TextDelta, lone_delta
+from serve.guard.core.chunk import Place, TextDelta, lone_delta, stop_of
 from serve.guard.core.guard import Guard
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
@@ -21,4 +21,5 @@ __all__ = [
     "WholeGuard",
     "check_answer",
     "lone_delta",
+    "stop_of",
 ]

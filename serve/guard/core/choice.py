@@ -7,7 +7,7 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_guard import CallCheck, CallGuard
-from serve.guard.core.chunk import TEXTS
+from serve.guard.core.chunk import TEXTS, UNSAID
 from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
@@ -36,23 +36,19 @@ class ChoiceGuard:
     """
 
     def __init__(
-        self,
-        index: int,
-        expectation: Expectation,
-        settings: GuardConfig,
-        view: ClientView,
+        self, index: int, expectation: Expectation, settings: GuardConfig, view: ClientView,
         tolerates: frozenset[Severity],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.cut = False
         self.ended = False
         self._expected = expectation
         self._settings = settings
         self._view = view
         self._reason: str | None = None
+        self._stop: Any = None
         self._tokens: list[TokenDetails] = []  # of chunks of which nothing has gone out or is held as a call
-        log = DefectLog(index, tolerates)
+        self._log = log = DefectLog(index, tolerates)
         self.defects = log.defects
-        self._log = log
         self._check = CallCheck(expectation, settings)
         self.calls = CallGuard(index, self._check, view, log)
         document = None
@@ -73,6 +69,11 @@ class ChoiceGuard:
         return self._log.blocked
 
     @property
+    def perhaps_cut(self) -> bool:
+        """True if the request asked to stop at a text, and the engine does not say whether it did."""
+        return self._stop is UNSAID and self._expected.may_stop
+
+    @property
     def broken(self) -> bool:
         """True if nothing can save this attempt."""
         return bool(self.defects) and self._log.broken  # most answers have none, and every chunk asks
@@ -81,7 +82,7 @@ class ChoiceGuard:
         self,
         delta: Mapping[str, Any],
         finish_reason: str | None,
-        stop_reason: Any = None,
+        stop: Any = None,
         tokens: TokenDetails | None = None,
     ) -> list[Step]:
         """Returns what may go out now.
@@ -89,12 +90,12 @@ class ChoiceGuard:
         Args:
             delta: Of the engine.
             finish_reason: Of the engine; None before the end.
-            stop_reason: The text or token at which the engine stopped, as vLLM says it.
+            stop: The text or token at which the engine stopped, as `stop_of` returns it.
             tokens: What the engine says of the chunk's tokens.
         """
         if finish_reason is not None:
-            self._reason = finish_reason
-            self.cut = finish_reason == "length" or (stop_reason is not None and self._expected.stops_at(stop_reason))
+            self._reason, self._stop = finish_reason, stop
+            self.cut = finish_reason == "length" or (stop is not None and self._expected.stops_at(stop))
         if tokens is not None:
             self._tokens.append(tokens)
         first = self._view.first
@@ -275,6 +276,12 @@ class Attempt:
         """True if a schema could not be applied, which no other pool would change."""
         return any(defect.outcome is Outcome.UNJUDGED for defect in self.defects())
 
+    @property
+    def perhaps_cut(self) -> bool:
+        """True if something is missing that a `stop` of the request may have cut off; the engine does not say."""
+        cut_short = any(defect.outcome in (Outcome.TRUNCATED, Outcome.EMPTY_WHEN_REQUIRED) for defect in self.defects())
+        return cut_short and any(choice.perhaps_cut for choice in self.choices.values())
+
     def fail(self, outcome: Outcome, detail: str) -> None:
         """Adds a defect of the stream itself."""
         self._stream_defects.append(Defect(outcome, Severity.HARD, detail))
@@ -289,5 +296,5 @@ class Attempt:
         worst = gravest(defects)
         # No pool is to blame for the request's own limits, nor for a rerun that only differs from what went out.
         blameless = self.contradicts or any(choice.cut for choice in self.choices.values())
-        blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED)
+        blameless = blameless or (worst is not None and worst.outcome is Outcome.UNJUDGED) or self.perhaps_cut
         return Verdict(worst.outcome if worst else Outcome.CLEAN, defects, counts=not blameless)

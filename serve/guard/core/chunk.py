@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 TEXTS = ("content", "reasoning", "reasoning_content")
 ARGUMENTS = "tool_calls"
 MAX_CHOICES = 128  # OpenAI's limit on `n`
+STOPS = ("stop_reason", "matched_stop")  # where vLLM and SGLang say at which text or token of the request they stopped
+UNSAID: Any = object()
 _EMPTY: tuple[Any, ...] = (None, "", [])
 
 
@@ -78,6 +80,11 @@ def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
     """Returns the choices of a chunk; None if they do not have OpenAI's shape: a foreign engine may send anything."""
     choices = chunk.get("choices") or ()
     return list(choices) if isinstance(choices, list | tuple) and all(map(_is_choice, choices)) else None
+
+
+def stop_of(choice: Mapping[str, Any]) -> Any:
+    """Returns the text or token at which an engine stopped, None for neither, `UNSAID` if it does not tell."""
+    return next((choice[name] for name in STOPS if name in choice), UNSAID)
 
 
 def is_index(value: Any) -> bool:

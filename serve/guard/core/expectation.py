@@ -122,16 +122,21 @@ class Expectation:
         messages = _sequence(self._request.get("messages"))
         return not messages or bool(_mapping(messages[-1]).get("role") != "tool")
 
-    def stops_at(self, stop_reason: Any) -> bool:
+    @property
+    def may_stop(self) -> bool:
+        """True if the request names texts or tokens at which the engine is to stop."""
+        return bool(self._request.get("stop") or self._request.get("stop_token_ids"))
+
+    def stops_at(self, stop: Any) -> bool:
         """Returns whether the request itself told the engine to stop there.
 
         Args:
-            stop_reason: As vLLM says it: a text, a token's number (also one of the model's own), or None.
+            stop: As engines say it: a text, or a token's number (also one of the model's own).
         """
-        if isinstance(stop_reason, str):
-            stop = self._request.get("stop")
-            return stop_reason == stop or stop_reason in _sequence(stop)
-        return type(stop_reason) is int and stop_reason in _sequence(self._request.get("stop_token_ids"))
+        if isinstance(stop, str):
+            asked = self._request.get("stop")
+            return stop == asked or stop in _sequence(asked)
+        return type(stop) is int and stop in _sequence(self._request.get("stop_token_ids"))
 
     def quotes(self, markup: str) -> bool:
         """Returns whether the request itself holds the text, so that an answer may well repeat it."""

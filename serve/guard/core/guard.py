@@ -8,7 +8,7 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import Attempt, ChoiceGuard
-from serve.guard.core.chunk import ARGUMENTS, Place, Usage, choices_of, lone_delta
+from serve.guard.core.chunk import ARGUMENTS, STOPS, Place, Usage, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
@@ -199,9 +199,8 @@ class Guard:
     def error(self) -> IntegrityError:
         """Returns the error for a client when no attempt was right."""
         outcomes = ", ".join(verdict.outcome for verdict in self.verdicts)
-        return IntegrityError(
-            f"The model's answer was broken ({outcomes}) and could not be repaired. Please try again."
-        )
+        advice = "The request's `stop` may have cut it." if self._attempt.perhaps_cut else "Please try again."
+        return IntegrityError(f"The model's answer was broken ({outcomes}) and could not be repaired. {advice}")
 
     # One chunk
 
@@ -233,7 +232,7 @@ class Guard:
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason")
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
-        steps = guard.feed(delta, reason, choice.get("stop_reason"), tokens)
+        steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
         only = len(steps) == len(chunk["choices"]) == 1 and view.first
         if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
             return [chunk]
@@ -262,7 +261,7 @@ class Guard:
             chunk = {**template, **self._envelope, "choices": [changed]}
             chunk.pop("usage", None)
             if reason is not None:
-                changed |= {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+                changed |= {name: choice[name] for name in STOPS if name in choice}
                 chunk |= {"specgate": report} if (report := self.report) else {}
             chunks.append(chunk)
         return chunks

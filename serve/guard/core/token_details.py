@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serve.guard.core.chunk import STOPS
+
 # Members of a choice that hold an entry a token, or lists of them. In a stream they cover the chunk's own tokens.
 MEMBERS = ("logprobs", "token_ids")
-OF_A_WHOLE_CHUNK = (*MEMBERS, "stop_reason")  # in a choice: not to be repeated with every piece of it
+OF_A_WHOLE_CHUNK = (*MEMBERS, *STOPS)  # in a choice: not to be repeated with every piece of it
 
 TokenDetails = Mapping[str, Any]  # the `MEMBERS` of one chunk's choice that say something
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_guard import MAX_CALLS
-from serve.guard.core.chunk import MAX_CHOICES, TEXTS, is_index
+from serve.guard.core.chunk import MAX_CHOICES, STOPS, TEXTS, is_index
 from serve.guard.core.guard import Guard
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import Verdict
@@ -123,8 +123,10 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         ]
         delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}
-        ending = {name: choice.get(name) for name in ("finish_reason", "stop_reason")}
-        choices.append({"index": choice.get("index", 0), "delta": delta, **ending})
+        ending = {name: choice[name] for name in STOPS if name in choice}
+        choices.append(
+            {"index": choice.get("index", 0), "delta": delta, "finish_reason": choice.get("finish_reason"), **ending}
+        )
     return {**answer, "choices": choices}
 
 
@@ -137,7 +139,7 @@ def chunks_of(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     rest = {name: value for name, value in whole.items() if name != "usage"}
     for choice in whole["choices"]:
         for delta in _deltas(choice["delta"]):
-            yield {**rest, "choices": [{**choice, "delta": delta, "finish_reason": None, "stop_reason": None}]}
+            yield {**rest, "choices": [{**choice, "delta": delta, "finish_reason": None}]}
         yield {**rest, "choices": [{**choice, "delta": {}}]}
     yield {**whole, "choices": []}
 

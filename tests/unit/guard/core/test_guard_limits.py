@@ -23,6 +23,11 @@ def whole(message: dict[str, Any], finish: str, reason: Any) -> dict[str, Any]:
     return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
 
 
+def unsaid(finish: str) -> dict[str, Any]:
+    """The end of an engine that does not tell where it stopped."""
+    return chunk({}, finish)
+
+
 ASKED = [("Osaka", {"stop": ["x", "Osaka"]}), ("Osaka", {"stop": "Osaka"}), (77, {"stop_token_ids": [5, 77]})]
 
 
@@ -56,6 +61,44 @@ def test_a_stop_that_the_request_did_not_ask_for_excuses_nothing(reason: Any, as
     guard = Guard(GuardConfig(), tools_request(**asked))
     through(guard, [chunk(calls(call(0, "get_weather", CUT))), stopped(reason)])
     assert (guard.state, guard.verdicts[0].counts) == (GuardState.FAILED, True) or guard.state is GuardState.RERUN
+
+
+def test_sglangs_word_for_the_stop_counts_as_vllms() -> None:
+    guard = Guard(GuardConfig(), tools_request(stop="Osaka"))
+    last = chunk({}, "tool_calls")
+    last["choices"][0]["matched_stop"] = "Osaka"
+    sent = through(guard, [chunk(calls(call(0, "get_weather", CUT))), last])
+    assert (read(sent)["calls"], guard.state, guard.verdicts[0].counts) == ([], GuardState.DONE, False)
+    assert [each["choices"][0].get("matched_stop") for each in sent] == [None] * (len(sent) - 1) + ["Osaka"]
+    entry = {key: value for key, value in call(0, "get_weather", CUT).items() if key != "index"}
+    choice = {"index": 0, "message": {"content": None, "tool_calls": [entry]}, "finish_reason": "tool_calls"}
+    answer = WholeGuard(GuardConfig(), tools_request(stop="Osaka")).check(
+        {"id": "x", "choices": [{**choice, "matched_stop": "Osaka"}]}
+    )
+    assert answer is not None
+    assert answer["choices"][0]["message"]["tool_calls"] == []
+
+
+@pytest.mark.parametrize("asked", [{"stop": ["x", "Osaka"]}, {"stop": "Osaka"}, {"stop_token_ids": [77]}])
+def test_a_cut_call_that_perhaps_the_stop_cut_is_rerun_blames_no_pool_and_the_error_says_so(asked: Any) -> None:
+    guard = Guard(GuardConfig(reruns=1), tools_request(**asked))
+    attempt = [chunk(calls(call(0, "get_weather", CUT))), unsaid("tool_calls")]
+    message = read(through(guard, attempt, attempt))
+    assert (message["calls"], guard.state) == ([], GuardState.FAILED)
+    assert [(verdict.outcome, verdict.counts) for verdict in guard.verdicts] == [(Outcome.TRUNCATED, False)] * 2
+    assert "`stop` may have cut it" in message["error"]["message"]
+
+
+def test_an_engine_that_does_not_tell_where_it_stopped_is_judged_for_all_else() -> None:
+    for asked, arguments, verdict in (
+        ({"stop": "Osaka"}, GOOD, (Outcome.CLEAN, True)),
+        ({"stop": "Osaka"}, '{"city": "Bern", "days": 99}', (Outcome.SCHEMA_MISMATCH, True)),
+        ({"stop": []}, CUT, (Outcome.TRUNCATED, True)),
+        ({}, CUT, (Outcome.TRUNCATED, True)),
+    ):
+        guard = Guard(GuardConfig(reruns=0), tools_request(**asked))
+        through(guard, [chunk(calls(call(0, "get_weather", arguments))), unsaid("tool_calls")])
+        assert (guard.verdicts[0].outcome, guard.verdicts[0].counts) == verdict
 
 
 def test_calls_before_the_stop_are_delivered() -> None:

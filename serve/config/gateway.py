@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
+from serve.config.access import AccessConfig
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
@@ -80,6 +81,7 @@ class GatewayConfig(_Strict):
     quarantine: QuarantineConfig = QuarantineConfig()
     requests: RequestsConfig = RequestsConfig()
     rate_limits: RateLimitsConfig = RateLimitsConfig()
+    access: AccessConfig = AccessConfig()
     http: HttpConfig = HttpConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000

@@ -9,9 +9,11 @@ from pydantic import Field, ValidationError, model_validator
 from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
+from serve.config.access import AccessConfig
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
+from serve.config.rate_limits import RateLimitsConfig
 from serve.config.requests import RequestsConfig
 from serve.errors import ConfigError
 
@@ -78,6 +80,8 @@ class GatewayConfig(_Strict):
     policy: PolicyConfig = PolicyConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
     requests: RequestsConfig = RequestsConfig()
+    rate_limits: RateLimitsConfig = RateLimitsConfig()
+    access: AccessConfig = AccessConfig()
     http: HttpConfig = HttpConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000

@@ -169,10 +169,11 @@ class TranslatedExchange(Exchange):
             await super().end()
             return
         status, body = self._dialect.encode_error(failure, self.request_id)
-        headers = [*_JSON_HEADERS]
+        named = dict(failure.headers)
         if after := retry_after(failure.retry_after_s):
-            headers.append((b"retry-after", after.encode()))
-        await self._send_whole(status, headers, body)
+            named["retry-after"] = after
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
+        await self._send_whole(status, [*_JSON_HEADERS, *headers], body)
 
     async def _estimated(self) -> bool:
         """Sends the gateway's own answer in place of an engine's; returns False if there is none."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -42,6 +42,7 @@ class Failure:
         param: The field at fault; of the chat body, if an engine names it.
         retry_after_s: 0 if nobody said.
         overflow: Set if the prompt is too long for the model.
+        headers: Further response headers of one of our own errors, by lower-case name.
     """
 
     status: int
@@ -50,11 +51,12 @@ class Failure:
     param: str | None = None
     retry_after_s: float = 0.0
     overflow: Overflow | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_error(cls, error: GatewayError) -> "Failure":
         """Returns the failure that one of our own errors is."""
-        return cls(error.status, error.message, error.code, error.param, error.retry_after_s)
+        return cls(error.status, error.message, error.code, error.param, error.retry_after_s, None, error.headers)
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: bytes) -> "Failure":

@@ -145,8 +145,7 @@ class GatewayApi:
 async def error_response(_: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
-    headers = {"retry-after": error.retry_after} if error.retry_after else None
-    return Response(error.to_json(), error.status, headers, media_type="application/json")
+    return Response(error.to_json(), error.status, error.headers, media_type="application/json")
 
 
 async def not_found(request: fastapi.Request, _: Exception) -> Response:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from serve.engine.listener import Listener
 from serve.engine.sim import FAULTS, SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
+from serve.http1.listener import Listener
 
 DRAFTS = 3
 GRAMMAR: Literal["kimi_k2"] = "kimi_k2"

@@ -14,9 +14,9 @@ from support.stack import listening
 from typer.testing import CliRunner
 
 from serve.cli import app
-from serve.engine.listener import AsgiApp
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
+from serve.http1.listener import AsgiApp
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 JSON = {"content-type": "application/json"}

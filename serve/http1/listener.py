@@ -16,18 +16,18 @@ class Listener:
     """Serves one ASGI app on a free port of this node, inside the running event loop.
 
     Args:
-        host: Address to bind: the node's own, so that gateways on other nodes reach it and nothing else is exposed.
+        host: Address to bind: the node's own, so that other nodes of the cluster reach it and nothing else is exposed.
+        key: The secret; made up if it is empty.
 
     Attributes:
-        key: Secret that gateways learn through Ray's control plane and send as a bearer token. Without it, anybody on
-            the network could bypass the policy by talking to an engine directly. `SPECGATE_ENGINE_KEY` sets it for
-            whoever must know it, such as a Prometheus that reads the engines' metrics; otherwise it is made up.
+        key: Secret that callers learn through Ray's control plane and send as a bearer token. Without it, anybody on
+            the network could bypass the policy by talking to an engine directly.
         port: TCP port, chosen by the operating system.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, key: str = "") -> None:
         self.host = host
-        self.key = os.environ.get("SPECGATE_ENGINE_KEY") or secrets.token_urlsafe(24)
+        self.key = key or secrets.token_urlsafe(24)
         self._socket = socket.create_server((host, 0), family=_family(host), backlog=2048)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
@@ -48,7 +48,7 @@ class Listener:
         """Starts to serve; returns when requests are accepted.
 
         Args:
-            app: The engine's.
+            app: The replica's.
             http: uvicorn's setting of the same name: its own protocol, or the class of another one.
 
         Raises:
@@ -68,7 +68,7 @@ class Listener:
         self._task = asyncio.create_task(self._server._serve([self._socket]))  # signals stay with Ray, not uvicorn
         while not self._server.started:
             if self._task.done():
-                raise RuntimeError("the engine's HTTP application did not start") from self._task.exception()
+                raise RuntimeError("the replica's HTTP application did not start") from self._task.exception()
             await asyncio.sleep(0.01)
 
     def check(self) -> None:
@@ -78,13 +78,18 @@ class Listener:
             RuntimeError: The listener has stopped although nobody called `stop`.
         """
         if self._task is not None and self._task.done():
-            raise RuntimeError("the engine's HTTP listener has stopped") from self._task.exception()
+            raise RuntimeError("the replica's HTTP listener has stopped") from self._task.exception()
 
     async def stop(self) -> None:
         """Stops the listener; Ray Serve has waited for open streams before it calls this."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
+
+
+def engine_key() -> str:
+    """Returns the key of all engines that `SPECGATE_ENGINE_KEY` sets, for whoever must know it; empty without one."""
+    return os.environ.get("SPECGATE_ENGINE_KEY", "")
 
 
 def node_address() -> str:

@@ -63,16 +63,15 @@ class JsonPrefix:
 
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""
-        place = 0
-        if self._state == "string":  # as nearly always, and all of the text belongs to it
-            place = self._past(_PLAIN, text, 0)
-        if len(text) - place > _LONG:
-            place = self._ahead(text, place)
+        if self._state == "string" and _PLAIN.fullmatch(text):
+            return  # all of the text belongs to a string, as nearly always
+        place = self._ahead(text) if len(text) > _LONG else 0
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)
 
-    def _ahead(self, text: str, place: int) -> int:
+    def _ahead(self, text: str) -> int:
         """Reads up to the last mark of structure; returns the place after it."""
+        place = 0
         while self._state not in STATES:
             if place == len(text) or self.broken:
                 return place

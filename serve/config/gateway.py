@@ -169,7 +169,8 @@ class GatewayConfig(_Strict):
             **pool.facts,
         }
         if pool.kind == "sim" and pool.sim.get("num_speculative_tokens"):
-            overrides = {"engine": "sim", "method": "sim", **overrides}
+            drafts = pool.sim["num_speculative_tokens"]
+            overrides = {"engine": "sim", "method": "sim", "num_speculative_tokens": drafts, **overrides}
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
         return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides)
 

@@ -69,6 +69,10 @@ class Batch:
         """Seconds of the next step."""
         return self._step_s[len(self._running)]
 
+    def step_s_of(self, batch: int) -> float:
+        """Returns the seconds of a step with so many sequences, at most as many as there are seats."""
+        return self._step_s[batch]
+
     def add(self, sequence: SimSequence) -> None:
         """Puts a sequence into the queue."""
         self.waiting.append(sequence)

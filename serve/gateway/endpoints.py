@@ -1,4 +1,4 @@
-"""The gateway's HTTP endpoints beside the completions: models, policy, explanations, health and metrics."""
+"""The HTTP endpoints of a gateway replica beside the completions, for clients and for the operator's door."""
 
 import asyncio
 import time
@@ -9,10 +9,9 @@ from urllib.parse import unquote
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.routing import Match
 
 from serve.config.gateway import GatewayConfig
-from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
+from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
@@ -50,20 +49,21 @@ class GatewayApi:
         self._started_s = int(time.time())
 
     def routes(self) -> fastapi.APIRouter:
-        """Returns the routes for everybody."""
+        """Returns the routes of the data port beside the completions."""
         router = fastapi.APIRouter()
         router.add_api_route("/v1/models", self.models, methods=["GET", "HEAD"])
         router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET", "HEAD"])
+        router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
         router.add_api_route("/health", self.health, methods=["GET", "HEAD"])
+        router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
         return router
 
     def operator_routes(self) -> fastapi.APIRouter:
-        """Returns the routes for operators."""
+        """Returns the routes for the operator's door, which asks on behalf of an operator."""
         router = fastapi.APIRouter()
-        router.add_api_route("/v1/policy", self.policy, methods=["GET", "HEAD"])
+        router.add_api_route("/admin/v1/policy", self.policy, methods=["GET"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
-        router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
-        router.add_api_route("/metrics", self.metrics, methods=["GET", "HEAD"])
+        router.add_api_route("/metrics", self.metrics, methods=["GET"])
         return router
 
     async def models(self) -> dict[str, Any]:
@@ -146,18 +146,3 @@ async def error_response(_: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
     return Response(error.to_json(), error.status, error.headers, media_type="application/json")
-
-
-async def not_found(request: fastapi.Request, _: Exception) -> Response:
-    """Refuses a path that is no route."""
-    return await error_response(request, RouteNotFoundError(f"{request.url.path} is not served here."))
-
-
-async def method_not_allowed(request: fastapi.Request, _: Exception) -> Response:
-    """Refuses a method that a route does not have, and names those that it has."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    methods = ", ".join(sorted({method for route in routes for method in route.methods}))
-    message = f"{request.url.path} is not served for {request.method}, but for {methods}."
-    response = await error_response(request, MethodNotAllowedError(message))
-    response.headers["allow"] = methods
-    return response

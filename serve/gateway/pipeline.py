@@ -178,6 +178,7 @@ class Gateway:
                 if self._load is not None:
                     decision = self._load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
+        self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():
             exchange.span.set_attributes(_span_attributes(decision))
         if decision.refused:

@@ -9,10 +9,10 @@ import fastapi
 import openai
 
 from serve.config.gateway import GatewayConfig
-from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.guard.attempt_result import ResultSink
 from serve.http1.cycle import Allowance
+from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
 from serve.live_policy import LivePolicy, compile_for
 from serve.load.live_load import LiveLoad

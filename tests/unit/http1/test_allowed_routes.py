@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from serve.engine.allowed_routes import AllowedRoutes
+from serve.engine.routes import ENGINE_ROUTES
+from serve.http1.allowed_routes import AllowedRoutes
 from serve.http1.asgi import AsgiMessage, Receive, Scope, Send
 
 KEY = (b"authorization", b"Bearer secret")
@@ -25,7 +26,7 @@ async def status_of(method: str, path: str, *headers: tuple[bytes, bytes]) -> in
         sent.append(message)
 
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": list(headers)}
-    await AllowedRoutes(engine, "secret")(scope, receive, send)
+    await AllowedRoutes(engine, "secret", ENGINE_ROUTES)(scope, receive, send)
     return int(sent[0]["status"])
 
 
@@ -80,7 +81,7 @@ async def test_the_apps_lifespan_passes_and_a_websocket_does_not() -> None:
     async def send(message: AsgiMessage) -> None:
         seen.append(message["type"])
 
-    routes = AllowedRoutes(app, "secret")
+    routes = AllowedRoutes(app, "secret", ENGINE_ROUTES)
     await routes({"type": "lifespan"}, receive, send)
     await routes({"type": "websocket", "headers": [KEY]}, receive, send)
     assert seen == ["lifespan", "websocket.close"]

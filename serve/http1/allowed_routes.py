@@ -1,9 +1,4 @@
-"""The routes of an engine that can be reached, all of them with its key.
-
-vLLM asks for its API key under `/v1` only: `/invocations` runs any request without one, and `/tokenize`, `/metrics` or
-`/scale_elastic_ep` are as open (vLLM's own help of `--api-key` says so). Whoever reached an engine's port would go
-around policy, guard and limits.
-"""
+"""The routes of a replica's own listener: those of a list, all of them with the replica's key."""
 
 import hmac
 from collections.abc import Iterable
@@ -11,28 +6,17 @@ from collections.abc import Iterable
 from serve.errors import encode_json
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
-_ROUTES = frozenset(
-    {
-        ("POST", "/v1/chat/completions"),
-        ("POST", "/v1/completions"),
-        ("POST", "/tokenize"),
-        ("GET", "/v1/models"),
-        ("GET", "/health"),
-        ("GET", "/metrics"),
-    }
-)
-
 
 class AllowedRoutes:
-    """An ASGI app around an engine's that lets listed routes through, with the key, and nothing else.
+    """An ASGI app around a replica's that lets listed routes through, with the key, and nothing else.
 
     Args:
-        app: The engine's.
+        app: The replica's.
         key: Bearer token that every request must carry.
         routes: Methods and paths that pass; a path matches exactly.
     """
 
-    def __init__(self, app: AsgiApp, key: str, routes: Iterable[tuple[str, str]] = _ROUTES) -> None:
+    def __init__(self, app: AsgiApp, key: str, routes: Iterable[tuple[str, str]]) -> None:
         self._app = app
         self._expected = f"Bearer {key}".encode()
         self._routes = frozenset(routes)
@@ -45,7 +29,7 @@ class AllowedRoutes:
             await receive()  # `websocket.connect`, which ASGI lets an app refuse by closing
             await send({"type": "websocket.close"})
         elif not self._has_key(scope):
-            await _refuse(send, 401, "This engine answers its gateway only.", "invalid_api_key")
+            await _refuse(send, 401, "This replica answers those that have its key.", "invalid_api_key")
         elif (scope["method"], scope["path"]) not in self._routes:
             await _refuse(send, 404, f"{scope['method']} {scope['path']} is not served here.", "not_found")
         else:

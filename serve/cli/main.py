@@ -3,6 +3,7 @@
 import typer
 
 from serve.cli.advisories import app as advisories
+from serve.cli.audit import app as audit
 from serve.cli.conform import conform
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
@@ -36,3 +37,4 @@ app.command("probe")(probe)
 app.command("conform")(conform)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")
+app.add_typer(audit, name="audit")

@@ -10,6 +10,7 @@ from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
 from serve.config.access import AccessConfig
+from serve.config.admin import AdminConfig
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
@@ -83,6 +84,7 @@ class GatewayConfig(_Strict):
     rate_limits: RateLimitsConfig = RateLimitsConfig()
     access: AccessConfig = AccessConfig()
     http: HttpConfig = HttpConfig()
+    admin: AdminConfig = AdminConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600

@@ -15,13 +15,18 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
+from serve.access.principal import everybody
+from serve.admin.authorization import Authorized
+from serve.admin.routes import DATA_PORT
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
-from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
-from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
+from serve.gateway.announcer import Announcer
+from serve.gateway.cross_site import InferenceCors, with_cors
+from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
+from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
@@ -49,9 +54,17 @@ class GatewayReplica:
     Args:
         config: A `GatewayConfig` as a mapping.
         pools: (model, pool, handle) of every pool that runs in this cluster.
+        door: The operator's door; None outside Ray, as in tests.
     """
 
-    def __init__(self, config: dict[str, Any], pools: list[tuple[str, str, DeploymentHandle]]) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        pools: list[tuple[str, str, DeploymentHandle]],
+        door: DeploymentHandle | None = None,
+    ) -> None:
+        self._door = door
+        self._reruns = Reruns()
         self._config = GatewayConfig.parse(config)
         self._policy_config = self._config.policy
         self._advisories = read_advisories(self._policy_config)
@@ -97,16 +110,27 @@ class GatewayReplica:
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())
-        for_operators = [fastapi.Depends(same_site_only)]
-        app.include_router(self._api.operator_routes(), dependencies=for_operators)
-        if self._quarantine is not None:
-            app.include_router(quarantine_routes(self._quarantine), dependencies=for_operators)
+        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=everybody)
         if origins := self._config.http.cors_origins:
             app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, method_not_allowed)
         return app
+
+    def operators_app(self) -> fastapi.FastAPI:
+        """Returns an app with the routes for the operator's door, which has asked who may use them."""
+        trusted = [fastapi.Depends(as_operator)]
+        app = fastapi.FastAPI(title="specgate", dependencies=trusted, docs_url=None, redoc_url=None, openapi_url=None)
+        app.include_router(self._api.operator_routes())
+        app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
+        if self._quarantine is not None:
+            app.include_router(quarantine_routes(self._quarantine))
+        app.add_exception_handler(GatewayError, error_response)
+        return app
+
+    async def _sight(self) -> dict[str, Any]:
+        cells = self._quarantine.cells() if self._quarantine is not None else []
+        policy = {"digest": self._gateway.policy.digest, "refused_update": self._api.refused_update}
+        return sight(self._config, self._pools, policy, cells, self._reruns)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Ray Serve's hook: adopts another policy without dropping a request.
@@ -165,6 +189,8 @@ class GatewayReplica:
             tasks.append(asyncio.create_task(self._quarantine.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
+        if self._door is not None:
+            tasks.append(asyncio.create_task(Announcer(self._door, _replica_name(), self.operators_app()).run()))
         for task in tasks:
             task.add_done_callback(_log_failure)
         try:
@@ -178,6 +204,7 @@ class GatewayReplica:
 
     def _judged(self, result: AttemptResult) -> None:
         self._tell(result)
+        self._reruns(result)
         if self._quarantine is not None:
             self._quarantine(result)
 
@@ -221,6 +248,10 @@ def _gateway_replicas() -> int:
         return max(1, int(ray_serve.get_replica_context().world_size))
     except RayServeException:
         return 1  # outside Ray, as in tests
+
+
+def _replica_name() -> str:
+    return str(ray_serve.get_replica_context().replica_id.unique_id)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

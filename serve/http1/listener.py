@@ -18,17 +18,18 @@ class Listener:
     Args:
         host: Address to bind: the node's own, so that other nodes of the cluster reach it and nothing else is exposed.
         key: The secret; made up if it is empty.
+        port: TCP port; 0 lets the operating system choose.
 
     Attributes:
         key: Secret that callers learn through Ray's control plane and send as a bearer token. Without it, anybody on
             the network could bypass the policy by talking to an engine directly.
-        port: TCP port, chosen by the operating system.
+        port: TCP port.
     """
 
-    def __init__(self, host: str, key: str = "") -> None:
+    def __init__(self, host: str, key: str = "", port: int = 0) -> None:
         self.host = host
         self.key = key or secrets.token_urlsafe(24)
-        self._socket = socket.create_server((host, 0), family=_family(host), backlog=2048)
+        self._socket = socket.create_server((host, port), family=_family(host), backlog=2048)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._socket.getsockname()[1]
         self._server: uvicorn.Server | None = None
@@ -40,16 +41,22 @@ class Listener:
         return {"http_host": self.host, "http_port": self.port, "http_key": self.key}
 
     @property
+    def url(self) -> str:
+        """Its base URL."""
+        return url_of(self.host, self.port)
+
+    @property
     def ongoing(self) -> int:
         """The number of requests that are being served."""
         return len(self._server.server_state.tasks) if self._server is not None else 0
 
-    async def start(self, app: AsgiApp, http: Any = "auto") -> None:
+    async def start(self, app: AsgiApp, http: Any = "auto", **options: Any) -> None:
         """Starts to serve; returns when requests are accepted.
 
         Args:
             app: The replica's.
             http: uvicorn's setting of the same name: its own protocol, or the class of another one.
+            options: Further settings of uvicorn, such as `ssl_certfile`.
 
         Raises:
             RuntimeError: The start-up of the app failed.
@@ -63,6 +70,7 @@ class Listener:
             lifespan="on",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=1,
+            **options,
         )
         self._server = uvicorn.Server(config)
         self._task = asyncio.create_task(self._server._serve([self._socket]))  # signals stay with Ray, not uvicorn
@@ -101,6 +109,11 @@ def node_address() -> str:
         return host
     node_id = ray.get_runtime_context().get_node_id()
     return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == node_id)
+
+
+def url_of(host: str, port: int) -> str:
+    """Returns a base URL, also for an IPv6 address."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -48,7 +48,7 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
         if observer is not None:
             observer(body)
         return
-    telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+    telemetry.first_token(exchange.arrived_s, exchange.attribution.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = StreamEnd()
     await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))

@@ -31,6 +31,7 @@ _ERRORS = {
 }
 # Codes on which Anthropic's SDKs act, with the status and type that they come with.
 _CODES = {THREAD_NOT_FOUND: (404, "not_found_error")}
+_REFUSED_KEY = (401, "authentication_error")  # with `x-should-retry: false`
 
 
 def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
@@ -111,7 +112,9 @@ def error_of(failure: Failure) -> tuple[int, dict[str, Any]]:
     status, kind = _CODES.get(failure.code) or _ERRORS.get(failure.status, default)
     message = failure.message
     details = {"details": {"error_code": failure.code}} if failure.code in _CODES else {}
-    if failure.overflow is not None:
+    if failure.refused_key:
+        status, kind = _REFUSED_KEY
+    elif failure.overflow is not None:
         # Claude-Code-like clients compact their context on these words, and on no others.
         tokens, most = failure.overflow.tokens, failure.overflow.most
         status, kind = _ERRORS[400]

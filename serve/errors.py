@@ -102,13 +102,13 @@ class InvalidRequestError(GatewayError):
 
 class InvalidApiKeyError(GatewayError):
     status = 401
-    type = "authentication_error"
+    type = "invalid_request_error"
     default_code = "invalid_api_key"
 
     @property
     def headers(self) -> dict[str, str]:
-        """With the challenge that RFC 9110 demands of every 401."""
-        return {**super().headers, "www-authenticate": "Bearer"}
+        """With the challenge that RFC 9110 demands of every 401, and what keeps agents from trying again for ever."""
+        return {**super().headers, "www-authenticate": "Bearer", "x-should-retry": "false"}
 
 
 class InsufficientScopeError(GatewayError):

@@ -8,7 +8,7 @@ from hmac import compare_digest
 from typing import NoReturn
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
-from serve.access.principal import ANONYMOUS, Principal
+from serve.access.principal import EVERY_MODEL, Principal
 from serve.access.tenants import Tenant
 from serve.access.token import claimed_id, digest, token_in
 from serve.config.access import PRIORITIES, RequestPriority
@@ -16,18 +16,11 @@ from serve.errors import InvalidApiKeyError, SharedStateError
 
 log = logging.getLogger("ray.serve.specgate.access")
 
-Authenticate = Callable[[Mapping[str, str]], Principal]
-
 _RETRY_AFTER_S = 2.0
 _MISSING = "No API key was given: send one as `Authorization: Bearer KEY` or in `x-api-key`."
 _UNKNOWN = "This API key is not valid here: it is mistyped, or it was revoked."
 _EXPIRED = "This API key is no longer valid: it has expired, or another secret has taken its place."
 _UNHEARD = "This replica has not heard from the store of keys yet, or not for too long; try again shortly."
-
-
-def everybody(_: Mapping[str, str]) -> Principal:
-    """Returns the one principal of a gateway without access control."""
-    return ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +172,7 @@ def _principal(key: KeyRecord, tenant: Tenant) -> Principal:
         key.id,
         tenant,
         key.scopes,
-        key.models,
+        EVERY_MODEL if "*" in key.models else key.models,
         key.limits,
         _later(key.priority_default, ceiling),
         ceiling,

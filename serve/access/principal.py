@@ -1,5 +1,6 @@
 """The principal of a request: on whose behalf it is made, and what it may do."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -45,8 +46,16 @@ class Principal:
 
     def may_use(self, model: str) -> bool:
         """Returns True if the principal may use a model, given its own name."""
-        return self.models == EVERY_MODEL or any(fnmatchcase(model, pattern) for pattern in self.models)
+        return self.models is EVERY_MODEL or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 # Everybody, where access is off: nothing that follows has to ask whether it is on.
 ANONYMOUS = Principal("anonymous", Tenant(DEFAULT_TENANT), RIGHTS)
+
+# Returns the principal of a request, given its headers by lower-case name, or raises `GatewayError`.
+Authenticate = Callable[[Mapping[str, str]], Principal]
+
+
+def everybody(_: Mapping[str, str]) -> Principal:
+    """Returns the one principal of a gateway without access control."""
+    return ANONYMOUS

@@ -19,7 +19,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 
 
 class OidcConfig(_Strict):
-    """Tokens of an identity provider, for people; see docs/how-to/manage-keys.md.
+    """Tokens of an identity provider, for people.
 
     Attributes:
         issuer: The provider, exactly as its tokens name it in `iss`.
@@ -51,14 +51,14 @@ class OidcConfig(_Strict):
 
 
 class AccessConfig(_Strict):
-    """Who may use the gateway; see docs/how-to/manage-keys.md.
+    """Who may use the gateway.
 
     Attributes:
         mode: `required`: every request needs a key or a token. `off`: whoever reaches the port may do everything.
-        acknowledge_open: Says that `mode: off` is meant where others than this machine reach the gateway. Without it,
-            `deploy` and `up` refuse such a config.
+        acknowledge_open: Says that the gateway is meant to be open to everybody who reaches it, because its network is
+            closed. Without it, `deploy` and `up` refuse a config without access control.
         file: YAML file of tenants and hashes of keys, read again when it changes; every gateway replica must see it.
-        state_dir: Folder of the store that `specgate keys` writes, on the head node's own disk and not on NFS.
+        state_dir: Folder of the store of keys and tenants, on the head node's own disk and not on NFS.
         oidc: Tokens of an identity provider.
         stale_max_s: How long a gateway replica goes by the keys it knows while it can't reach the store.
     """

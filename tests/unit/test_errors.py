@@ -39,7 +39,7 @@ def test_a_client_is_told_to_wait_in_whole_seconds_and_never_zero(wait_s: float,
 
 
 def test_a_refused_key_gets_the_challenge_that_every_401_must_have() -> None:
-    assert InvalidApiKeyError("no").headers == {"www-authenticate": "Bearer"}
+    assert InvalidApiKeyError("no").headers == {"www-authenticate": "Bearer", "x-should-retry": "false"}
 
 
 def test_a_client_whose_quota_is_used_up_is_told_not_to_try_again() -> None:

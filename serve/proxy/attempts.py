@@ -11,7 +11,8 @@ from typing import NamedTuple
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
-from serve.load.live_load import LiveLoad, Sent
+from serve.load.live_load import LiveLoad
+from serve.load.sent import Sent
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
@@ -117,8 +118,8 @@ class Attempts:
                 preferred = remaining[0]
                 counted = self._count(request, preferred, resources)
                 candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
-                if counted is not None and candidate is not preferred:
-                    counted.move(candidate)
+                if counted is not None:
+                    counted.posted(candidate)
                 try:
                     response = await resources.enter_async_context(self._post(request, candidate, endpoint))
                 except _RETRIED as error:

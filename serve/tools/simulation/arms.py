@@ -1,16 +1,19 @@
 """The arms: in which order a request's allowed candidates are tried. None ever adds a candidate."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
 from policies import Candidate, Decision
 from serve.config.gateway import GatewayConfig
-from serve.load.live_load import LiveLoad, Sent
+from serve.load.live_load import LiveLoad
+from serve.load.sent import Sent
 from serve.tools.simulation.request import TOOLS, Drafter, SimRequest
 from serve.tools.simulation.site import Site
 
 _BYTES_PER_TOKEN = 4
+_PERIOD_S = 1.0  # how often gateway replicas apply and share what they have learned
 
 
 class Arm(Protocol):
@@ -20,7 +23,7 @@ class Arm(Protocol):
         """Returns the candidates of a request in the order in which they are tried."""
         ...
 
-    def placed(self, request: SimRequest) -> None:
+    def placed(self, request: SimRequest, now_s: float) -> None:
         """Tells where the request went."""
         ...
 
@@ -42,7 +45,7 @@ class Fixed:
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
         return self._rule(request, decision.candidates)
 
-    def placed(self, request: SimRequest) -> None:
+    def placed(self, request: SimRequest, now_s: float) -> None:
         """Learns nothing."""
 
     def ended(self, request: SimRequest, now_s: float) -> None:
@@ -90,45 +93,56 @@ class Specgate:
 
     Args:
         site: The engines.
-        load: The load of one gateway replica.
+        gateways: Gateway replicas; this is one of them.
     """
 
-    def __init__(self, site: Site, load: LiveLoad) -> None:
-        self.load = load
+    def __init__(self, site: Site, gateways: int = 1) -> None:
+        self.load = LiveLoad(routing(site.config), site.policy, gateways, lambda: self._now_s)
         self._model = site.model
-        self._sent: dict[SimRequest, tuple[Sent, Candidate]] = {}
+        self._sent: dict[SimRequest, Sent] = {}
+        self._now_s = 0.0
+        self._checked_s = 0.0
 
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
+        self._at(now_s)
         features = request.features_for(self._model)
         size_bytes = request.prompt_tokens * _BYTES_PER_TOKEN
         ordered = self.load.ordered(decision, features, size_bytes)
-        first = ordered.candidates[0]
-        self._sent[request] = (self.load.begin(ordered, features, first, size_bytes), first)
+        self._sent[request] = self.load.begin(ordered, features, ordered.candidates[0], size_bytes)
         return ordered.candidates
 
-    def placed(self, request: SimRequest) -> None:
-        sent, first = self._sent[request]
-        if request.candidate is not None and request.candidate is not first:
-            sent.move(request.candidate)
+    def placed(self, request: SimRequest, now_s: float) -> None:
+        assert request.candidate is not None
+        self._at(now_s)
+        self._sent[request].posted(request.candidate)
 
     def ended(self, request: SimRequest, now_s: float) -> None:
-        sent, _ = self._sent.pop(request)
-        if request.length > 1.0:
-            sent.response = _Report(request)
+        self._at(now_s)
+        sent = self._sent.pop(request)
+        sent.response = _Response(request)
         sent.end()
 
+    def _at(self, now_s: float) -> None:
+        """Puts the clock forward, and once a second lets the replica apply what it has learned."""
+        self._now_s = now_s
+        if now_s - self._checked_s >= _PERIOD_S:
+            self._checked_s = now_s
+            self.load.check()
 
-class _Report:
-    """The end of an engine's response, with its report on drafts."""
+
+class _Response:
+    """The end of an engine's response: usage, and a report on drafts if there were any."""
 
     def __init__(self, request: SimRequest) -> None:
-        steps = max(1, round(request.output_tokens / request.length))
-        accepted = max(0, request.output_tokens - steps)
-        drafted = max(accepted, steps * 8)
-        self.last: Iterable[bytes] = (
-            b'{"metrics":{"speculative_decoding":{"num_spec_steps":%d,"num_accepted_draft_tokens":%d,'
-            b'"num_draft_tokens":%d}}}' % (steps, accepted, drafted),
-        )
+        tokens = request.output_tokens
+        steps = max(1, math.ceil(tokens / request.length))
+        usage = b'{"usage":{"completion_tokens":%d}' % tokens
+        if request.length > 1.0:
+            usage += (
+                b',"metrics":{"speculative_decoding":{"num_spec_steps":%d,"num_accepted_draft_tokens":%d,'
+                b'"num_draft_tokens":%d}}' % (steps, tokens - steps, 8 * tokens)
+            )
+        self.last: Iterable[bytes] = (usage + b"}",)
 
 
 def routing(config: GatewayConfig) -> GatewayConfig:
@@ -138,23 +152,30 @@ def routing(config: GatewayConfig) -> GatewayConfig:
 
 def specgate(site: Site, drafter: Drafter, rng: Random) -> Arm:
     """One gateway replica with `policy.load: route`."""
-    return Specgate(site, LiveLoad(routing(site.config), site.policy))
+    return Specgate(site)
 
 
 class TwoGateways:
-    """Two gateway replicas with the load ranking; each sees the requests of its own conversations only."""
+    """Two gateway replicas; each sees the requests of its own conversations, and once a second the other's figures."""
 
     def __init__(self, site: Site) -> None:
-        self._gateways = [Specgate(site, LiveLoad(routing(site.config), site.policy, 2)) for _ in range(2)]
+        self._gateways = [Specgate(site, 2) for _ in range(2)]
+        self._shared_s = 0.0
 
     def _of(self, request: SimRequest) -> Specgate:
         return self._gateways[sum(request.session.encode()) % 2]
 
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
+        if now_s - self._shared_s >= _PERIOD_S:
+            self._shared_s = now_s
+            one, two = (gateway.load for gateway in self._gateways)
+            reports = one.report(), two.report()
+            one.hear(reports[1])
+            two.hear(reports[0])
         return self._of(request).order(request, decision, now_s)
 
-    def placed(self, request: SimRequest) -> None:
-        self._of(request).placed(request)
+    def placed(self, request: SimRequest, now_s: float) -> None:
+        self._of(request).placed(request, now_s)
 
     def ended(self, request: SimRequest, now_s: float) -> None:
         self._of(request).ended(request, now_s)

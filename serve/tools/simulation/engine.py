@@ -6,10 +6,13 @@ prefix cache and step times are those of the simulated engine that serves HTTP (
 """
 
 import heapq
+import math
 
 from serve.engine.sim.batch import Batch, SimSequence
 from serve.engine.sim.economics import Economics
 from serve.tools.simulation.request import SimRequest
+
+_ROUNDING = 1e-6  # of a step: sums of floats
 
 
 class SimEngine:
@@ -68,13 +71,19 @@ class SimEngine:
     def _advance(self, now_s: float) -> None:
         if self.batch.running:
             self._steps += max(0.0, now_s - max(self._at_s, self._busy_until_s)) / self.batch.step_s
+        else:
+            self._steps = math.ceil(self._steps)  # an idle engine begins a step at once
         self._at_s = now_s
 
     def _admit(self) -> None:
+        step = math.ceil(self._steps - _ROUNDING)  # the step that runs ends before prompts are computed
+        begun = []
         for sequence, prefill_s in self.batch.admitted():
             self._busy_until_s = max(self._at_s, self._busy_until_s) + prefill_s
-            request = self._requests[sequence]
-            request.first_s = self._busy_until_s + self.batch.step_s
             self._number += 1
-            steps = max(1.0, request.output_tokens / request.length)
-            heapq.heappush(self._ends, (self._steps + steps, self._number, sequence))
+            request = self._requests[sequence]
+            steps = max(1, math.ceil(request.output_tokens / request.length))
+            heapq.heappush(self._ends, (step + steps, self._number, sequence))
+            begun.append(request)
+        for request in begun:
+            request.first_s = self._busy_until_s + (step - self._steps + 1.0) * self.batch.step_s

@@ -53,7 +53,7 @@ class Oracle:
             )
         return sorted(decision.candidates, key=lambda one: (one.pool != best, not one.speculative))
 
-    def placed(self, request: SimRequest) -> None:
+    def placed(self, request: SimRequest, now_s: float) -> None:
         if self._faithful and request.candidate is not None:
             self._home[request.session] = request.candidate.pool
 

@@ -154,7 +154,7 @@ class _Run:
             self._outcome.forbidden += 1
         request.length = self._drafter.length(request.kind, self._site.drafts(candidate), self._now_s)
         self._site.count(request, 1)
-        self._arm.placed(request)
+        self._arm.placed(request, self._now_s)
         self._replica(request, candidate.pool).submit(request, self._now_s)
 
     def _replica(self, request: SimRequest, pool: str) -> SimEngine:

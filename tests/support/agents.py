@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-_INSTALLED = Path(__file__).parents[2] / "build" / "agents" / "npm" / "node_modules" / ".bin"
+_AGENTS = Path(__file__).parents[2] / "build" / "agents"
+_INSTALLED = f"{_AGENTS / 'npm' / 'node_modules' / '.bin'}:{_AGENTS / 'kimi' / 'bin'}"
 _TIMEOUT_S = 240
 
 
@@ -39,7 +40,7 @@ async def run_agent(program: str, *arguments: str, folder: Path, env: Mapping[st
         program,
         *arguments,
         cwd=folder,
-        env={**os.environ, "HOME": str(home), "PATH": path, **env},
+        env={**os.environ, "HOME": str(home), "PWD": str(folder), "PATH": path, **env},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

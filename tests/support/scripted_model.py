@@ -14,7 +14,7 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 CITY = "Osaka"
 DOCUMENT = {"city": CITY, "days": 3}
 # How to call a tool, by its name: of the tools that an agent offers the first that stands here is called.
-CALLS: dict[str, Arguments] = {"get_weather": {"city": CITY}, "Trip": DOCUMENT}
+CALLS: dict[str, Arguments] = {"get_weather": {"city": CITY}, "Trip": DOCUMENT, "json": DOCUMENT}
 
 
 def scripted_model(fault: Fault = "none", calls: Mapping[str, Arguments] = CALLS) -> Engine:

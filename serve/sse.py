@@ -139,9 +139,11 @@ class StreamEnd:
         state: `OPEN` until an error frame begins, `IN_ERROR` until it ends, then `CLOSED`.
         done: The stream ended as a complete one does.
         over: Always False: a stream is read to its end, so that the connection can serve the next request.
+        slow: Always False: two searches take no time.
     """
 
     over = False
+    slow = False
 
     def __init__(self) -> None:
         self.state = StreamState.OPEN

@@ -131,7 +131,7 @@ class GuardedPath:
             await relay(exchange, attempt, self._telemetry)
             return
         try:
-            await relay(exchange, attempt, self._telemetry, observed.feed)
+            await relay(exchange, attempt, self._telemetry, observed)
         except EngineError as error:
             await observed.finish(error)
             raise

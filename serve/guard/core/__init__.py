@@ -5,7 +5,7 @@ from serve.guard.core.guard import Guard
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Verdict
-from serve.guard.core.whole import WholeGuard, check_answer
+from serve.guard.core.whole import WholeGuard, at_once, check_answer
 
 __all__ = [
     "GUARD_ERROR",
@@ -19,6 +19,7 @@ __all__ = [
     "TextDelta",
     "Verdict",
     "WholeGuard",
+    "at_once",
     "check_answer",
     "lone_delta",
     "stop_of",

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
@@ -161,13 +162,26 @@ def installed_engine() -> tuple[str | None, bool]:
     return None, False
 
 
+@cache
+def pinned_engine() -> str | None:
+    """Returns the version of vLLM that our own package asks for, which the images have; None if nobody installed it.
+
+    It stands in where vLLM itself is not installed: on the machine from which an operator checks and deploys.
+    """
+    try:
+        requirements = map(Requirement, metadata.requires("specgate") or ())
+        return next((next(iter(each.specifier)).version for each in requirements if each.name == "vllm"), None)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any]) -> PoolFacts:
     """Adds what vLLM's arguments tell; stated facts take part where others follow from them."""
     where = f"{facts.model}/{facts.pool}"
     spec = _mapping(where, args, "speculative_config")
     method = stated.get("method", _method(spec))
     installed, on_cpu = installed_engine()
-    version = stated.get("engine_version", installed)
+    version = stated.get("engine_version", installed or pinned_engine())
     on_v1 = (on_cpu and version == installed) or _truth(args.get("enable_dbo", False))
     on_v1 = on_v1 or (bool(spec.get("parallel_drafting")) and method not in _PARALLEL)
     runner = stated.get("runner", "v1" if on_v1 else _runner(method, version))

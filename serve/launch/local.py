@@ -29,7 +29,7 @@ _STOP_TIMEOUT_S = 60.0
 def prepared_environment() -> Iterator[None]:
     """Sets the variables that Ray reads when it is imported; enter it before anything imports Ray.
 
-    The folder that it makes for HAProxy's files and Ray's token is gone at the end.
+    The folder that it makes for HAProxy's files, engines' sockets and Ray's token is gone at the end.
     """
     folder = tempfile.mkdtemp(prefix="specgate-")
     try:
@@ -70,11 +70,13 @@ def node_environment(folder: str) -> dict[str, str]:
     (docs/adr/0002). It starts through our wrapper (docs/adr/0024), retries a request whose gateway replica died before
     responding, and lets streams of up to an hour finish when replicas change (docs/explanation/failures.md).
 
-    Its files are in a folder of its own, and all ports are of a block that no other gateway on this machine has: until
-    HAProxy learns that a replica is gone, or while there is none yet, it sends requests to whoever has the port.
+    Its files are in a folder of its own, as are the sockets of vLLM's processes: engines that are killed leave theirs
+    behind, and this folder is gone with the gateway. All ports are of a block that no other gateway on this machine
+    has: until HAProxy learns that a replica is gone, or while there is none yet, it sends requests to whoever has the
+    port.
 
     Args:
-        folder: For HAProxy's files; a short path, because one of them is a Unix socket.
+        folder: For those files; a short path, because some of them are Unix sockets.
 
     Raises:
         ConfigError: There is no free block of ports.
@@ -107,6 +109,7 @@ def node_environment(folder: str) -> dict[str, str]:
         "SPECGATE_ENGINE_HOST": "127.0.0.1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_RPC_BASE_PATH": folder,
     }
 
 

@@ -1,5 +1,6 @@
 """vLLM runs an engine in a process of its own, which must not outlive the replica that started it."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,19 @@ def replica(gateway: LocalGateway) -> psutil.Process:
     return found
 
 
-def test_an_engine_dies_with_a_replica_that_is_killed(tmp_path: Path) -> None:
+def test_an_engine_dies_with_a_replica_that_is_killed_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with local_gateway(tmp_path, "tiny-qwen", ports.free_port(), settings=settings()) as gateway:
         gateway.until_ready()
         killed = replica(gateway)
         engine = [each for each in killed.children(recursive=True) if "EngineCore" in each.name()]
         assert engine
+        folder = Path(gateway.environment()["RAY_AUTH_TOKEN_PATH"]).parent
+        assert [each for each in folder.iterdir() if each.is_socket() and len(each.name) == len(str(uuid.uuid4()))]
         killed.kill()
         until(lambda: not any(map(runs, engine)), lambda: f"still there: {engine}")
         gateway.process.terminate()
         gateway.until_gone()
+        assert not folder.exists(), "the sockets that a killed engine leaves behind"
 
 
 def runs(process: psutil.Process) -> bool:

@@ -1,7 +1,11 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
+import policies.facts
 from policies import PolicyError, facts_from_engine_args
-from policies.facts import installed_engine
+from policies.facts import installed_engine, pinned_engine
 
 
 def facts(args=None, model="m", family="kimi-k2", version=None, **overrides):
@@ -91,8 +95,15 @@ def test_the_variant_of_the_weights_is_read_from_names():
 
 def test_a_hosted_engine_is_the_installed_one_and_parses_what_it_is_told_to():
     found = facts({"tool-call-parser": "kimi_k2"})
-    assert (found.engine, found.engine_version) == ("vllm", installed_engine()[0])
+    assert (found.engine, found.engine_version) == ("vllm", installed_engine()[0] or pinned_engine())
     assert (found.tool_parser, found.reasoning_parser) == ("kimi_k2", "none")
+
+
+def test_where_no_engine_is_installed_it_is_the_one_that_the_images_have(monkeypatch):
+    monkeypatch.setattr(policies.facts, "installed_engine", lambda: (None, False))
+    pins = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"vllm=={facts().engine_version}" in pins["gpu"]
+    assert facts(engine_version="0.33.0").engine_version == "0.33.0"
 
 
 def test_of_a_remote_engine_only_what_is_said_is_known():

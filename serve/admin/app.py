@@ -10,8 +10,7 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from serve.access.key_ring import Authenticate
-from serve.access.principal import Principal
+from serve.access.principal import Authenticate, Principal
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.metrics import merge

@@ -5,8 +5,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
-from serve.access.key_ring import Authenticate
-from serve.access.principal import Principal
+from serve.access.principal import Authenticate, Principal
 from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
 from serve.errors import (
     CrossSiteError,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from serve.access.key_ring import everybody
+from serve.access.principal import everybody
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas

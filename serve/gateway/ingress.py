@@ -15,7 +15,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
-from serve.access.key_ring import everybody
+from serve.access.principal import everybody
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.gateway import GatewayConfig, PolicyConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serve.access.key_ring import Authenticate, everybody
+from serve.access.principal import Authenticate, everybody
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas

@@ -96,6 +96,13 @@ agents: $(READY) ## install the agents that test-agents runs where they are inst
 	  $(UV) install --quiet --python build/agents/kimi/bin/python kimi-cli==1.47.0; \
 	else echo "no Python 3.12, which Kimi CLI wants"; fi
 
+.PHONY: test-page screenshots
+test-page: $(READY) ## the operator's page in a headless Chromium; needs playwright and a browser (SPECGATE_BROWSER says which)
+	@$(BIN)/python -m pytest tests/page -rs
+
+screenshots: $(READY) ## take the pictures of the page in docs/images again
+	@SPECGATE_SCREENSHOTS=1 $(BIN)/python -m pytest tests/page -k screenshots -rs
+
 lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
-from serve.access.principal import Authenticate, Principal
+from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
 from serve.errors import (
     CrossSiteError,
@@ -73,17 +73,21 @@ class Authorized:
         headers = request_headers(scope["headers"])
         if not rule.pages:
             check_same_site(headers)
-        if rule.scope == OPEN:
-            return
-        principal: Principal | None = None
+        scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
+
+    def _principal(self, scope: Scope, headers: Mapping[str, str], needed: str) -> Principal:
+        principal = NOBODY
         try:
             principal = self._authenticate(headers)
-            if rule.scope != ANY_KEY:
-                principal.require(rule.scope)
-        except (InvalidApiKeyError, InsufficientScopeError) as error:
-            self._on_refusal(scope, headers, principal, error)
+            if needed not in (ANY_KEY, OPEN):
+                principal.require(needed)
+        except GatewayError as error:
+            if needed == OPEN:
+                return NOBODY
+            if isinstance(error, InvalidApiKeyError | InsufficientScopeError):
+                self._on_refusal(scope, headers, None if principal is NOBODY else principal, error)
             raise
-        scope.setdefault("state", {})[PRINCIPAL] = principal
+        return principal
 
 
 def check_same_site(headers: Mapping[str, str]) -> None:

@@ -15,15 +15,18 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
-from serve.access.principal import everybody
+from serve.access.key_store import KeyStore
+from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
+from serve.config.access import AccessConfig
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.announcer import Announcer
 from serve.gateway.cross_site import InferenceCors, with_cors
-from serve.gateway.endpoints import GatewayApi, error_response
+from serve.gateway.endpoints import GatewayApi, as_operator, error_response
+from serve.gateway.key_source import DoorKeySource
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.gateway.sight import Reruns, sight
@@ -81,9 +84,12 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
+        self._access = _access(self._config.access, door)
+        self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
-            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load
-        )
+            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
+            self._authenticate,
+        )  # fmt: skip
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
@@ -110,7 +116,7 @@ class GatewayReplica:
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())
-        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=everybody)
+        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=self._authenticate)
         if origins := self._config.http.cors_origins:
             app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
@@ -118,7 +124,8 @@ class GatewayReplica:
 
     def operators_app(self) -> fastapi.FastAPI:
         """Returns an app with the routes for the operator's door, which has asked who may use them."""
-        app = fastapi.FastAPI(title="specgate", docs_url=None, redoc_url=None, openapi_url=None)
+        trusted = [fastapi.Depends(as_operator)]
+        app = fastapi.FastAPI(title="specgate", dependencies=trusted, docs_url=None, redoc_url=None, openapi_url=None)
         app.include_router(self._api.operator_routes())
         app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
         if self._quarantine is not None:
@@ -188,6 +195,8 @@ class GatewayReplica:
             tasks.append(asyncio.create_task(self._quarantine.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
+        if self._access is not None:
+            tasks.append(asyncio.create_task(self._access.run()))
         if self._door is not None:
             tasks.append(asyncio.create_task(Announcer(self._door, _replica_name(), self.operators_app()).run()))
         for task in tasks:
@@ -239,6 +248,15 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
         application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
     return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+
+
+def _access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:
+    if config.mode == "off":
+        return None
+    source: KeySource | None = None
+    if config.state_dir is not None:  # on the head node, where the door is; outside Ray, as in tests, here
+        source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+    return LiveAccess(config, source)
 
 
 def _gateway_replicas() -> int:

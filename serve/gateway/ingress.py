@@ -32,6 +32,9 @@ from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect as connect_ledger
+from serve.limits.metrics import LimitMetrics
 from serve.live_policy import LivePolicy, compile_for, read_advisories
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
@@ -81,8 +84,18 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
+        self._accounts = _accounts(self._config) if self._config.counts_usage else None
+        if self._accounts is not None:
+            LimitMetrics(self._telemetry.meter, self._accounts)
         self._gateway = Gateway(
-            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load
+            self._config,
+            live,
+            self._pools,
+            self._upstream,
+            self._telemetry,
+            self._judged,
+            self._load,
+            accounts=self._accounts,
         )
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
@@ -187,6 +200,8 @@ class GatewayReplica:
         tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
+        if self._accounts is not None:
+            tasks.append(asyncio.create_task(self._accounts.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
         if self._door is not None:
@@ -234,12 +249,21 @@ class GatewayReplica:
 
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
-    try:
-        application = ray_serve.get_replica_context().app_name
-    except RayServeException:
-        application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
+
+
+def _accounts(config: GatewayConfig) -> Accounts:
+    ledger = connect_ledger(_application(), config.access.state_dir)
+    return Accounts(config.rate_limits, ledger, _gateway_replicas())
+
+
+def _application() -> str | None:
+    """Returns the Serve application's name; None outside Ray, as in tests, where this replica is the only one."""
+    try:
+        return str(ray_serve.get_replica_context().app_name)
+    except RayServeException:
+        return None
 
 
 def _gateway_replicas() -> int:

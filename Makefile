@@ -76,6 +76,13 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
+.PHONY: test-page screenshots
+test-page: $(READY) ## the operator's page in a headless Chromium; needs playwright and a browser (SPECGATE_BROWSER says which)
+	@$(BIN)/python -m pytest tests/page -rs
+
+screenshots: $(READY) ## take the pictures of the page in docs/images again
+	@SPECGATE_SCREENSHOTS=1 $(BIN)/python -m pytest tests/page -k screenshots -rs
+
 .PHONY: test-agents
 test-agents: $(READY) ## real agents against a gateway with scripted engines; needs Codex (SPECGATE_CODEX says where)
 	@$(BIN)/python -m pytest tests/agents

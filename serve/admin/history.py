@@ -69,7 +69,7 @@ class History:
             counters = {(name, tuple(sorted(labels.items()))): value for name, labels, value in sight["samples"]}
             before = self._counters.get(replica)
             if before is not None:
-                _count(tick, {key: value - before.get(key, 0.0) for key, value in counters.items()})
+                _count(tick, {key: _increment(before.get(key, 0.0), value) for key, value in counters.items()})
             self._counters[replica] = counters
             for pool in sight["pools"]:
                 row = tick.pools[pool["model"], pool["pool"]]
@@ -137,6 +137,11 @@ def quantile(bounds: Mapping[float, float], share: float) -> float | None:
             return round(lower + (bound - lower) * (rank - below) / count, 4)
         below, lower = below + count, bound
     return lower
+
+
+def _increment(before: float, now: float) -> float:
+    """Returns by how much a counter has grown; a smaller one has begun anew."""
+    return now - before if now >= before else now
 
 
 def _count(tick: Tick, increments: Mapping[_CounterKey, float]) -> None:

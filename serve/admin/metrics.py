@@ -19,7 +19,7 @@ def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
         comments: list[str] = []
         samples: list[str] = []
         current = ""
-        for line in text.splitlines():
+        for line in text.split("\n"):  # values may hold what else ends a line
             if line.startswith("#"):
                 _, kind, name, *_ = [*line.split(" ", 3), "", ""]
                 if kind not in ("HELP", "TYPE"):

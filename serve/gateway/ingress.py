@@ -15,15 +15,18 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
-from serve.access.principal import everybody
+from serve.access.key_store import KeyStore
+from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
+from serve.config.access import AccessConfig
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.announcer import Announcer
 from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
+from serve.gateway.key_source import DoorKeySource
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.gateway.sight import Reruns, sight
@@ -34,6 +37,7 @@ from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect as connect_ledger
+from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import LimitMetrics
 from serve.live_policy import LivePolicy, compile_for, read_advisories
 from serve.load.live_load import LiveLoad
@@ -84,19 +88,16 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
-        self._accounts = _accounts(self._config) if self._config.counts_usage else None
+        ledger = connect_ledger(_application(), self._config.access.state_dir) if self._config.counts_usage else None
+        self._accounts = Accounts(self._config.rate_limits, ledger, gateways) if ledger is not None else None
         if self._accounts is not None:
             LimitMetrics(self._telemetry.meter, self._accounts)
+        self._access = _access(self._config.access, door)
+        self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
-            self._config,
-            live,
-            self._pools,
-            self._upstream,
-            self._telemetry,
-            self._judged,
-            self._load,
-            accounts=self._accounts,
-        )
+            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
+            self._authenticate, self._accounts,
+        )  # fmt: skip
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
@@ -123,7 +124,7 @@ class GatewayReplica:
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())
-        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=everybody)
+        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=self._authenticate)
         if origins := self._config.http.cors_origins:
             app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
@@ -137,6 +138,8 @@ class GatewayReplica:
         app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
         if self._quarantine is not None:
             app.include_router(quarantine_routes(self._quarantine))
+        if self._accounts is not None:
+            app.include_router(usage_routes(self._accounts))
         app.add_exception_handler(GatewayError, error_response)
         return app
 
@@ -204,6 +207,8 @@ class GatewayReplica:
             tasks.append(asyncio.create_task(self._accounts.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
+        if self._access is not None:
+            tasks.append(asyncio.create_task(self._access.run()))
         if self._door is not None:
             tasks.append(asyncio.create_task(Announcer(self._door, _replica_name(), self.operators_app()).run()))
         for task in tasks:
@@ -253,17 +258,21 @@ def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
     return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
 
 
-def _accounts(config: GatewayConfig) -> Accounts:
-    ledger = connect_ledger(_application(), config.access.state_dir)
-    return Accounts(config.rate_limits, ledger, _gateway_replicas())
-
-
 def _application() -> str | None:
     """Returns the Serve application's name; None outside Ray, as in tests, where this replica is the only one."""
     try:
         return str(ray_serve.get_replica_context().app_name)
     except RayServeException:
         return None
+
+
+def _access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:
+    if config.mode == "off":
+        return None
+    source: KeySource | None = None
+    if config.state_dir is not None:  # on the head node, where the door is; outside Ray, as in tests, here
+        source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+    return LiveAccess(config, source)
 
 
 def _gateway_replicas() -> int:

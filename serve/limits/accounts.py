@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from serve.access.principal import Principal
 from serve.config.rate_limits import RateLimitsConfig
@@ -117,6 +118,17 @@ class Accounts:
         if plan.lines:
             describe(plan.lines, headers)
         return Charge(plan, group, size, reservation, tokens, self.estimates, self._book)
+
+    async def usage(
+        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns the usage of all replicas; see `UsageBook.usage`.
+
+        Raises:
+            ConfigError: There is no such dimension.
+            SharedStateError: The ledger can't be reached.
+        """
+        return await self._ledger.usage(by, since, until)
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""

@@ -50,10 +50,6 @@ class LedgerActor:
         """Returns sums of usage; see `UsageBook.usage`."""
         return self._book.usage(by, since, until)
 
-    def replicas(self) -> dict[str, dict[str, Any]]:
-        """Returns what each replica sees, and the seconds since it said so."""
-        return self._ledger.replicas()
-
 
 class LocalLedger:
     """The ledger within this process, for a gateway without Ray that has one replica only.

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from serve.limits.account import RateAccount, SeatAccount
 from serve.limits.messages import Ask, Grant, Holding, Meter, Reply, Report, Spending, Terms, UsageKey, UsageSums
@@ -42,14 +42,12 @@ class Member:
         at_s: Of its last message, monotonic.
         reply: To its last report.
         issued: Serial of the last answer.
-        sight: From its last report.
         meters: That it holds something of.
     """
 
     at_s: float
     reply: Reply | None = None
     issued: int = 0
-    sight: bytes = b""
     meters: set[Meter] = field(default_factory=set)
 
 
@@ -95,7 +93,6 @@ class Ledger:
             return member.reply
         at = self._calendar()
         self._book.add(report.replica, report.number, report.usage, report.spent, at)
-        member.sight = report.sight
         settling = now_s < self._settled_s
         grants = {
             meter: self._booked(meter, holding if new else holding.again(), report, member, now_s)
@@ -125,11 +122,6 @@ class Ledger:
             grants[meter] = account.lease(replica, ask, now_s)
         member.issued += 1
         return Reply(member.issued, grants=grants)
-
-    def replicas(self) -> dict[str, dict[str, Any]]:
-        """Returns what each replica sees (`sight`), and the seconds since it said so (`age_s`)."""
-        now_s = self._clock()
-        return {name: {"sight": each.sight, "age_s": now_s - each.at_s} for name, each in self.members.items()}
 
     def _booked(self, meter: Meter, holding: Holding, report: Report, member: Member, now_s: float) -> Grant:
         settling = now_s < self._settled_s

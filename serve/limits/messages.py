@@ -1,8 +1,9 @@
 """What gateway replicas and the shared ledger exchange, and the replica's view of the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Protocol
 
 Kind = Literal["tokens", "requests", "concurrency"]
 
@@ -148,8 +149,6 @@ class Report:
         usage: Since the last report.
         spent: Since the last report, in scopes with a monthly quota.
         quotas: Scopes whose spending of this month the replica wants to know.
-        keys_version: Of the keys that the replica knows.
-        sight: JSON of what the replica sees, for the operator's board.
     """
 
     replica: str
@@ -160,8 +159,6 @@ class Report:
     usage: Mapping[UsageKey, UsageSums] = field(default_factory=dict)
     spent: tuple[Spending, ...] = ()
     quotas: tuple[str, ...] = ()
-    keys_version: int = 0
-    sight: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -190,4 +187,10 @@ class LedgerClient(Protocol):
 
     async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
         """Gives what is needed at once."""
+        ...
+
+    async def usage(
+        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns sums of usage; see `UsageBook.usage`."""
         ...

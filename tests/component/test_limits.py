@@ -44,6 +44,9 @@ class DeadLedger:
     async def lease(self, replica: str, asks: dict[Meter, Ask]) -> Reply:
         raise SharedStateError("The ledger is away.")
 
+    async def usage(self, by: Any, since: Any = None, until: Any = None) -> Any:
+        raise SharedStateError("The ledger is away.")
+
 
 class HangingLedger(DeadLedger):
     """A ledger that does not answer."""

@@ -1,4 +1,4 @@
-"""Limits of two gateway replicas in a Ray cluster: their ledger is killed under load, and nobody notices but the books."""
+"""Limits of two gateway replicas in a Ray cluster: their ledger is killed under load, and no client notices."""
 
 import asyncio
 import time
@@ -75,9 +75,12 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     assert {status for status, _ in answers} == {200}
     assert max(duration_s for _, duration_s in answers) < HELD_S
 
-    async with asyncio.timeout(60):  # until both replicas have reported what came last
-        while (counted := read(str(tmp_path), [], None, None)[0]["requests"]) < len(answers):
-            await asyncio.sleep(0.5)
+    counted = 0
+    for _ in range(120):  # until both replicas have reported what came last
+        counted = read(str(tmp_path), [], None, None)[0]["requests"]
+        if counted == len(answers):
+            break
+        await asyncio.sleep(0.5)
     assert counted == len(answers)
     (another,) = ledgers(bare_cluster)
     assert another.pid != ledger.pid

@@ -188,6 +188,10 @@ audit: $(READY) ## known vulnerabilities of what is pinned (asks the service of 
 kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, after a change in deploy/
 	@.ci/write-kuberay
 
+.PHONY: image
+image: ## the demo's image with buildah, on a base of Debian's packages (BASE=IMAGE for another), and the demo in it (10 minutes)
+	@.ci/image
+
 check-images: $(READY) ## what can be proven of the Dockerfiles without a Docker engine
 	@.ci/check-images
 

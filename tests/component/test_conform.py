@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from typing import Any
 
 import aiohttp
 import pytest
+from support.conformance import MODEL, QUICK, model_at
 from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
 from support.tampering import TAMPERINGS, TamperedLab
@@ -16,18 +16,11 @@ from serve.tools.conform.apis import APIS
 from serve.tools.conform.apis.api import Api
 from serve.tools.conform.lab import laboratory
 
-QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16, others_s=10.0)
 IMPATIENT = Pace(
     prefill_s=1.0, cancel_s=0.2, settle_s=20.0, timeout_s=60.0, poison=10, streams=4, others_s=0.3, held=150
 )
 TABLES = {**API_CASES, "security": SECURITY_CASES}
 FRAMING = ("framing-lengths", "framing-codings", "framing-lines", "framing-chunks", "trailers", "pipelined")
-
-
-def config(url: str) -> dict[str, Any]:
-    """One model whose one pool is the scripted engine."""
-    pool = {"kind": "remote", "url": url, "facts": {"engine": "vllm", "engine_version": "0.32.0"}}
-    return {"models": {"conform": {"family": "qwen3", "grammar": "hermes", "pools": {"standard": pool}}}}
 
 
 def rows(report: ConformanceReport, *verdicts: CaseStatus) -> dict[str, str]:
@@ -37,8 +30,8 @@ def rows(report: ConformanceReport, *verdicts: CaseStatus) -> dict[str, str]:
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # aiohttp's, towards the engine
 @pytest.mark.parametrize("cases", TABLES.values(), ids=TABLES)
 async def test_our_gateway_passes_every_case(cases: tuple[Case, ...]) -> None:
-    async with laboratory("", None, "conform", pace=QUICK) as lab:
-        replica = GatewayReplica(config(lab.engine.url), [])
+    async with laboratory("", None, MODEL, pace=QUICK) as lab:
+        replica = GatewayReplica({"models": {MODEL: model_at(lab.engine.url)}}, [])
         async with listening(replica.app(), replica.hot) as front:
             lab.url = front.url
             report = await run(lab, cases)
@@ -48,7 +41,7 @@ async def test_our_gateway_passes_every_case(cases: tuple[Case, ...]) -> None:
 @pytest.mark.parametrize("table", [CASES, SECURITY_CASES], ids=["wire", "security"])
 async def test_every_case_can_be_failed(table: tuple[Case, ...]) -> None:
     cases = [case for case in table if case.name not in ("smuggling", *FRAMING)]  # they take a wrong parser: below
-    async with laboratory("", None, "conform", pace=IMPATIENT) as lab, misbehaving_gateway(lab.engine.url) as lab.url:
+    async with laboratory("", None, MODEL, pace=IMPATIENT) as lab, misbehaving_gateway(lab.engine.url) as lab.url:
         report = await run(lab, cases)
     assert rows(report, CaseStatus.PASS, CaseStatus.NOT_APPLICABLE) == {}
 
@@ -58,18 +51,18 @@ async def test_every_case_of_an_api_is_failed_by_a_gateway_that_is_wrong_in_one_
     cases = {case.name.removeprefix(f"{api.name}-"): case for case in API_CASES[api.name]}
     assert cases.keys() == TAMPERINGS[api.name].keys()
     passed = {}
-    async with laboratory("", None, "conform", pace=QUICK) as sound:
-        replica = GatewayReplica(config(sound.engine.url), [])
+    async with laboratory("", None, MODEL, pace=QUICK) as sound:
+        replica = GatewayReplica({"models": {MODEL: model_at(sound.engine.url)}}, [])
         async with listening(replica.app(), replica.hot) as front:
             for name, wrong in TAMPERINGS[api.name].items():
-                lab = TamperedLab(front.url, None, "conform", sound.engine, sound.session, QUICK, api.path, wrong)
+                lab = TamperedLab(front.url, None, MODEL, sound.engine, sound.session, QUICK, api.path, wrong)
                 passed |= rows(await run(lab, [cases[name]]), CaseStatus.PASS, CaseStatus.NOT_APPLICABLE)
     assert passed == {}
 
 
 async def test_a_gateway_that_reads_on_behind_a_body_fails_for_smuggling() -> None:
     """Whatever looks like a body is a request to it, the last one first, and twice."""
-    async with laboratory("", None, "conform") as lab, aiohttp.ClientSession() as session:
+    async with laboratory("", None, MODEL) as lab, aiohttp.ClientSession() as session:
 
         async def read_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             bodies = re.findall(rb'\{"model".*?\]\}', await reader.read(2**16))

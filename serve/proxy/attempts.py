@@ -16,6 +16,7 @@ from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_usage, with_xargs
+from serve.request.reasoning_field import with_reasoning_as
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
@@ -88,6 +89,9 @@ class Attempts:
         self._telemetry = telemetry
         self._served_names = {
             (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
+        }
+        self._reasoning_fields = {
+            (model, name): pool.reasoning_field for model, _, name, pool in config.each_pool() if pool.reasoning_field
         }
         self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
@@ -210,6 +214,8 @@ class Attempts:
         served = self._served_names.get((model, candidate.pool))
         if served:
             body = with_member(body, "model", encode_json(served))
+        if reasoning := self._reasoning_fields.get((model, candidate.pool)):
+            body = with_reasoning_as(body, reasoning)
         if self._load is not None and self._may_ask_usage(request, candidate):
             body = with_usage(body)
         with self._telemetry.step("upstream", pool=candidate.pool):

@@ -88,13 +88,14 @@ build/agents/%/.ready: requirements/agents/%.txt | $(READY)
 test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
 	@$(BIN)/python -m pytest tests/agents --numprocesses logical --dist loadscope
 
+KIMI_PYTHON ?= python3.13
 agents: $(READY) ## install the agents that test-agents runs where they are installed (needs npm; 1.5 GB)
 	@mkdir -p build/agents/npm
 	@cp requirements/agents/package.json build/agents/npm
 	@npm install --prefix build/agents/npm --no-audit --no-fund --loglevel=error
-	@if $(BIN)/uv venv --quiet --clear --python 3.12 build/agents/kimi; then \
+	@if $(BIN)/uv venv --quiet --clear --python $(KIMI_PYTHON) build/agents/kimi; then \
 	  $(UV) install --quiet --python build/agents/kimi/bin/python kimi-cli==1.47.0; \
-	else echo "no Python 3.12, which Kimi CLI wants"; fi
+	else echo "Kimi CLI wants Python 3.13: set KIMI_PYTHON=/path/to/python3.13"; fi
 
 .PHONY: test-page screenshots
 test-page: $(READY) ## the operator's page in a headless Chromium; needs playwright and a browser (SPECGATE_BROWSER says which)

@@ -18,6 +18,7 @@ from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
+from serve.request.reasoning_field import with_reasoning_as
 from serve.request.usage_option import leaves_usage_out, with_usage
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
@@ -93,6 +94,9 @@ class Attempts:
         self._telemetry = telemetry
         self._served_names = {
             (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
+        }
+        self._reasoning_fields = {
+            (model, name): pool.reasoning_field for model, _, name, pool in config.each_pool() if pool.reasoning_field
         }
         self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
@@ -215,6 +219,8 @@ class Attempts:
         served = self._served_names.get((model, candidate.pool))
         if served:
             body = with_member(body, "model", encode_json(served))
+        if reasoning := self._reasoning_fields.get((model, candidate.pool)):
+            body = with_reasoning_as(body, reasoning)
         takes_usage_out = request.charge is not None and leaves_usage_out(request.parsed)
         if takes_usage_out or (self._load is not None and self._may_ask_usage(request, candidate)):
             body = with_usage(body, request.parsed)

@@ -158,6 +158,18 @@ class TestDecision:
             assert {each["model"] for each in (documents if streamed else [json.loads(body)])} == {"m"}
             assert not streamed or documents[0]["choices"][0]["delta"]["content"] == f'"model":"{served}"'
 
+    async def test_each_pool_gets_earlier_reasoning_under_the_name_that_it_reads(self) -> None:
+        fast, slow = answering(status=500), answering()
+        settings = config()
+        settings["models"]["m"]["pools"]["speculative"]["reasoning_field"] = "reasoning_content"
+        settings["models"]["m"]["pools"]["standard"]["reasoning_field"] = "reasoning"
+        turn = {"role": "assistant", "content": "so", "reasoning": "hm"}
+        async with running(settings, pools(fast, slow)) as stack:
+            status, _, _ = await post(stack.url, {**CHAT, "messages": [*HELLO, turn, *HELLO]})
+        assert status == 200
+        told = [json.loads(engine.requests[0][1])["messages"][1] for engine in (fast, slow)]
+        assert told == [{"role": "assistant", "content": "so", "reasoning_content": "hm"}, turn]
+
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
     @pytest.mark.parametrize(
         "fields",

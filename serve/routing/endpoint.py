@@ -1,6 +1,8 @@
 """The address of one replica, and the header that names a slot there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # Tells an engine which slot a request occupies; see `serve.engine.slots`.
 SLOT_HEADER = "x-specgate-slot"
@@ -19,3 +21,9 @@ class Endpoint:
     url: str
     key: str | None
     slot: str = ""
+
+
+def url_of(metadata: Mapping[str, Any]) -> str:
+    """Returns the base URL of a replica, from what it said about itself when it became ready."""
+    host = metadata["http_host"]
+    return f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}"

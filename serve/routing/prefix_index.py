@@ -47,7 +47,7 @@ class PrefixIndex:
 
     def known(self, replica: str, blocks: Sequence[int]) -> int:
         """Returns how many blocks a replica has, from the beginning without a gap."""
-        there = self._replicas.get(replica, {})
+        there = self._replicas.get(replica, OrderedDict())
         return sum(1 for _ in takewhile(there.__contains__, blocks))
 
     def sent(self, replica: str, blocks: Sequence[int]) -> None:

@@ -139,7 +139,7 @@ async def measure(rate: float, requests: int) -> list[DialectEnds]:
     rows = []
     with (
         engines({"clean": engine(speculative=False), "faulty": engine(rate)}) as urls,
-        gateway(gateway_config(urls["faulty"], urls["clean"], "heal", OFF)) as url,
+        gateway(gateway_config(urls["faulty"], urls["clean"], "heal", OFF)) as (url, _),
     ):
         for api, stream in product(DIALECTS, (True, False)):
             ends = await _ends(url, DIALECTS[api], stream, requests)

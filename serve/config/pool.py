@@ -58,7 +58,8 @@ class PoolConfig(_Strict):
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process.
         routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
-            has capacity, docs/adr/0019).
+            has capacity, docs/adr/0019) or `prefix` (a prompt goes where its beginning was sent before, if that replica
+            is not much busier than others, docs/adr/0045).
         max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
             a remote pool, those of all gateway replicas together, divided among them.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
@@ -78,7 +79,7 @@ class PoolConfig(_Strict):
     markers: dict[str, int] = Field(default_factory=dict)
     replicas: Count = 1
     autoscaling: AutoscalingConfig | None = None
-    routing: Literal["balanced", "sticky"] = "balanced"
+    routing: Literal["balanced", "sticky", "prefix"] = "balanced"
     max_ongoing_requests: Count = 256
     max_queued_requests: Count = 512
     graceful_shutdown_timeout_s: Seconds = 600

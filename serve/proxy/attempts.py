@@ -23,7 +23,8 @@ from serve.request.usage_option import leaves_usage_out, with_usage
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
-from serve.routing.session_affinity import session_key
+from serve.routing.prefix_index import blocks_of
+from serve.routing.session_affinity import Affinity, session_key
 from serve.telemetry.instruments import Telemetry, inject
 
 log = logging.getLogger("ray.serve.specgate.proxy")
@@ -181,15 +182,17 @@ class Attempts:
         preferred = remaining[0]
         if on_try is not None:
             on_try(preferred)
-        session = partial(session_key, request.headers, request.features, attempt)
+        affinity = Affinity(
+            partial(session_key, request.headers, request.features, attempt), partial(_prompt_blocks, request.parsed)
+        )
         model = request.decision.model
         first = self._pools[model, preferred.pool]
         try:
             with self._telemetry.step("choose_replica", pool=preferred.pool):
                 if first.ready or len(pools) == 1:
                     remaining.pop(0)
-                    return preferred, await resources.enter_async_context(first.reserve(session))
-                slot = await first_free([self._pools[model, pool] for pool in pools], session, resources)
+                    return preferred, await resources.enter_async_context(first.reserve(affinity))
+                slot = await first_free([self._pools[model, pool] for pool in pools], affinity, resources)
         except _RETRIED as error:
             log.warning("request %s: pools %s: %s", request.request_id, ", ".join(pools), error)
             raise
@@ -266,3 +269,8 @@ class Attempts:
 def _order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Returns the first candidate twice, because another replica of its pool may respond, then the others."""
     return [candidates[0], *candidates]
+
+
+def _prompt_blocks(request: CompletionRequest) -> tuple[int, ...]:
+    """Returns the blocks of a request's prompt, as the client wrote it."""
+    return blocks_of([bytes(request.prompt), *(bytes(message.content) for message in request.messages or ())])

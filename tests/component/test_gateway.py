@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from support.stack import listening, running
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
+from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -88,7 +89,7 @@ class FullPool:
         self.replicas = 0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
         self.asked += 1
         raise self._error
         yield  # a generator needs one

@@ -82,6 +82,7 @@ class DoorApi:
         app.add_api_route("/admin/v1/policy", self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
+        app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
             app.include_router(KeysApi(self._keys, self._changed).routes())

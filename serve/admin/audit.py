@@ -125,6 +125,7 @@ class AuditLog:
             self._lock = (folder / "audit.lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.close()
             raise ConfigError(f"another operator's door writes its audit log in {folder}") from error
         except OSError as error:
             raise ConfigError(f"the audit log can't be written in {folder}: {error}") from error

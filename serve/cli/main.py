@@ -17,6 +17,7 @@ from serve.cli.replay import replay
 from serve.cli.run import demo, serve
 from serve.cli.tenants import app as tenants
 from serve.cli.up import up
+from serve.cli.usage import usage
 
 app = typer.Typer(
     cls=Commands,
@@ -37,6 +38,7 @@ app.command("explain")(explain)
 app.command("replay")(replay)
 app.command("probe")(probe)
 app.command("conform")(conform)
+app.command("usage")(usage)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")
 app.add_typer(audit, name="audit")

@@ -77,6 +77,7 @@ class DoorApi:
         app.add_api_route("/admin/v1/policy", self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
+        app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         app.add_exception_handler(GatewayError, _error_response)
         return _Secured(Authorized(app, DOOR, self._authenticate, self._refused))

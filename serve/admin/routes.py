@@ -50,6 +50,7 @@ DOOR: Rules = {
     "/admin/v1/policy": _OBSERVE,
     "/admin/v1/quarantine": {"GET": Rule("observe"), "POST": Rule("operate")},
     "/admin/v1/audit": _OBSERVE,
+    "/admin/v1/usage": _OBSERVE,
 }
 
 

@@ -15,6 +15,7 @@ from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
 from serve.cli.run import demo, serve
 from serve.cli.up import up
+from serve.cli.usage import usage
 
 app = typer.Typer(
     cls=Commands,
@@ -35,6 +36,7 @@ app.command("explain")(explain)
 app.command("replay")(replay)
 app.command("probe")(probe)
 app.command("conform")(conform)
+app.command("usage")(usage)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")
 app.add_typer(audit, name="audit")

@@ -145,6 +145,12 @@ class GatewayConfig(_Strict):
         """Returns the facts about every pool that are known before any engine has started."""
         return tuple(self._facts(*entry) for entry in self.each_pool())
 
+    @property
+    def counts_usage(self) -> bool:
+        """True if usage is counted and limits are enforced."""
+        enabled = self.rate_limits.enabled
+        return self.access.mode == "required" if enabled is None else enabled
+
     def policy_settings(self) -> PolicySettings:
         """Returns the operator's settings of the policy, the guard included.
 

@@ -35,6 +35,10 @@ from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect as connect_ledger
+from serve.limits.api import routes as usage_routes
+from serve.limits.metrics import LimitMetrics
 from serve.live_policy import LivePolicy, compile_for, read_advisories
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
@@ -84,11 +88,15 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
+        ledger = connect_ledger(_application(), self._config.access.state_dir) if self._config.counts_usage else None
+        self._accounts = Accounts(self._config.rate_limits, ledger, gateways) if ledger is not None else None
+        if self._accounts is not None:
+            LimitMetrics(self._telemetry.meter, self._accounts)
         self._access = _access(self._config.access, door)
         self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
             self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
-            self._authenticate,
+            self._authenticate, self._accounts,
         )  # fmt: skip
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
@@ -130,6 +138,8 @@ class GatewayReplica:
         app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
         if self._quarantine is not None:
             app.include_router(quarantine_routes(self._quarantine))
+        if self._accounts is not None:
+            app.include_router(usage_routes(self._accounts))
         app.add_exception_handler(GatewayError, error_response)
         return app
 
@@ -193,6 +203,8 @@ class GatewayReplica:
         tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
+        if self._accounts is not None:
+            tasks.append(asyncio.create_task(self._accounts.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
         if self._access is not None:
@@ -242,12 +254,16 @@ class GatewayReplica:
 
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
-    try:
-        application = ray_serve.get_replica_context().app_name
-    except RayServeException:
-        application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
+
+
+def _application() -> str | None:
+    """Returns the Serve application's name; None outside Ray, as in tests, where this replica is the only one."""
+    try:
+        return str(ray_serve.get_replica_context().app_name)
+    except RayServeException:
+        return None
 
 
 def _access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:

@@ -18,6 +18,8 @@ from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
+from serve.limits.accounts import Accounts
+from serve.limits.size import size_of
 from serve.live_policy import LivePolicy
 from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts, RoutedRequest
@@ -50,6 +52,7 @@ class Gateway:
         sink: Gets what the guard finds.
         load: The load of the pools; None if `policy.load` is off.
         authenticate: Returns the principal of a request, given its headers, or refuses it.
+        accounts: Limits and usage; None if nobody limits or counts.
     """
 
     def __init__(
@@ -62,9 +65,11 @@ class Gateway:
         sink: ResultSink = lambda _: None,
         load: LiveLoad | None = None,
         authenticate: Authenticate = everybody,
+        accounts: Accounts | None = None,
     ) -> None:
         self._config = config
         self._authenticate = authenticate
+        self._accounts = accounts
         self._live = live
         self._telemetry = telemetry
         self._ongoing = 0
@@ -125,6 +130,8 @@ class Gateway:
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
                 exchange.close()
+                if exchange.charge is not None:
+                    exchange.charge.settle(exchange.status, span)
                 served = exchange.attribution
                 self._telemetry.ended(
                     exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
@@ -183,6 +190,14 @@ class Gateway:
             exchange.span.set_attributes(_span_attributes(decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
+        if self._accounts is not None and exchange.path in _COMPLETIONS:
+            exchange.charge = await self._accounts.reserve(
+                exchange.principal,
+                decision.model,
+                features.request_class,
+                size_of(body, parsed, features),
+                exchange.attribution.headers,
+            )
         body = self._features.with_switch(body, parsed)
         if features.tool_history:
             body = await self._repair_history(body, decision.model, exchange.request_id)
@@ -195,6 +210,7 @@ class Gateway:
             features=features,
             decision=decision,
             guarded=self._is_guarded(exchange.path, decision),
+            charge=exchange.charge,
         )
 
     def _read(

@@ -13,6 +13,7 @@ from policies import Candidate, Decision
 from serve.access.principal import ANONYMOUS, Principal
 from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive, Send, Sink
+from serve.limits.charge import Charge
 from serve.sse import error_frame
 from serve.telemetry.instruments import fail
 
@@ -174,6 +175,7 @@ class Exchange:
         adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
         write: Sends a part of the response without a task switch; None if the listener can't.
         principal: On whose behalf the request is made; the gateway sets it before the body is read.
+        charge: What the request is charged; None until it is admitted, and where nobody counts.
         attribution: Who serves the request.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
@@ -188,6 +190,7 @@ class Exchange:
     adds_request_id: bool = True
     write: Sink | None = None
     principal: Principal = ANONYMOUS
+    charge: Charge | None = None
     attribution: Attribution = field(default_factory=Attribution)
     arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False

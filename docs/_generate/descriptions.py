@@ -189,6 +189,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ),
     ("GET", "/"): "The page.",
     ("GET", "/page/*"): "Its files.",
+    ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=...`.",
     ("GET", "/admin/v1/me"): "The caller's key, tenant and scopes.",
     (
         "GET",

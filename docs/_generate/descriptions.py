@@ -181,7 +181,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ("GET", "/health"): "200 as long as the process that answers runs.",
     ("GET", "/ready"): (
         "200 if every pool has a running replica, or may scale to zero; else 503. A full pool is up. The body lists "
-        "the pools."
+        "the pools for callers with the scope `observe`."
     ),
     ("GET", "/metrics"): (
         "Metrics of all gateway replicas, with a label `replica`, and of all engines of this cluster, with `model` and "
@@ -189,7 +189,23 @@ ROUTES: dict[tuple[str, str], str] = {
     ),
     ("GET", "/"): "The page.",
     ("GET", "/page/*"): "Its files.",
-    ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=...`.",
+    (
+        "GET",
+        "/admin/v1/keys",
+    ): "The store's keys that the caller may manage, without secrets: `?tenant=T`.",
+    ("POST", "/admin/v1/keys"): (
+        "Makes a key: `tenant`, and optionally `name`, `scopes`, `models`, `limits`, `priority_default`, "
+        "`priority_ceiling`, `expires`. The response has the token, which is never shown again."
+    ),
+    ("POST", "/admin/v1/keys/*"): (
+        "`/admin/v1/keys/ID/rotate` gives a key another secret; the old one stays valid for `grace_s` seconds (a day)."
+    ),
+    ("DELETE", "/admin/v1/keys/*"): "Ends the key with that id for ever; within two seconds no replica takes it.",
+    ("GET", "/admin/v1/tenants"): "The tenants that have terms of their own in the store.",
+    ("PUT", "/admin/v1/tenants/*"): (
+        "Gives a tenant terms, in place of all that it had: `weight`, `limits`, `model_limits`, `priority_ceiling`."
+    ),
+    ("DELETE", "/admin/v1/tenants/*"): "Takes a tenant's terms away; it must have no key.",
     ("GET", "/admin/v1/me"): "The caller's key, tenant and scopes.",
     (
         "GET",

@@ -8,7 +8,7 @@ import typer
 
 from serve.cli.output import console
 from serve.config import layers
-from serve.config.exposure import listening_host
+from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
@@ -39,7 +39,7 @@ def deploy(
     submit.use_token()
     document = submit.serve_document(config)
     parsed = GatewayConfig.parse(args_of(document, config), config)
-    hazards = _hazards(parsed, listening_host(document))
+    hazards = _hazards(parsed)
     if hazards and not accept_hazards:
         raise ConfigError(
             "\n".join((f"{config} has hazards that nothing covers:", *hazards))
@@ -56,6 +56,8 @@ def deploy(
 
     if not accept_hazards:
         check_engines(parsed, say)
+        if openness := open_gateway(parsed.access, listening_host(document)):
+            raise ConfigError(f"{config}: {openness}; --accept-hazards deploys it anyway")
     submit.submit(document, url, say)
     say(f"sent {config} to {url}")
     if wait:
@@ -63,10 +65,6 @@ def deploy(
         say("every pool is up")
 
 
-def _hazards(config: GatewayConfig, host: str | None) -> list[str]:
-    findings = examine(Decider(config), host)["findings"]
-    return [
-        f"  {finding['model'] or 'the gateway'}: {finding['message']}"
-        for finding in findings
-        if finding["level"] == "error"
-    ]
+def _hazards(config: GatewayConfig) -> list[str]:
+    findings = examine(Decider(config))["findings"]
+    return [f"  {finding['model']}: {finding['message']}" for finding in findings if finding["level"] == "error"]

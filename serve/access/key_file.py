@@ -1,5 +1,6 @@
 """The declarative file of tenants and hashes of keys, for GitOps and Kubernetes Secrets."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -165,7 +166,12 @@ def key_row(key: KeyRecord) -> str:
         "hash": _PREFIX + newest.sha256.hex(),
         "scopes": sorted(key.scopes),
         "models": list(key.models),
+        "limits": {name: value for name, value in asdict(key.limits).items() if value not in (None, False)},
+        "priority_default": key.priority_default,
+        "priority_ceiling": key.priority_ceiling,
     }
+    usual = KeyTerms(tenant=key.tenant).model_dump()
+    row = {name: value for name, value in row.items() if name == "tenant" or (value and value != usual.get(name))}
     if key.expires_s is not None:
         row["expires"] = datetime.fromtimestamp(key.expires_s, UTC)
     if older and older[0].until_s is not None:

@@ -10,15 +10,17 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from serve.access.key_store import KeyStore
 from serve.access.principal import Authenticate, Principal
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import PRINCIPAL, Authorized
+from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.replicas import Answer, GatewayReplicas, ask
 from serve.admin.routes import DOOR
 from serve.admin.watch import Watch, sights_of
-from serve.errors import GatewayError, PoolUnavailableError
+from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.proxy.exchange import read_body, request_headers, request_id_of
 from serve.routing.endpoint import Endpoint
@@ -45,6 +47,7 @@ class DoorApi:
         audit: Gets a line for every change and every refused call.
         authenticate: Returns the principal of a request, given its headers.
         max_body_bytes: Of a request that is to be explained.
+        keys: The store of keys; None if there is none.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class DoorApi:
         audit: AuditLog,
         authenticate: Authenticate,
         max_body_bytes: int,
+        keys: KeyStore | None = None,
     ) -> None:
+        self._keys = keys
         self._replicas = replicas
         self._watch = watch
         self._audit = audit
@@ -79,7 +84,9 @@ class DoorApi:
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
         app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
-        app.add_exception_handler(GatewayError, _error_response)
+        if self._keys is not None:
+            app.include_router(KeysApi(self._keys, self._changed).routes())
+        app.add_exception_handler(GatewayError, self._failed)
         return _Secured(Authorized(app, DOOR, self._authenticate, self._refused))
 
     async def health(self) -> dict[str, str]:
@@ -157,6 +164,15 @@ class DoorApi:
                 log.warning("gateway replica %s: %s", name, error)
                 self._replicas.forget(name)
         raise PoolUnavailableError("No gateway replica answers; try again shortly.", None, None, _RETRY_AFTER_S)
+
+    def _changed(self, request: fastapi.Request, action: str, what: str, before: Any, after: Any) -> None:
+        self._write(request, action, what, "", before, after)
+
+    async def _failed(self, request: fastapi.Request, error: Exception) -> Response:
+        if isinstance(error, InsufficientScopeError):  # the route's own rule was kept, the store's was not
+            scope = request.scope
+            self._refused(scope, request_headers(scope["headers"]), _principal(request), error)
+        return await _error_response(request, error)
 
     def _write(
         self, request: fastapi.Request, action: str, what: str, reason: str, before: Any = None, after: Any = None

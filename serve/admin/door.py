@@ -40,9 +40,10 @@ class Door:
         self._listener = await _listener(admin)
         audit = AuditLog(Path(admin.audit_dir) if admin.audit_dir else None)
         watch = Watch(self._replicas)
-        self._keys = LocalKeySource(KeyStore(Path(parsed.access.state_dir))) if parsed.access.state_dir else None
+        store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
+        self._keys = LocalKeySource(store) if store is not None else None
         access = LiveAccess(parsed.access, self._keys) if parsed.access.mode == "required" else None
-        api = DoorApi(self._replicas, watch, audit, authenticator(access), parsed.limits.max_body_bytes)
+        api = DoorApi(self._replicas, watch, audit, authenticator(access), parsed.limits.max_body_bytes, store)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(watch.run())]

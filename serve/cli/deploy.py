@@ -8,6 +8,7 @@ import typer
 
 from serve.cli.output import console
 from serve.config import layers
+from serve.config.exposure import listening_host
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
@@ -38,7 +39,7 @@ def deploy(
     submit.use_token()
     document = submit.serve_document(config)
     parsed = GatewayConfig.parse(args_of(document, config), config)
-    hazards = _hazards(parsed)
+    hazards = _hazards(parsed, listening_host(document))
     if hazards and not accept_hazards:
         raise ConfigError(
             "\n".join((f"{config} has hazards that nothing covers:", *hazards))
@@ -62,6 +63,10 @@ def deploy(
         say("every pool is up")
 
 
-def _hazards(config: GatewayConfig) -> list[str]:
-    findings = examine(Decider(config))["findings"]
-    return [f"  {finding['model']}: {finding['message']}" for finding in findings if finding["level"] == "error"]
+def _hazards(config: GatewayConfig, host: str | None) -> list[str]:
+    findings = examine(Decider(config), host)["findings"]
+    return [
+        f"  {finding['model'] or 'the gateway'}: {finding['message']}"
+        for finding in findings
+        if finding["level"] == "error"
+    ]

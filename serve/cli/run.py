@@ -10,7 +10,10 @@ from typing import Annotated
 
 import typer
 
+from serve.cli.key_service import first_key
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.config.access import AccessConfig, AccessMode
+from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
 from serve.launch.ports import claim_door, require_free
@@ -27,6 +30,12 @@ AdminPort = Annotated[
     ),
 ]
 Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
+Access = Annotated[
+    AccessMode | None, typer.Option(help="Whether clients need a key, in place of the configuration's `access.mode`.")
+]
+KeysDir = Annotated[
+    Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
+]
 StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
@@ -36,22 +45,41 @@ def serve(
     port: Port = 8000,
     host: Host = "127.0.0.1",
     admin_port: AdminPort = None,
+    access: Access = None,
+    state_dir: KeysDir = None,
     verbose: Verbose = False,
     stop_with_parent: StopWithParent = False,
 ) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
-    parsed = _with_door(GatewayConfig.load(config), port, admin_port)
+    parsed = _with_access(_with_door(GatewayConfig.load(config), port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
         if code is not None:
             raise typer.Exit(code)
+        if (token := first_key(parsed.access)) is not None:
+            _print("First API key, with every right, shown only now:")
+            _print(token)
+        if openness := open_gateway(parsed.access, host):
+            _print(f"warning: {openness}")
         with cluster(parsed, port, _clocked(), verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
                 _print(f"Look at it: {parsed.admin.url} (the operator's door)")
             stop.wait()
+
+
+def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:
+    """Returns the configuration with another mode of access, and with a place for keys if there is none."""
+    settings = config.access.model_dump()
+    if mode is not None:
+        settings["mode"] = mode
+    if state_dir is not None:
+        settings["state_dir"] = str(state_dir.absolute())
+    if settings["mode"] == "required" and not any(settings[source] for source in ("file", "state_dir", "oidc")):
+        settings["state_dir"] = str(Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "specgate")
+    return config.model_copy(update={"access": AccessConfig.model_validate(settings)})
 
 
 def demo(

@@ -11,6 +11,8 @@ RIGHTS: frozenset[str] = frozenset(get_args(RightName))
 RequestPriority = Literal["interactive", "standard", "batch"]
 PRIORITIES: tuple[RequestPriority, ...] = get_args(RequestPriority)  # from the first served to the last
 
+AccessMode = Literal["off", "required"]
+
 TenantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 # `*` alone is a wildcard, so that it can be told whether one pattern holds another.
 ModelPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:*-]+$", max_length=128)]
@@ -63,7 +65,7 @@ class AccessConfig(_Strict):
         stale_max_s: How long a gateway replica goes by the keys it knows while it can't reach the store.
     """
 
-    mode: Literal["off", "required"] = "off"
+    mode: AccessMode = "off"
     acknowledge_open: bool = False
     file: str | None = None
     state_dir: str | None = None

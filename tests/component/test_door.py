@@ -28,7 +28,7 @@ from serve.admin.watch import Watch
 from serve.cli import app as specgate
 from serve.config.access import RIGHTS
 from serve.errors import InvalidApiKeyError
-from serve.gateway.announcer import routes_of as served
+from serve.gateway.announcer import listed_routes
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.allowed_routes import AllowedRoutes
 from serve.http1.listener import Listener
@@ -268,7 +268,7 @@ async def test_it_explains_bodies_of_each_api_as_the_data_port_does() -> None:
 
 async def test_a_replicas_operators_routes_need_the_replicas_own_key() -> None:
     app = GatewayReplica(config(), []).operators_app()
-    async with listening(AllowedRoutes(app, "secret", served(app)), {}) as replica:
+    async with listening(AllowedRoutes(app, "secret", listed_routes(app)), {}) as replica:
         assert (await ask("GET", f"{replica.url}/admin/v1/policy"))[0] == 401
         assert (await ask("GET", f"{replica.url}/admin/v1/policy", "secret"))[0] == 200
         assert (await ask("POST", f"{replica.url}/v1/chat/completions", "secret", CHAT))[0] == 404

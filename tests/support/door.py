@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from serve.access.key_store import KeyStore
 from serve.access.principal import Authenticate, everybody
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog
@@ -49,7 +50,10 @@ async def serving(config: Mapping[str, Any], **how: Any) -> AsyncIterator[Ports]
 
 @asynccontextmanager
 async def door_before(
-    *replicas: AsgiApp, authenticate: Authenticate = everybody, audit: Path | None = None
+    *replicas: AsgiApp,
+    authenticate: Authenticate = everybody,
+    audit: Path | None = None,
+    keys: KeyStore | None = None,
 ) -> AsyncIterator[Ports]:
     """Runs a door before apps with the operators' routes of gateway replicas.
 
@@ -57,11 +61,12 @@ async def door_before(
         replicas: The apps.
         authenticate: Says who asks.
         audit: Folder of the audit log.
+        keys: The store of keys.
     """
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
-    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES)
+    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys)
     async with _all_listening(replicas, known), listening(api.app(), {}) as door:
         watching = asyncio.create_task(watch.run())
         try:

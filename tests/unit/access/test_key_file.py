@@ -106,6 +106,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_row_that_is_printed_can_be_read_back(tmp_path: Path) -> None:
     terms = KeyTerms(tenant="red", name="ci: #1", scopes=("infer", "explain"), expires=datetime(2027, 2, 20))
+    terms = terms.model_copy(update={"limits": Limits(concurrency=3), "priority_ceiling": "batch"})
     hashes = (SecretHash(digest(TOKEN)), SecretHash(b"\x01" * 32, 1800000000.0))
     key = terms.record("abcdefghij", hashes, 0.0)
     document = "keys:\n" + key_row(key)

@@ -26,7 +26,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-real-engine bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-limits bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -135,6 +135,9 @@ bench-gateway: $(READY) ## specgate beside other gateways, the same load (instal
 
 bench-goodput: $(READY) ## two pools under load: today's order, static rules, the load ranking, an oracle; virtual time (5 minutes)
 	@$(BIN)/python -m bench.goodput $(ARGS)
+
+bench-limits: $(READY) ## how well token limits hold over replicas and without their ledger, and what they cost (2 minutes)
+	@$(BIN)/python -m bench.limits $(ARGS)
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots

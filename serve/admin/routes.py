@@ -56,7 +56,6 @@ DOOR: Rules = {
     "/admin/v1/keys/*": {"POST": Rule(ANY_KEY), "DELETE": Rule(ANY_KEY)},
     "/admin/v1/tenants": {"GET": Rule("keys")},
     "/admin/v1/tenants/*": {"PUT": Rule("keys"), "DELETE": Rule("keys")},
-    "/admin/v1/usage": _OBSERVE,
 }
 
 

@@ -62,21 +62,24 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        while part := await self._next():
+            yield part
+
+    async def _next(self) -> bytes:
+        """Returns the next part of the body; empty at its end."""
         renamed = self._renamed
         while True:
             try:
                 data = await self._connection.read()
             except OSError as error:
                 raise _broke(error) from error
-            if not data:
-                if renamed is not None and (rest := renamed.finish()):
-                    self.last.append(rest)
-                    yield rest
-                return
-            part = data if renamed is None else renamed.feed(data)
+            part = data
+            if renamed is not None:
+                part = renamed.feed(data) if data else renamed.finish()
             if part:
                 self.last.append(part)
-                yield part
+            if part or not data:
+                return part
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -124,14 +127,12 @@ class UpstreamResponse:
         limit = min(limit_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        if size <= limit:
-            async for part in self.rest():
-                parts.append(part)
-                size += len(part)
-                if size > limit:
-                    break
-            else:
+        while size <= limit:
+            part = await self._next()
+            if not part:
                 return b"".join(parts)
+            parts.append(part)
+            size += len(part)
         raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 

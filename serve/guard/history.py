@@ -66,17 +66,18 @@ async def repair_body(
     if mode == "off" or _CALLS not in body:
         return body, repair
     try:
-        repaired = await in_slices(_repair_messages(body, repair), len(body))
+        return await in_slices(_repair_messages(body, repair, rewrite=mode == "fix"), len(body)), repair
     except MALFORMED as error:  # in a part that nobody has read before
         raise not_json(error) from error
-    return body if mode == "warn" else repaired, repair
 
 
-def _repair_messages(body: bytes, repair: HistoryRepair) -> Generator[None, None, bytes]:
-    """Returns the body with its messages repaired: the very same one if they are clean."""
+def _repair_messages(body: bytes, repair: HistoryRepair, *, rewrite: bool) -> Generator[None, None, bytes]:
+    """Returns the body with its messages repaired: the very same one if they are clean, or only counted."""
     messages = _body.decode(body).messages or []
     yield from _repair(messages, repair)
-    return body if repair.clean else with_member(body, "messages", msgspec.json.encode(messages))
+    if repair.clean or not rewrite:
+        return body
+    return with_member(body, "messages", msgspec.json.encode(messages))
 
 
 def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None, None]:

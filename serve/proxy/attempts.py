@@ -189,7 +189,7 @@ class Attempts:
         first = self._pools[model, preferred.pool]
         try:
             with self._telemetry.step("choose_replica", pool=preferred.pool):
-                if first.ready or len(pools) == 1:
+                if len(pools) == 1 or first.ready:
                     remaining.pop(0)
                     return preferred, await resources.enter_async_context(first.reserve(affinity))
                 slot = await first_free([self._pools[model, pool] for pool in pools], affinity, resources)

@@ -70,16 +70,19 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
+        while part := await self._next():
+            yield part
+
+    async def _next(self) -> bytes:
+        """Returns the next part of the body; empty at its end."""
         while True:
             try:
                 data = await self._connection.read()
             except OSError as error:
                 raise _broke(error) from error
             part = self._passed(data) if data else self._left()
-            if part:
-                yield part
-            if not data:
-                return
+            if part or not data:
+                return part
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -141,14 +144,12 @@ class UpstreamResponse:
         limit = min(limit_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        if size <= limit:
-            async for part in self.rest():
-                parts.append(part)
-                size += len(part)
-                if size > limit:
-                    break
-            else:
+        while size <= limit:
+            part = await self._next()
+            if not part:
                 return b"".join(parts)
+            parts.append(part)
+            size += len(part)
         raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 

@@ -1,8 +1,8 @@
 """A pool that is a URL: nobody hands out slots there, so the gateway counts its own requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,18 +66,22 @@ class RemotePool:
     def replicas(self) -> int:
         return 0
 
-    @asynccontextmanager
-    async def reserve(self, affinity: Affinity = NO_AFFINITY) -> AsyncIterator[Endpoint]:
+    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
+        return _Place(self)
+
+    async def take(self) -> Endpoint:
+        """Takes a place, to be given back."""
         if self._places.locked():
             await self._wait()
         else:
             await self._places.acquire()
         self._held += 1
-        try:
-            yield self._endpoint
-        finally:
-            self._held -= 1
-            self._places.release()
+        return self._endpoint
+
+    def give_back(self) -> None:
+        """Frees a place."""
+        self._held -= 1
+        self._places.release()
 
     def forget(self, endpoint: Endpoint) -> None:
         """Does nothing: there is no other replica to choose."""
@@ -108,3 +112,16 @@ class RemotePool:
             ) from error
         finally:
             self._waiting -= 1
+
+
+class _Place(AbstractAsyncContextManager[Endpoint]):
+    """One place at a pool; a generator in its stead would cost every request some microseconds."""
+
+    def __init__(self, pool: RemotePool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Endpoint:
+        return await self._pool.take()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pool.give_back()

@@ -6,6 +6,7 @@ the seeds alone, not on the machine.
 
 import argparse
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -63,6 +64,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="a quarter of the time, one seed")
     arguments.add_argument("--no-save", action="store_true", help=f"do not write {RESULTS.name}")
     chosen = arguments.parse_args()
+    logging.getLogger("ray.serve.specgate.load").setLevel(logging.ERROR)  # simulated drafters may collapse
     if chosen.traffic is None:
         _play_loads(range(chosen.first_seed, chosen.first_seed + (1 if chosen.quick else chosen.seeds)), chosen)
         return

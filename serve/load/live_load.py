@@ -59,6 +59,7 @@ class LiveLoad:
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
         self._steps: dict[PoolKey, StepModel] = {}
         self._heard: LoadReport | None = None
+        self._moved: dict[int, tuple[Decision, Decision]] = {}  # in another order, by identity
         self._collapsed: set[tuple[str, str, str]] = set()
         self.adopt(policy)
 
@@ -101,12 +102,18 @@ class LiveLoad:
             self.moves[move] = self.moves.get(move, 0) + 1
         if not self.routes:
             return decision
+        kept = self._moved.get(id(decision))
+        if count and kept is not None and kept[0] is decision and kept[1].candidates == tuple(order):
+            return kept[1]
         here, there = worths[0], worths[decision.candidates.index(best)]
         summary = (
             f"{best.pool} before {first.pool}: {there.own:.0f} tokens/s instead of {here.own:.0f} for this request, "
             f"{there.added:+.0f} instead of {here.added:+.0f} for all"
         )
-        return in_order(decision, order, Reason("load", "inform", summary, "operator"))
+        moved = in_order(decision, order, Reason("load", "inform", summary, "operator"))
+        if len(self._moved) < _LEARNED:
+            self._moved[id(decision)] = (decision, moved)
+        return moved
 
     def figures(self, decision: Decision, features: RequestFeatures, size_bytes: int) -> list[dict[str, Any]]:
         """Returns what each candidate of a decision is worth for the request now, for people.
@@ -180,6 +187,7 @@ class LiveLoad:
 
     def check(self) -> None:
         """Applies what was learned since the last call, and logs every drafter whose acceptance has collapsed."""
+        self._moved.clear()  # the figures in their reasons are at most as old as the last call
         for key in self.loads:
             self._size(key)
         collapsed = {key for key, learned in self._learned.items() if learned.collapsed}

@@ -11,7 +11,7 @@ from serve.tools.simulation.site import Site
 
 
 class Oracle:
-    """Splits all that is running between pools with drafter and pools without, anew at each request.
+    """Splits all that is running between pools with drafter and pools without again at each request.
 
     For a given number of requests on the drafting engines, throughput grows with their tokens per step: the best split
     gives them those that draft best, and only their number is to be found.
@@ -109,12 +109,12 @@ class _Engines:
 
 
 def oracle(site: Site, drafter: Drafter, rng: Random) -> Arm:
-    """Splits anew at each request."""
+    """Splits again at each request."""
     return Oracle(site, drafter)
 
 
 def faithful_oracle(site: Site, drafter: Drafter, rng: Random) -> Arm:
-    """Splits anew at each conversation."""
+    """Splits again at each conversation."""
     return Oracle(site, drafter, faithful=True)
 
 

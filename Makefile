@@ -29,7 +29,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 .PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## make .venv with pinned packages
 
@@ -122,7 +122,7 @@ bench-conform: $(READY) ## how specgate and other gateways treat their neighbour
 	@$(BIN)/python -m bench.conform
 
 .PHONY: bench-k2vv bench-drafters
-bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal (3 minutes)
+bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal
 	@$(BIN)/python -m bench.k2vv $(ARGS)
 
 bench-drafters: $(READY) ## tool calls and JSON of the tiny models with and without speculation: what `proven` rests on (20 minutes)

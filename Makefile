@@ -29,7 +29,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 .PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-limits bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## make .venv with pinned packages
 
@@ -147,6 +147,14 @@ bench-real-engine: $(READY) ## the gateway before vLLM's own server, beside that
 
 bench-conform: $(READY) ## how specgate and other gateways treat their neighbours (installs them; 20 minutes, mostly waiting)
 	@$(BIN)/python -m bench.conform
+
+.PHONY: bench-k2vv bench-drafters
+bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal
+	@$(BIN)/python -m bench.k2vv $(ARGS)
+
+bench-drafters: $(READY) ## tool calls and JSON of the tiny models with and without speculation: what `proven` rests on (20 minutes)
+	@$(BIN)/python -m bench.drafters --models tiny-kimi,tiny-qwen
+	@$(BIN)/python -m bench.drafters --models tiny-kimi --classes tools_auto --requests 600
 
 models: $(READY) ## train the two tiny stand-in models again (an hour or so; their weights are committed)
 	@$(BIN)/python -m models.vocabulary

@@ -1,6 +1,7 @@
 """`specgate advisories`: lists the published advisories, or shows one of them."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 from serve.live_policy import SHIPPED_ADVISORIES
+from serve.tools.verify.claims import KINDS, row_of, try_claims
 
 app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)
 
@@ -93,41 +95,45 @@ def _engines(text: str | None) -> dict[str, str]:
 
 
 @app.command("verify")
-def verify(folder: Folder = SHIPPED_ADVISORIES, as_json: Json = False) -> None:
-    """Say how each advisory is known, and check on the installed vLLM what can be checked without weights.
+def verify(
+    folder: Folder = SHIPPED_ADVISORIES,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Try this version, such as vllm==0.33.0: its Python code is downloaded."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how each advisory is known, and try on a vLLM what can be tried without weights.
 
-    The exit code is 1 if the engine does something else than an advisory says.
+    The exit code is 1 if the engine does something else than a confirmed advisory says of its version.
     """
-    engine, _ = installed_engine()
-    tallies = _check_claims() if engine else {}
-    rows = [_known(advisory, engine, tallies.get(advisory.id)) for advisory in load_advisories(folder)]
+    asked = _engines(engine).get("vllm")
+    if engine and not asked:
+        raise ConfigError(f"--engine: only vllm can be tried, not {engine!r}")
+    tried = try_claims(asked if engine else None) if asked else None
+    rows = [row_of(advisory, tried) for advisory in load_advisories(folder)]
     if as_json:
         print_json(rows)
     else:
-        table = Table("advisory", "known by", "checked", f"on vLLM {engine}" if engine else "no vLLM here")
+        table = Table("advisory", "known by", "checked", f"on vLLM {asked}" if asked else "no vLLM here")
         for row in rows:
-            table.add_row(row["id"], row["known_by"], row["checked"] or "never", row["here"] or "-")
+            table.add_row(row["id"], row["known_by"], row["checked"] or "never", _seen(row))
         console().print(table)
-    if any(tally.holds < tally.cases for tally in tallies.values()):
+        counts = Counter(row["known_by"] for row in rows)
+        console().print(f"{len(rows)} advisories: " + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))
+    if any(row["differs"] for row in rows):
         raise typer.Exit(FOUND)
 
 
-def _check_claims() -> dict[str, Any]:
-    from serve.engine.vllm.claims import check_claims  # vLLM takes seconds to import
-
-    return dict(check_claims())
-
-
-def _known(advisory: Advisory, engine: str | None, tally: Any) -> dict[str, Any]:
-    kinds = {evidence.kind for evidence in advisory.evidence}
-    here = f"{'holds' if tally.holds == tally.cases else 'differs'} ({tally.holds} of {tally.cases})" if tally else None
-    return {
-        "id": advisory.id,
-        "known_by": next((kind for kind in ("measured", "read", "reported") if kind in kinds), "nothing"),
-        "checked": str(advisory.checked.date) if advisory.checked else None,
-        "engine": engine if tally else None,
-        "here": here,
-    }
+def _seen(row: Mapping[str, Any]) -> str:
+    """Returns what the engine shows of an advisory, in words."""
+    if row["problem"]:
+        return f"could not be tried: {row['problem']}"
+    if not row["cases"]:
+        return "-"
+    seen = f"seen in {row['shown']} of {row['cases']}" if row["shown"] else f"not seen in {row['cases']}"
+    expected = "affected" if row["affected"] else "not affected"
+    return f"{seen} ({expected}{', DIFFERS' if row['differs'] else ''})"
 
 
 @app.command("show")

@@ -1,35 +1,24 @@
 """Our plug-ins against the Python code of another vLLM: `python tests/support/other_vllm.py 0.33.0`.
 
-Downloads that version's wheel (some 340 MB; pip keeps it), unpacks its Python files to a temporary folder, and runs the
-plug-ins' unit tests with them in place of the installed ones. Its compiled parts stay out: no engine runs.
+Runs the plug-ins' unit tests with that version's Python files in place of the installed ones. Its compiled parts stay
+out: no engine runs.
 """
 
 import os
 import subprocess
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
+
+from serve.tools.verify.other_vllm import unpacked
 
 ROOT = Path(__file__).parents[2]
 TESTS = ("tool_parsers", "reasoning_parsers", "tokenizer")
 
 
-def unpack(wheel: Path, folder: Path) -> None:
-    """Every file of a wheel but compiled ones."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if not name.endswith(".so") and "/vllm-rs" not in name]
-        archive.extractall(folder, names)
-
-
 def check(version: str) -> int:
     """Exit status of the tests."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--only-binary=:all:", f"--dest={folder}", f"vllm=={version}"], check=True)
-        unpack(next(folder.glob("*.whl")), folder / "python")
-        environment = {**os.environ, "PYTHONPATH": str(folder / "python")}
+    with unpacked(version) as folder:
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
         ask = [sys.executable, "-W", "ignore", "-c", "import vllm; print(vllm.__version__)"]
         found = subprocess.run(
             ask, env=environment, cwd=ROOT, check=True, capture_output=True, text=True

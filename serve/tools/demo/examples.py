@@ -144,8 +144,9 @@ def examples(model: str) -> Iterator[Example]:
     yield Example("plain chat", "plain", "Tell me about red pandas", _content("red pandas", "on"))
     yield Example("plain chat, streamed", "plain", "Tell me about Lisbon", _content("Lisbon", "on"), stream=True)
     yield Example(
-        "tool call", "tools_auto", "What is the weather in Osaka?", _calls(("get_weather", {"city": "Osaka"})), both
-    )
+        "tool call", "tools_auto", "What is the weather in Osaka?",
+        _calls(("get_weather", {"city": "Osaka"}), speculative="on"), both,
+    )  # fmt: skip
     yield Example(
         "parallel calls, streamed", "tools_auto", "What is the weather in Oslo and Lima?",
         _calls(("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Lima"})), both, stream=True,

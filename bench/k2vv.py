@@ -1,0 +1,75 @@
+"""`python -m bench.k2vv`: K2-Vendor-Verifier's schema accuracy at the client, before and behind the guard.
+
+The published accuracies of open-source stacks and vendors lie between 87 and 99 %. Simulated engines break calls at
+such rates; every arm gets the same requests, through the code of `specgate probe --format k2vv`.
+"""
+
+import argparse
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.guard.rig import engine, engines, gateway, gateway_config
+from bench.guard.traffic import request
+from bench.result_rows import upsert
+from serve.tools.probe.k2vv import RequestSet, metrics
+from serve.tools.probe.plan import ProbePlan
+from serve.tools.probe.runner import run
+from serve.tools.probe.trial_log import TrialLog
+
+RESULTS = Path(__file__).parent / "results" / "k2vv.json"
+RATES = (0.01, 0.05, 0.13)  # of broken answers: the published range
+# Faults that the verifier counts; a call that vanishes, say, does not end in calls.
+FAULTS = ("truncated_string", "wrong_name", "empty_arguments", "merged_calls", "double_brace")
+MODES = ("off", "observe", "heal")
+
+
+def requests(count: int) -> dict[int, dict[str, Any]]:
+    """Returns requests that must be answered with calls, numbered as the lines of a request set are."""
+    return {number: request("m", number, stream=False) for number in range(1, count + 1)}
+
+
+async def measure(url: str, bodies: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Returns the verifier's counts over streamed and whole answers, and the requests that got an error."""
+    plan = ProbePlan(
+        url=url, model="m", cells=tuple(RequestSet("bench", bodies, stream) for stream in (False, True)), trials=1,
+        temperature=None, max_tokens=None, speculative=None, concurrency=16, timeout_s=60, api_key_env=None, tolerate=0,
+    )  # fmt: skip
+    log = TrialLog(None, plan.settings)
+    await run(plan, log, lambda: None)
+    rows = metrics(log.trials, None).values()
+    calls = sum(row["count_finish_reason_tool_calls"] for row in rows)
+    valid = sum(row["count_successful_tool_call"] for row in rows)
+    errors = sum(trial["outcome"] == "error" for trial in log.trials)
+    return {"requests": len(log.trials), "ended_in_calls": calls, "valid": valid, "errors": errors}
+
+
+async def compare(rate: float, count: int) -> list[dict[str, Any]]:
+    """Returns a row for each mode of the guard at one rate of broken answers."""
+    bodies = requests(count)
+    rows = []
+    faulty = replace(engine(), faults={name: rate / len(FAULTS) for name in FAULTS})
+    with engines({"fast": faulty, "safe": engine(speculative=False)}) as urls:
+        for mode in MODES:
+            with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as url:
+                found = await measure(url, bodies)
+            accuracy = found["valid"] / found["ended_in_calls"]
+            rows.append({"fault_rate": rate, "guard": mode, **found, "schema_accuracy": round(accuracy, 4)})
+    return rows
+
+
+def main() -> None:
+    """Measure each rate, print a line per mode, and save the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=800, help="each is sent streamed and whole")
+    options = parser.parse_args()
+    for rate in RATES:
+        for row in asyncio.run(compare(rate, options.requests)):
+            print(json.dumps(row), flush=True)
+            upsert(RESULTS, row, ("fault_rate", "guard"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Checks what advisories say about engines on engines."""

@@ -189,6 +189,7 @@ ROUTES: dict[tuple[str, str], str] = {
     ),
     ("GET", "/"): "The page.",
     ("GET", "/page/*"): "Its files.",
+    ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
     (
         "GET",
         "/admin/v1/keys",

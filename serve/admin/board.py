@@ -12,6 +12,7 @@ _CELL = (
 )  # fmt: skip
 _MAX_CELLS = 200  # of all pools together, and equally many of each; those in quarantine come first
 _MAX_RERUNS = 50
+_MAX_TENANTS = 20
 _MAX_WHY = 200
 
 
@@ -49,6 +50,7 @@ def board(
             for name, (row, engines) in rows.items()
         ],
         "decisions": _decisions(lately),
+        "tenants": _tenants(lately),
         "reruns": _reruns(sights.values()),
         "history": history.series(),
     }
@@ -125,6 +127,12 @@ def _rounded(cell: Mapping[str, Any]) -> dict[str, float]:
 
 def _decisions(tick: Tick) -> list[dict[str, Any]]:
     return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(20)]
+
+
+def _tenants(tick: Tick) -> list[dict[str, Any]]:
+    """Returns the tenants that used most."""
+    used = sorted(tick.tenants.items(), key=lambda each: (-each[1].total(), each[0]))
+    return [{"tenant": tenant, **counts} for tenant, counts in used[:_MAX_TENANTS] if counts.total()]
 
 
 def _reruns(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -40,11 +40,13 @@ class Tick:
     Attributes:
         at_s: Its end in Unix time.
         decisions: Requests by the reason that led them where they went; empty where none did.
+        tenants: Tokens by kind, and requests `refused` by a limit, of each tenant.
     """
 
     at_s: float
     pools: dict[PoolName, PoolTick] = field(default_factory=lambda: defaultdict(PoolTick))
     decisions: Counter[str] = field(default_factory=Counter)
+    tenants: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 class History:
@@ -84,6 +86,8 @@ class History:
         total = Tick(ticks[-1].at_s if ticks else 0.0)
         for tick in ticks:
             total.decisions += tick.decisions
+            for tenant, counts in tick.tenants.items():
+                total.tenants[tenant] += counts
             for name, pool in tick.pools.items():
                 row = total.pools[name]
                 row.requests += pool.requests
@@ -150,6 +154,10 @@ def _count(tick: Tick, increments: Mapping[_CounterKey, float]) -> None:
         labels = dict(pairs)
         if name == "specgate_decisions_total":
             tick.decisions[labels["reason"]] += int(count)
+        elif name == "specgate_tokens_total":
+            tick.tenants[labels["tenant"]][labels["kind"]] += int(count)
+        elif name == "specgate_limits_refused_total":
+            tick.tenants[labels["tenant"]]["refused"] += int(count)
         elif name == "specgate_requests_total" and labels["pool"]:
             row = tick.pools[labels["model"], labels["pool"]]
             row.requests += count

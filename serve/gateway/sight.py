@@ -18,6 +18,8 @@ _SHOWN = frozenset(
         "specgate_decisions",
         "specgate_time_to_first_token_seconds",
         "specgate_acceptance_length",
+        "specgate_tokens",
+        "specgate_limits_refused",
     }
 )
 _RERUNS = 50

@@ -17,12 +17,18 @@ class RateAccount:
 
     def __init__(self, terms: Terms, level: float, now_s: float) -> None:
         self._bucket = Bucket(*terms, level, now_s)
+        self._begun = False
         self._demand: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
     @property
     def terms(self) -> Terms:
         return Terms(self._bucket.rate_per_s, self._bucket.capacity)
+
+    @property
+    def level(self) -> float:
+        """What is in the bucket; below zero it is a debt."""
+        return self._bucket.level
 
     @property
     def shares(self) -> float:
@@ -41,8 +47,10 @@ class RateAccount:
         """
         if holding.level is None or alone_s is None:
             return
+        # It may be above the capacity until replicas have told what they drew of it.
         level = min(holding.level, 0.0) + self._bucket.rate_per_s * alone_s
-        self._bucket.level = min(self._bucket.refill(now_s), level)
+        self._bucket.level = min(self._bucket.refill(now_s), level) if self._begun else level
+        self._begun = True
 
     def report(
         self, replica: str, holding: Holding, now_s: float, *, confirmed: bool, grants: bool, strangers: int
@@ -62,7 +70,8 @@ class RateAccount:
         if holding.terms != self.terms:
             bucket.change(*holding.terms, now_s)
         bucket.owe(holding.drawn, now_s)
-        bucket.give(holding.returned, now_s)
+        if grants:
+            bucket.give(holding.returned, now_s)
         self._demand[replica] = holding.demand_per_s
         amount = bucket.take_some(min(holding.wanted, self._fair_part()), now_s) if grants else 0.0
         return Grant(amount, bucket.level, self._share(replica, strangers, confirmed))
@@ -72,6 +81,7 @@ class RateAccount:
         bucket = self._bucket
         if ask.terms != self.terms:
             bucket.change(*ask.terms, now_s)
+        bucket.give(0.0, now_s)
         if not bucket.take(ask.needed, now_s):
             return Grant(0.0, bucket.level, self._shares.get(replica, 0.0), bucket.wait_s(ask.needed, now_s))
         ahead = bucket.take_some(min(ask.wanted, self._fair_part()), now_s)

@@ -13,8 +13,8 @@ class Tally:
     """The sums.
 
     Attributes:
-        tokens: By tenant, model and kind, since the start; tenants beyond the 200th together as `other`.
-        refused: By scope's kind, tenant and limit; `shadow` for those that were let pass.
+        tokens: By tenant, model and kind, up to the last report; tenants beyond the 200th together as `other`.
+        refused: By tenant, limit and whether it was `enforced` or in `shadow`.
     """
 
     def __init__(self) -> None:
@@ -31,10 +31,6 @@ class Tally:
             usage = self._usage[key] = [0] * len(sums)
         for place, count in enumerate(sums):
             usage[place] += count
-        tenant = self.label(key.tenant)
-        for kind, count in zip(_KINDS, sums[1:5], strict=True):
-            if count:
-                self.tokens[tenant, key.model, kind] += count
 
     def spend(self, scope: str, cost: float) -> None:
         """Adds to what a scope with a monthly quota has spent."""
@@ -49,6 +45,10 @@ class Tally:
         usage, self._usage = self._usage, {}
         spent, self._spent = self._spent, Counter()
         sums = {key: UsageSums(*counts) for key, counts in usage.items()}
+        for key, summed in sums.items():  # here and not for each request: it is as true a second later
+            tenant = self.label(key.tenant)
+            for kind in _KINDS:
+                self.tokens[tenant, key.model, kind] += getattr(summed, kind)
         return sums, tuple(Spending(scope, cost) for scope, cost in spent.items())
 
     def label(self, tenant: str) -> str:

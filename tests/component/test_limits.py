@@ -146,6 +146,7 @@ async def test_a_client_that_leaves_is_charged_for_what_it_saw() -> None:
                     break
         for _ in range(200):
             await asyncio.sleep(0.02)
+            await rig.accounts.sync()
             if rig.accounts.tally.tokens["default", "m", "output"]:
                 break
         row = await rig.usage()

@@ -113,6 +113,9 @@ function Board({ board, audit, operates, onOrder }) {
     <section><h2>Decisions of the last minute, by reason</h2>
       <${Rows} names=${["reason", "requests", "share"]} empty="No request was decided in the last minute."
         rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /></section>
+    <section><h2>Use of the last minute, by tenant</h2>
+      <${Rows} names=${["tenant", "tokens", "refused by a limit"]} empty="No tenant used anything that is counted."
+        rows=${board.tenants.map(({ tenant, refused, ...tokens }) => [tenant, Object.entries(tokens).map(([kind, count]) => `${count} ${kind}`).join(", "), refused ?? 0])} /></section>
     <section><h2>Why would a request go where?</h2><${Playground} models=${models} /></section>
     <section><h2>Last reruns</h2>
       <${Rows} names=${["time", "pool", "class", "outcome", "what was wrong", "request"]} empty="No answer was rerun."

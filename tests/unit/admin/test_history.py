@@ -47,6 +47,21 @@ def test_a_replica_that_comes_back_with_smaller_counters_counts_nothing_below_ze
     assert history.window().pools["m", "p"].requests == 3
 
 
+def test_tenants_use_tokens_by_kind_and_are_refused() -> None:
+    def used(output: int, refused: int) -> dict[str, object]:
+        samples = [
+            ("specgate_tokens_total", {"tenant": "a", "model": "m", "kind": "output"}, output),
+            ("specgate_tokens_total", {"tenant": "a", "model": "n", "kind": "output"}, output),
+            ("specgate_limits_refused_total", {"tenant": "a", "limit": "concurrency", "mode": "enforced"}, refused),
+        ]
+        return {"pools": [], "samples": samples}
+
+    history = History()
+    history.add(0.0, {"r": used(100, 1)})
+    history.add(5.0, {"r": used(110, 4)})
+    assert history.window().tenants == {"a": {"output": 20, "refused": 3}}
+
+
 def test_the_window_is_the_last_minute() -> None:
     history = History()
     for number in range(30):

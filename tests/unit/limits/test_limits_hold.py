@@ -218,3 +218,29 @@ TestUndying = Undying.TestCase
 
 def _slices(replica: Replica, kind: type[Kind]) -> list[Kind]:
     return [held for held in replica.holdings._slices.values() if isinstance(held, kind)]
+
+
+def test_after_an_outage_the_new_ledger_counts_what_flowed_in_meanwhile() -> None:
+    """What was drawn at shares that add up to the rate leaves no debt, however long the outage was."""
+    time = [0.0]
+    holdings = Holdings("r", 1, 0.0)
+    ledger = Ledger(UsageBook(), 0.0, lambda: time[0])
+    for second in range(80):
+        time[0] = now_s = float(second)
+        if second == 70:
+            ledger = Ledger(UsageBook(), 2.5, lambda: time[0])
+        held = holdings.slice(TOKENS, RATE, now_s)
+        while True:
+            again = holdings.unconfirmed(now_s)
+            report = again or holdings.report(now_s, {})
+            if 5 <= second < 70:
+                holdings.lost(now_s)
+                break
+            holdings.answered(ledger.sync(report), now_s)
+            if again is None:
+                break
+        if second < 70:
+            held.spend(max(held.held, 10.0), now_s)
+    account = ledger.accounts[TOKENS]
+    assert isinstance(account, RateAccount)
+    assert 0 <= account.level <= RATE.capacity

@@ -76,9 +76,32 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
 
-.PHONY: test-agents
-test-agents: $(READY) ## real agents against a gateway with scripted engines; needs Codex (SPECGATE_CODEX says where)
-	@$(BIN)/python -m pytest tests/agents
+# Agents and their libraries want versions of their own, apart from .venv and from one another: an environment each.
+AGENTS := $(patsubst requirements/agents/%.in,build/agents/%/.ready,$(wildcard requirements/agents/*.in))
+
+build/agents/%/.ready: requirements/agents/%.txt | $(READY)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	@$(UV) install --quiet --python $(@D)/bin/python $(PINNED) -r $<
+	@touch $@
+
+.PHONY: test-agents agents
+test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
+	@$(BIN)/python -m pytest tests/agents --numprocesses logical --dist loadscope
+
+agents: $(READY) ## install the agents that test-agents runs where they are installed (needs npm; 1.5 GB)
+	@mkdir -p build/agents/npm
+	@cp requirements/agents/package.json build/agents/npm
+	@npm install --prefix build/agents/npm --no-audit --no-fund --loglevel=error
+	@if $(BIN)/uv venv --quiet --clear --python 3.12 build/agents/kimi; then \
+	  $(UV) install --quiet --python build/agents/kimi/bin/python kimi-cli==1.47.0; \
+	else echo "no Python 3.12, which Kimi CLI wants"; fi
+
+.PHONY: test-page screenshots
+test-page: $(READY) ## the operator's page in a headless Chromium; needs playwright and a browser (SPECGATE_BROWSER says which)
+	@$(BIN)/python -m pytest tests/page -rs
+
+screenshots: $(READY) ## take the pictures of the page in docs/images again
+	@SPECGATE_SCREENSHOTS=1 $(BIN)/python -m pytest tests/page -k screenshots -rs
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .
@@ -151,6 +174,8 @@ pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade
 	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
 	@cp requirements/dev.txt requirements/dev-gateway.txt # the same versions
 	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
+	@for name in $(basename $(notdir $(wildcard requirements/agents/*.in))); do \
+	  $(UV) $(COMPILE) --python-version 3.11 requirements/agents/$$name.in -o requirements/agents/$$name.txt; done
 	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra tools --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
 
 .PHONY: sbom audit

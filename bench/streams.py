@@ -91,8 +91,8 @@ async def differences(client: openai.AsyncOpenAI, model: str, dialogues: list[Di
 
 async def measure(model: str, drafts: int, count: int) -> dict[str, Any]:
     """Start one speculative engine of the laptop config with a draft length of `drafts`, and compare."""
-    from serve.engine.listener import Listener
     from serve.engine.vllm import host as vllm_host
+    from serve.http1.listener import Listener
 
     config = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").models[model]
     args = config.engine_args_of("speculative")

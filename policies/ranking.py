@@ -11,7 +11,7 @@ _KEPT = frozenset({"canary", "quarantine-probe", "reference-sample"})
 # What a full pool is worth.
 FULL = float("-inf")
 # Share of the mean speed that a request's own time is worth (`price_of_time`), and how much better another pool must be
-# to take the first one's place. Neither is tuned: any weight from 0.3 to 1 reaches 94 % of the oracle in bench.goodput.
+# to take the first one's place. Neither is tuned: any weight from 0.3 to 1 does about as well in bench.goodput.
 WEIGHT = 0.7
 MARGIN = 0.05
 
@@ -29,24 +29,29 @@ class PoolLoad:
         lengths: Sum of their tokens per step.
         per_engine: Requests on one engine.
         rate: Tokens per second of one engine.
+        step_s: Seconds of a step by batch.
     """
 
-    __slots__ = ("_engines", "lengths", "per_engine", "rate", "requests", "seats", "step_s")
+    __slots__ = ("_engines", "_others", "_others_lengths", "lengths", "per_engine", "rate", "requests", "seats",
+                 "step_s")  # fmt: skip
 
     def __init__(self, step_s: Sequence[float], replicas: int = 1, share: float = 1.0) -> None:
         self.requests = 0
         self.lengths = 0.0
-        self.per_engine = 0.0
-        self.rate = 0.0
-        self.step_s = step_s
-        self.seats = len(step_s) - 1
-        self._engines = replicas * share  # as many as this replica's own requests would fill
+        self._others = self._others_lengths = 0.0
+        self.change(step_s, replicas * share)
 
     def change(self, step_s: Sequence[float], engines: float) -> None:
         """Takes other step times, or another number of engines times this replica's share; the requests stay."""
         self.step_s = step_s
         self.seats = len(step_s) - 1
-        self._engines = engines
+        self._engines = engines  # as many as the requests known here would fill
+        self._update()
+
+    def hear(self, requests: float, lengths: float) -> None:
+        """Takes the requests of other gateway replicas and the sum of their tokens per step."""
+        self._others = requests
+        self._others_lengths = lengths
         self._update()
 
     def begin(self, length: float) -> None:
@@ -62,8 +67,10 @@ class PoolLoad:
         self._update()
 
     def _update(self) -> None:
-        self.per_engine = self.requests / self._engines
-        self.rate = self.lengths / self._engines / self.step_s[min(int(self.per_engine), self.seats)]
+        self.per_engine = (self.requests + self._others) / self._engines
+        self.rate = (
+            (self.lengths + self._others_lengths) / self._engines / self.step_s[min(int(self.per_engine), self.seats)]
+        )
 
 
 def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ from ray import serve as ray_serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
+from serve.admin.door import Door
 from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
@@ -23,6 +24,7 @@ from serve.gateway.ingress import GatewayReplica
 # No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
 GATEWAY_NAME = "Gateway"
+DOOR_NAME = "Door"
 ROOT = "Root"  # the ingress of a pool's application
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # On the ring all other replicas are fall-backs, in an order that differs by session: sessions that lose their replica,
@@ -92,9 +94,19 @@ def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_s
         health_check_timeout_s=30,
         **gateway_options(args),
     )
-    return ingress.bind(
-        args.model_dump(mode="json"), [(model, pool, engines) for (model, pool), engines in pools.items()]
+    config = args.model_dump(mode="json")
+    return ingress.bind(config, [(model, pool, engines) for (model, pool), engines in pools.items()], _door(config))
+
+
+def _door(config: dict[str, Any]) -> ray_serve.Application:
+    """Returns the operator's door, on the head node, whose address operators know."""
+    door = ray_serve.deployment(Door).options(
+        name=DOOR_NAME,
+        max_ongoing_requests=1000,
+        ray_actor_options=_with_env({"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}, {}),
+        graceful_shutdown_timeout_s=5,
     )
+    return door.bind(config)
 
 
 def _engines(args: PoolArgs) -> ray_serve.Application:

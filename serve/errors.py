@@ -2,6 +2,8 @@
 
     GatewayError                 status  code                   retryable
       InvalidRequestError           400  invalid_request        no
+      InvalidApiKeyError            401  invalid_api_key        no
+      InsufficientScopeError        403  insufficient_scope     no
       CrossSiteError                403  cross_site             no
       ModelNotFoundError            404  model_not_found        no
       RouteNotFoundError            404  not_found              no
@@ -12,6 +14,8 @@
       UnsupportedMediaTypeError     415  unsupported_media_type no
       PolicyConflictError           422  policy_conflict        no
       OverloadedError               429  overloaded             yes, after `retry_after_s`
+      RateLimitError                429  rate_limit_exceeded    yes, after `retry_after_s`
+      QuotaError                    429  insufficient_quota     no
       EngineError                   502  engine_error           yes
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
@@ -27,7 +31,8 @@ Arguments are positional and all reach `Exception.__init__`: an exception that c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 
@@ -49,6 +54,7 @@ class GatewayError(Exception):
         param: The request field at fault, if one is.
         code: A finer code than the class's own.
         retry_after_s: Seconds for the `Retry-After` header; 0 sends none.
+        headers: Further response headers, by lower-case name.
     """
 
     status: ClassVar[int] = 500
@@ -56,21 +62,28 @@ class GatewayError(Exception):
     default_code: ClassVar[str] = "internal_error"
 
     def __init__(
-        self, message: str, param: str | None = None, code: str | None = None, retry_after_s: float = 0.0
+        self,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float = 0.0,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(message, param, code, retry_after_s)
+        super().__init__(message, param, code, retry_after_s, dict(headers))
         self.message = message
         self.param = param
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
+        self._headers = headers
 
     def __str__(self) -> str:
         return self.message
 
     @property
-    def retry_after(self) -> str:
-        """Value of the `Retry-After` header; empty if the error has none."""
-        return retry_after(self.retry_after_s)
+    def headers(self) -> dict[str, str]:
+        """The response headers that belong to the error, by lower-case name."""
+        after = retry_after(self.retry_after_s)
+        return {**self._headers, "retry-after": after} if after else dict(self._headers)
 
     def to_body(self) -> dict[str, Any]:
         """Returns OpenAI's error object; its specification requires all four keys."""
@@ -85,6 +98,23 @@ class InvalidRequestError(GatewayError):
     status = 400
     type = "invalid_request_error"
     default_code = "invalid_request"
+
+
+class InvalidApiKeyError(GatewayError):
+    status = 401
+    type = "invalid_request_error"
+    default_code = "invalid_api_key"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """With the challenge that RFC 9110 demands of every 401, and what keeps agents from trying again for ever."""
+        return {**super().headers, "www-authenticate": "Bearer", "x-should-retry": "false"}
+
+
+class InsufficientScopeError(GatewayError):
+    status = 403
+    type = "permission_error"
+    default_code = "insufficient_scope"
 
 
 class CrossSiteError(GatewayError):
@@ -151,6 +181,23 @@ class OverloadedError(GatewayError):
     status = 429
     type = "rate_limit_error"
     default_code = "overloaded"
+
+
+class RateLimitError(GatewayError):
+    status = 429
+    type = "rate_limit_error"
+    default_code = "rate_limit_exceeded"
+
+
+class QuotaError(GatewayError):
+    status = 429
+    type = "insufficient_quota"
+    default_code = "insufficient_quota"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """With the one that tells OpenAI's clients not to try again: a quota ends with the month."""
+        return {**super().headers, "x-should-retry": "false"}
 
 
 class EngineError(GatewayError):

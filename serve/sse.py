@@ -54,14 +54,16 @@ class FrameReader:
         Raises:
             EngineError: A frame is too long.
         """
-        size = len(data)
-        if (
-            not self._rest
-            and 0 <= data.find(_BLANK_LINE) == size - 2
-            and b"\r" not in data
-            and size <= self._limit_bytes
-        ):
+        if self._rest or b"\r" in data or len(data) > self._limit_bytes:
+            return self._feed_cut(data)
+        if 0 <= data.find(_BLANK_LINE) == len(data) - len(_BLANK_LINE):
             return [data]  # exactly one frame, as nearly always
+        *frames, rest = data.split(_BLANK_LINE)
+        self._rest += rest
+        return [frame + _BLANK_LINE for frame in frames]
+
+    def _feed_cut(self, data: bytes) -> list[bytes]:
+        """Does what `feed` does for any read: one within a frame, with CR LF, or longer than a frame may be."""
         rest = self._rest
         seen = rest[_FRAME_END_TAIL] + data  # what came before holds no end of a frame, so nobody looks there again
         rest += data
@@ -137,9 +139,11 @@ class StreamEnd:
         state: `OPEN` until an error frame begins, `IN_ERROR` until it ends, then `CLOSED`.
         done: The stream ended as a complete one does.
         over: Always False: a stream is read to its end, so that the connection can serve the next request.
+        slow: Always False: two searches take no time.
     """
 
     over = False
+    slow = False
 
     def __init__(self) -> None:
         self.state = StreamState.OPEN

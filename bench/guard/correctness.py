@@ -49,7 +49,7 @@ async def measure(rates: Sequence[float], requests: int) -> list[Correctness]:
         found = []
         for rate in rates:
             unguarded = await everything(urls[f"{rate:g}"], requests)
-            with gateway(gateway_config(urls[f"{rate:g}"], urls["clean"], "heal", OFF)) as url:
+            with gateway(gateway_config(urls[f"{rate:g}"], urls["clean"], "heal", OFF)) as (url, _):
                 guarded = await everything(url, requests)
             found.append(_compare(rate, meant, unguarded, guarded))
     return found

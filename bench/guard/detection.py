@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from bench.guard.correctness import CONCURRENCY
-from bench.guard.rig import engine, engines, gateway, gateway_config
+from bench.guard.rig import Gateway, engine, engines, gateway, gateway_config
 from bench.guard.traffic import ask, is_broken, request
 
 
@@ -44,21 +44,21 @@ async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Dete
     settings = {"fast": engine(rate, fault_seed=seed), "safe": engine(speculative=False)}
     with (
         engines(settings, {"fast": engine()}) as urls,
-        gateway(gateway_config(urls["fast"], urls["safe"], "heal", {})) as url,
+        gateway(gateway_config(urls["fast"], urls["safe"], "heal", {})) as ports,
     ):
         async with aiohttp.ClientSession() as session:
             started = time.perf_counter()
-            out, broken = await _until(session, url, "quarantined", most)
+            out, broken = await _until(session, ports, "quarantined", most)
             seconds = time.perf_counter() - started
             back = None
             if cure and out is not None:
                 async with session.post(f"{urls['fast']}/cure"):
-                    back, more = await _until(session, url, "open", 20_000)
+                    back, more = await _until(session, ports, "open", 20_000)
                     broken += more
     return Detection(rate, seed, most, out, seconds if out is not None else None, back, broken)
 
 
-async def _until(session: aiohttp.ClientSession, url: str, status: str, most: int) -> tuple[int | None, int]:
+async def _until(session: aiohttp.ClientSession, ports: Gateway, status: str, most: int) -> tuple[int | None, int]:
     """Send requests until the speculative pool has the status; how many that took, and how many were broken."""
     sent, broken = 0, 0
     reached = asyncio.Event()
@@ -67,12 +67,12 @@ async def _until(session: aiohttp.ClientSession, url: str, status: str, most: in
         nonlocal sent, broken
         while sent < most and not reached.is_set():
             sent += 1
-            answer = await ask(session, url, request("m", sent, stream=sent % 2 == 0))
+            answer = await ask(session, ports.data, request("m", sent, stream=sent % 2 == 0))
             broken += any(map(is_broken, answer.calls))
 
     async def watch() -> None:
         while sent < most:
-            async with session.get(f"{url}/v1/quarantine") as response:
+            async with session.get(f"{ports.operators}/admin/v1/quarantine") as response:
                 if status in _statuses((await response.json())["data"]):
                     reached.set()
                     return

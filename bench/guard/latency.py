@@ -39,9 +39,9 @@ async def measure(requests: int) -> list[Latency]:
     settings = {"fast": timed(), "safe": timed(speculative=False), "faulty": timed(0.5)}
     with (
         engines(settings) as urls,
-        gateway(gateway_config(urls["fast"], urls["safe"], "off", OFF)) as off,
-        gateway(gateway_config(urls["fast"], urls["safe"], "heal", OFF)) as heal,
-        gateway(gateway_config(urls["faulty"], urls["safe"], "heal", OFF)) as rerun,
+        gateway(gateway_config(urls["fast"], urls["safe"], "off", OFF)) as (off, _),
+        gateway(gateway_config(urls["fast"], urls["safe"], "heal", OFF)) as (heal, _),
+        gateway(gateway_config(urls["faulty"], urls["safe"], "heal", OFF)) as (rerun, _),
     ):
         ways = {"engine": urls["fast"], "off": off, "heal": heal, "rerun": rerun}
         answers = await _alternating(ways, requests)

@@ -6,12 +6,12 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from serve.engine.listener import Listener
 from serve.engine.sim import FAULTS, SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
+from serve.http1.listener import Listener
 
 DRAFTS = 3
 GRAMMAR: Literal["kimi_k2"] = "kimi_k2"
@@ -25,6 +25,13 @@ _SPECULATIVE = {"engine": "sim", "method": "sim"}
 
 Apps = Mapping[str, AsgiApp]
 Urls = dict[str, str]
+
+
+class Gateway(NamedTuple):
+    """Base URLs of a gateway replica: of its data port, and of its operators' routes."""
+
+    data: str
+    operators: str
 
 
 def engine(
@@ -89,10 +96,10 @@ def engines(settings: Mapping[str, SimSettings], cured: Mapping[str, SimSettings
 
 
 @contextmanager
-def gateway(config: Mapping[str, Any]) -> Iterator[str]:
-    """Run a gateway replica in a process of its own; yields its URL."""
+def gateway(config: Mapping[str, Any]) -> Iterator[Gateway]:
+    """Run a gateway replica in a process of its own; yields where it listens."""
     with _process(_gateway, dict(config)) as urls:
-        yield urls["gateway"]
+        yield Gateway(**urls)
 
 
 @contextmanager
@@ -134,4 +141,5 @@ def _engines(settings: Mapping[str, SimSettings], cured: Mapping[str, SimSetting
 
 
 def _gateway(config: Mapping[str, Any]) -> Apps:
-    return {"gateway": GatewayReplica(dict(config), []).app()}
+    replica = GatewayReplica(dict(config), [])
+    return {"data": replica.app(), "operators": replica.operators_app()}

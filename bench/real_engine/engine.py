@@ -44,7 +44,7 @@ async def serve(port: int, size: str) -> None:
     arguments = GatewayConfig.load(_LAPTOP).models[_MODEL].engine_args_of(_POOL) | SIZES[size]
     started = await vllm_host.start_engine(vllm_host.parse_args(arguments, (traffic.MODEL,), KEY), opt_out=False)
     try:
-        # What `serve.engine.listener` says to uvicorn: no line for every request, connections that stay.
+        # What `serve.http1.listener` says to uvicorn: no line for every request, connections that stay.
         settings = uvicorn.Config(
             started.app, host="127.0.0.1", port=port, log_level="warning", access_log=False, timeout_keep_alive=75
         )

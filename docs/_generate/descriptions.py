@@ -19,13 +19,16 @@ DESCRIPTIONS: dict[str, str] = {
         "An operator's order, which outweighs advisories. `action` decides which other keys it needs."
     ),
     "quarantine.": "Quarantine of all models; see [quarantine](../explanation/quarantine.md).",
+    "rate_limits.": "Limits and the accounting of usage.",
     # Keys.
     "models": "The models by the names that callers use.",
     "limits": "What one request may take.",
     "policy": "How decisions are made.",
     "requests": "Which fields and headers of a request reach an engine.",
     "http": "What web pages may do.",
+    "access": "Who may use the gateway.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
+    "rate_limits": "What tenants, keys and models of a tenant may use, and how usage is counted.",
     "ray_actor_options": "Resources of a gateway replica, in Ray's words; `num_cpus` is 0.5 if it is not given.",
     "models.MODEL.quantization": (
         "Variant of the weights, such as `fp8` or `nvfp4`, where the model's name does not tell."
@@ -99,7 +102,14 @@ ERRORS: dict[str, str] = {
     ),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": "A web page of another site asked for an operator's route.",
-    "model_not_found": "No model has that name; the message lists those that exist.",
+    "model_not_found": "No model that the key may use has that name; the message lists those that it may use.",
+    "invalid_api_key": (
+        "No key, or one that is mistyped, revoked or expired. Send one as `Authorization: Bearer KEY` or as "
+        "`x-api-key: KEY`."
+    ),
+    "insufficient_scope": "The key is valid, but does not have the scope that the message names.",
+    "rate_limit_exceeded": "A limit of the key, its tenant or the model is reached. Retry after `Retry-After`.",
+    "insufficient_quota": "The month's tokens of the key or its tenant are used up.",
     "not_found": "No such route.",
     "method_not_allowed": "The route has other methods; the header `Allow` names them.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",

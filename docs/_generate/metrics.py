@@ -18,7 +18,11 @@ from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
 from serve.config.gateway import GatewayConfig
+from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import metrics as attempt_metrics
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect
+from serve.limits.metrics import LimitMetrics
 from serve.live_policy import compile_for
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
@@ -58,6 +62,7 @@ def metrics() -> list[Metric]:
         for cls in _classes_with_a_meter(attempt_metrics):
             cls(telemetry.meter, lambda: [_CELL])
     LoadMetrics(telemetry.meter, _sample_load())
+    LimitMetrics(telemetry.meter, _sample_accounts())
     try:
         for callback in callbacks:
             _count_once(callback.__self__)  # type: ignore[attr-defined]
@@ -91,6 +96,14 @@ def _sample_load() -> LiveLoad:
     load = LiveLoad(config, compile_for(config))
     load.moves["m", "p", "p"] = 1
     return load
+
+
+def _sample_accounts() -> Accounts:
+    """Returns accounts with a sample of everything that they show."""
+    accounts = Accounts(RateLimitsConfig(), connect(None, None))
+    accounts.tally.tokens["t", "m", "input"] = 1
+    accounts.tally.refused["t", "tokens", "enforced"] = 1
+    return accounts
 
 
 def _count_once(counter: Any) -> None:

@@ -3,17 +3,21 @@
 import typer
 
 from serve.cli.advisories import app as advisories
+from serve.cli.audit import app as audit
 from serve.cli.conform import conform
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
 from serve.cli.fetch import fetch
+from serve.cli.keys import app as keys
 from serve.cli.output import Commands
 from serve.cli.probe import probe
 from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
 from serve.cli.run import demo, serve
+from serve.cli.tenants import app as tenants
 from serve.cli.up import up
+from serve.cli.usage import usage
 
 app = typer.Typer(
     cls=Commands,
@@ -34,5 +38,9 @@ app.command("explain")(explain)
 app.command("replay")(replay)
 app.command("probe")(probe)
 app.command("conform")(conform)
+app.command("usage")(usage)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")
+app.add_typer(audit, name="audit")
+app.add_typer(keys, name="keys")
+app.add_typer(tenants, name="tenants")

@@ -1,7 +1,7 @@
 """`specgate probe`: a clean-rate experiment against any OpenAI-compatible endpoint."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +13,31 @@ from rich.table import Table
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 from serve.tools.probe.grid import PROMPTS, SHAPES, grid
-from serve.tools.probe.plan import ProbePlan
+from serve.tools.probe.k2vv import RequestSet, metrics, read_reference, read_requests
+from serve.tools.probe.plan import Cell, ProbePlan
 from serve.tools.probe.trial_log import TrialLog, evidence, summarise
 
 _SWITCH = {"on": (True,), "off": (False,), "both": (False, True), "default": (None,)}
 
 
 def probe(
+    requests: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Recorded requests to send, in the given --format.")
+    ] = None,
+    *,
     url: Annotated[str, typer.Option("--url", help="The endpoint, with or without /v1.")],
     model: Annotated[str, typer.Option("--model", "-m", help="The model's name there.")],
-    trials: Annotated[int, typer.Option("--trials", "-n", min=1, help="Trials per cell.")] = 20,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", help="k2vv: FILE is a request set of K2-Vendor-Verifier, a request body a line."),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="Results of the verifier, or a probe's --out, that trigger similarity is measured against."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", "-n", min=1, help="Trials per request: 20, or 1 of recorded ones.")
+    ] = None,
     prompts: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(PROMPTS)}.")] = "weather,two",
     prompts_file: Annotated[
         Path | None, typer.Option(help="Use your own prompts: a YAML mapping of names to texts.")
@@ -33,7 +48,9 @@ def probe(
     speculative: Annotated[
         str, typer.Option(help="on or off sends `enable_speculative`; default does not.")
     ] = "default",
-    temperature: Annotated[float, typer.Option(min=0)] = 0.7,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="0.7 if not given; recorded requests keep their own.")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
     timeout_s: Annotated[float, typer.Option(min=0.1)] = 120,
@@ -49,14 +66,21 @@ def probe(
 
     Exit code 1 if more are broken than tolerated, 2 if no answer could be checked.
     """
-    texts = _own(prompts_file) if prompts_file else {name: PROMPTS[name] for name in _chosen(prompts, PROMPTS)}
+    recorded = _recorded(requests, file_format)
     streams = [bool(value) for value in _switch(stream)]
+    cells: tuple[Cell, ...]
+    if requests and recorded:
+        cells = tuple(RequestSet(requests.name, recorded, each) for each in streams)
+    else:
+        texts = _own(prompts_file) if prompts_file else {name: PROMPTS[name] for name in _chosen(prompts, PROMPTS)}
+        cells = tuple(grid(texts, _chosen(shapes, SHAPES), _switch(thinking), streams))
+    trials = trials or (1 if recorded else 20)
     plan = ProbePlan(
         url=url,
         model=model,
-        cells=tuple(grid(texts, _chosen(shapes, SHAPES), _switch(thinking), streams)),
+        cells=cells,
         trials=trials,
-        temperature=temperature,
+        temperature=0.7 if temperature is None and not recorded else temperature,
         max_tokens=max_tokens,
         speculative=_switch(speculative)[0],
         concurrency=concurrency,
@@ -67,9 +91,14 @@ def probe(
     log = TrialLog(out, plan.settings)
     _run(plan, log, quiet=as_json)
     names = {cell.name for cell in plan.cells}
-    summary = summarise([trial for trial in log.trials if trial["cell"] in names], tolerate)
+    own = [trial for trial in log.trials if trial["cell"] in names]
+    summary = summarise(own, tolerate)
+    if recorded:
+        against = read_reference(reference) if reference else None
+        summary["k2vv"] = [{"cell": cell, "pool": pool, **row} for (cell, pool), row in metrics(own, against).items()]
     if cite is not None:
-        finding = f"Clean answers of {model}: {shapes}; thinking {thinking}, stream {stream}, speculative {speculative}"
+        what = f"{requests.name}" if requests else f"{shapes}; thinking {thinking}"
+        finding = f"Clean answers of {model}: {what}, stream {stream}, speculative {speculative}"
         entry = evidence(summary, f"specgate probe, {trials} trials a cell, {len(plan.cells)} cells", finding)
         cite.write_text(yaml.safe_dump([entry], sort_keys=False, allow_unicode=True), encoding="utf-8")
     if as_json:
@@ -93,6 +122,15 @@ def _run(plan: ProbePlan, log: TrialLog, *, quiet: bool) -> None:
     with Progress(*columns, console=console(), disable=quiet, transient=True) as progress:
         task = progress.add_task("probing", total=len(pending))
         asyncio.run(run(plan, log, lambda: progress.advance(task)))
+
+
+def _recorded(path: Path | None, file_format: str | None) -> dict[int, dict[str, Any]] | None:
+    """Returns the recorded requests by line; None if there is no file."""
+    if (path is None) != (file_format is None):
+        raise ConfigError("a FILE of recorded requests and its --format are given together")
+    if file_format not in (None, "k2vv"):
+        raise ConfigError(f"unknown --format {file_format!r}; known: k2vv")
+    return read_requests(path) if path else None
 
 
 def _chosen(names: str, known: Mapping[str, Any]) -> list[str]:
@@ -133,3 +171,17 @@ def _print(summary: dict[str, Any]) -> None:
         clean = f"[{style}]{row['clean']}/{row['n']}[/]"
         table.add_row(name, clean, f"{low:.1%} to {high:.1%}", str(row["calls"]), outcomes, ", ".join(row["pools"]))
     console().print(table)
+    if "k2vv" in summary:
+        console().print(_verifier_table(summary["k2vv"]))
+
+
+def _verifier_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    table = Table(
+        "cell", "pool", "ended in tool calls", "of them valid", "schema accuracy", "F1", title="K2-Vendor-Verifier"
+    )
+    for row in rows:
+        shares = (row["schema_accuracy"], row.get("tool_call_f1"))
+        counts = (row["count_finish_reason_tool_calls"], row["count_successful_tool_call"])
+        texts = ("-" if share is None else f"{share:.2%}" for share in shares)
+        table.add_row(row["cell"], row["pool"], *map(str, counts), *texts)
+    return table

@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.table import Table
 
+from serve.cli.door import Url, ask
 from serve.cli.output import Json, console, print_json
-from serve.errors import ConfigError
 
 app = typer.Typer(help="List, set, lift or pin quarantines in a running gateway.", no_args_is_help=True)
 
-Url = Annotated[str, typer.Option("--url", "-u", help="The gateway's base URL, without /v1.")]
 Model = Annotated[str, typer.Argument(help="The model's name in the configuration.")]
 Pool = Annotated[str, typer.Argument(help="One of its pools.")]
 Class = Annotated[str, typer.Argument(metavar="CLASS", help="Request class, such as tools_auto or json_schema+strict.")]
@@ -21,12 +19,10 @@ Speculative = Annotated[
     bool | None,
     typer.Option("--speculative/--no-speculative", help="For pools that can do both; by default their main mode."),
 ]
-_LOCAL = "http://127.0.0.1:8000"
-_TIMEOUT_S = 10.0
 
 
 @app.command("list")
-def list_all(url: Url = _LOCAL, as_json: Json = False) -> None:
+def list_all(url: Url, as_json: Json = False) -> None:
     """List every pool and request class with answers: clean rate, bounds and status."""
     _show(_ask("GET", url), as_json)
 
@@ -39,8 +35,8 @@ def _command(action: str, description: str) -> Callable[..., None]:
         pool: Pool,
         request_class: Class,
         reason: Reason,
+        url: Url,
         speculative: Speculative = None,
-        url: Url = _LOCAL,
         as_json: Json = False,
     ) -> None:
         cell = {"model": model, "pool": pool, "request_class": request_class, "speculative": speculative}
@@ -60,18 +56,7 @@ for _name, (_action, _description) in _ACTIONS.items():
 
 
 def _ask(method: str, url: str, body: Any = None) -> list[dict[str, Any]]:
-    try:
-        response = httpx.request(method, f"{url.rstrip('/')}/v1/quarantine", json=body, timeout=_TIMEOUT_S)
-        content = response.json()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ConfigError(f"no gateway answers at {url}: {error}; set its address with --url") from error
-    except ValueError as error:
-        raise ConfigError(
-            f"{url} answered {response.status_code} without JSON, so it is not a specgate gateway"
-        ) from error
-    if response.status_code != httpx.codes.OK:
-        raise ConfigError(content.get("error", {}).get("message", f"{url} answered {response.status_code}"))
-    cells: list[dict[str, Any]] = content["data"]
+    cells: list[dict[str, Any]] = ask(method, url, "/admin/v1/quarantine", body)["data"]
     return cells
 
 

@@ -10,16 +10,31 @@ from typing import Annotated
 
 import typer
 
+from serve.cli.key_service import first_key
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.config.access import AccessConfig, AccessMode
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
+from serve.launch.ports import claim_door, require_free
 from serve.launch.supervisor import supervise
 
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
 Config = Annotated[Path, typer.Option(help="A Serve config, or just the gateway's part of one.")]
 Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
+AdminPort = Annotated[
+    int | None,
+    typer.Option(
+        envvar="SPECGATE_ADMIN_PORT", min=1, max=65535, help="Port of the operator's door. [default: 8001, or the next]"
+    ),
+]
 Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
+Access = Annotated[
+    AccessMode | None, typer.Option(help="Whether clients need a key, in place of the configuration's `access.mode`.")
+]
+KeysDir = Annotated[
+    Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
+]
 StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
@@ -28,28 +43,52 @@ def serve(
     config: Config = LAPTOP,
     port: Port = 8000,
     host: Host = "127.0.0.1",
+    admin_port: AdminPort = None,
+    access: Access = None,
+    state_dir: KeysDir = None,
     verbose: Verbose = False,
     stop_with_parent: StopWithParent = False,
 ) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
-    parsed = GatewayConfig.load(config)
+    parsed = _with_access(_with_door(GatewayConfig.load(config), port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
         if code is not None:
             raise typer.Exit(code)
+        if (token := first_key(parsed.access)) is not None:
+            _print(f"First API key, with every right, shown only now: {token}")
         with cluster(parsed, port, _clocked(), verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
+                _print(f"Look at it: {parsed.admin.url} (the operator's door)")
             stop.wait()
 
 
-def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, as_json: Json = False) -> None:
+def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:
+    """Returns the configuration with another mode of access, and with a place for keys if there is none."""
+    settings = config.access.model_dump()
+    if mode is not None:
+        settings["mode"] = mode
+    if state_dir is not None:
+        settings["state_dir"] = str(state_dir.absolute())
+    if settings["mode"] == "required" and not any(settings[source] for source in ("file", "state_dir", "oidc")):
+        settings["state_dir"] = str(Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "specgate")
+    return config.model_copy(update={"access": AccessConfig.model_validate(settings)})
+
+
+def demo(
+    config: Config = LAPTOP,
+    port: Port = 8000,
+    admin_port: AdminPort = None,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
     """Start everything on this machine, send example requests with the OpenAI SDK, and show the results."""
     from serve.tools import demo as examples  # imports the OpenAI SDK, which takes about a second
 
-    parsed = GatewayConfig.load(config)
+    parsed = _with_door(GatewayConfig.load(config), port, admin_port)
     started = time.monotonic()
     say: Progress = (lambda _: None) if as_json else _clocked()
     with prepared_environment(), cluster(parsed, port, say, verbose) as url:
@@ -59,9 +98,19 @@ def demo(config: Config = LAPTOP, port: Port = 8000, verbose: Verbose = False, a
     else:
         console().print(report.table())
         console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in total.")
-        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}"), markup=False)
+        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", door=parsed.admin.url), markup=False)
     if report.right < len(report.rows):
         raise typer.Exit(FOUND)
+
+
+def _with_door(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
+    """Returns the configuration with a port of the operator's door that this gateway alone has."""
+    if admin_port is not None:
+        require_free(admin_port, "SPECGATE_ADMIN_PORT")
+        chosen = admin_port
+    else:
+        chosen = claim_door(config.admin.port, port)
+    return config.model_copy(update={"admin": config.admin.model_copy(update={"port": chosen})})
 
 
 def _clocked() -> Progress:

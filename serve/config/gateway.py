@@ -9,9 +9,12 @@ from pydantic import Field, ValidationError, model_validator
 from policies import Override, PolicySettings, PoolFacts
 from policies.facts import facts_from_engine_args
 from serve.config import layers
+from serve.config.access import AccessConfig
+from serve.config.admin import AdminConfig
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
+from serve.config.rate_limits import RateLimitsConfig
 from serve.config.requests import RequestsConfig
 from serve.errors import ConfigError
 
@@ -78,7 +81,10 @@ class GatewayConfig(_Strict):
     policy: PolicyConfig = PolicyConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
     requests: RequestsConfig = RequestsConfig()
+    rate_limits: RateLimitsConfig = RateLimitsConfig()
+    access: AccessConfig = AccessConfig()
     http: HttpConfig = HttpConfig()
+    admin: AdminConfig = AdminConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600
@@ -139,6 +145,12 @@ class GatewayConfig(_Strict):
         """Returns the facts about every pool that are known before any engine has started."""
         return tuple(self._facts(*entry) for entry in self.each_pool())
 
+    @property
+    def counts_usage(self) -> bool:
+        """True if usage is counted and limits are enforced."""
+        enabled = self.rate_limits.enabled
+        return self.access.mode == "required" if enabled is None else enabled
+
     def policy_settings(self) -> PolicySettings:
         """Returns the operator's settings of the policy, the guard included.
 
@@ -165,7 +177,8 @@ class GatewayConfig(_Strict):
             **pool.facts,
         }
         if pool.kind == "sim" and pool.sim.get("num_speculative_tokens"):
-            overrides = {"engine": "sim", "method": "sim", **overrides}
+            drafts = pool.sim["num_speculative_tokens"]
+            overrides = {"engine": "sim", "method": "sim", "num_speculative_tokens": drafts, **overrides}
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
         return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides)
 

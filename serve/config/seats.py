@@ -18,6 +18,10 @@ class SeatFinding(NamedTuple):
 
 def engine_seats(model: ModelConfig, pool: str) -> int | None:
     """Returns how many sequences one replica runs at the same time; None if `max-num-seqs` is not stated."""
+    settings = model.pools[pool]
+    if settings.kind == "sim":
+        simulated = settings.sim.get("max_num_seqs")
+        return simulated if isinstance(simulated, int) else None
     args = model.engine_args_of(pool)
     seats = args.get("max-num-seqs")
     ranks = args.get("data-parallel-size", 1)

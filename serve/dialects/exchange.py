@@ -169,10 +169,11 @@ class TranslatedExchange(Exchange):
             await super().end()
             return
         status, body = self._dialect.encode_error(failure, self.request_id)
-        headers = [*_JSON_HEADERS]
+        named = dict(failure.headers)
         if after := retry_after(failure.retry_after_s):
-            headers.append((b"retry-after", after.encode()))
-        await self._send_whole(status, headers, body)
+            named["retry-after"] = after
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
+        await self._send_whole(status, [*_JSON_HEADERS, *headers], body)
 
     async def _estimated(self) -> bool:
         """Sends the gateway's own answer in place of an engine's; returns False if there is none."""
@@ -224,9 +225,8 @@ class TranslatedExchange(Exchange):
     def _chunk_of(self, frame: bytes) -> Mapping[str, Any] | None:
         """Returns the chunk in a frame, of a frame like those before with nothing but its text; None if it has none."""
         template = self._templates.template
-        delta = template.match(frame) if template is not None else None
-        if delta is not None and delta.call < 0:
-            return {"choices": [{"index": delta.choice, "delta": {delta.field: delta.text}}]}
+        if template is not None and template.place.call < 0 and (text := template.match(frame)) is not None:
+            return {"choices": [{"index": template.place.choice, "delta": {template.place.field: text}}]}
         payload = frame_data(frame)
         if payload is None or is_done(payload):
             return None

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from serve.errors import EngineError, GatewayError
+from serve.errors import EngineError, GatewayError, InvalidApiKeyError
 
 _NUMBER = re.compile(r"\d+")
 # vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources.
@@ -42,6 +42,8 @@ class Failure:
         param: The field at fault; of the chat body, if an engine names it.
         retry_after_s: 0 if nobody said.
         overflow: Set if the prompt is too long for the model.
+        headers: Further response headers of one of our own errors, by lower-case name.
+        refused_key: True if it is the client's key that is wrong; an engine's 401 is about ours.
     """
 
     status: int
@@ -50,11 +52,16 @@ class Failure:
     param: str | None = None
     retry_after_s: float = 0.0
     overflow: Overflow | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    refused_key: bool = False
 
     @classmethod
     def of_error(cls, error: GatewayError) -> "Failure":
         """Returns the failure that one of our own errors is."""
-        return cls(error.status, error.message, error.code, error.param, error.retry_after_s)
+        refused_key = isinstance(error, InvalidApiKeyError)
+        return cls(
+            error.status, error.message, error.code, error.param, error.retry_after_s, None, error.headers, refused_key
+        )
 
     @classmethod
     def of_response(cls, status: int, headers: Mapping[str, str], body: bytes) -> "Failure":

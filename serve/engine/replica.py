@@ -9,10 +9,11 @@ from http.client import HTTPConnection
 from typing import Any
 
 from serve.config.pool import ModelConfig
-from serve.engine.allowed_routes import AllowedRoutes
-from serve.engine.listener import Listener, node_address
+from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.slots import Slots, release_slot
 from serve.errors import ConfigError, encode_json
+from serve.http1.allowed_routes import AllowedRoutes
+from serve.http1.listener import Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
 
 log = logging.getLogger("ray.serve.specgate.engine")
@@ -37,13 +38,13 @@ class VllmReplica:
         model_config = ModelConfig.model_validate(config)
         settings = model_config.pools[pool]
         log.info("%s/%s: vLLM imported in %.1f s, loading the model", model, pool, time.monotonic() - started)
-        self._listener = Listener(node_address())
+        self._listener = Listener(node_address(), engine_key())
         args = host.parse_args(model_config.engine_args_of(pool), (model, *model_config.aliases), self._listener.key)
         self._engine = await host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
         check_markers(self._engine.client.get_tokenizer(), model_config.grammar, settings.markers)
         slots = Slots(self._engine.app, release_slot)
-        await self._listener.start(AllowedRoutes(slots, self._listener.key))
+        await self._listener.start(AllowedRoutes(slots, self._listener.key, ENGINE_ROUTES))
         await self._warm_up()
         log.info(
             "%s/%s: ready in %.1f s (engine %.1f s, checks and warm-up %.1f s)",

@@ -1,13 +1,10 @@
-"""Web pages of other sites: they may use the inference routes if the configuration says so, and never an operator's."""
+"""Web pages of other sites: they may use the inference routes if the configuration says so."""
 
 from collections.abc import Collection, Sequence
-from urllib.parse import urlsplit
 
-import fastapi
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from serve.errors import CrossSiteError
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
 _MODELS = "/v1/models"
@@ -57,16 +54,3 @@ def _with_cors(app: ASGIApp, origins: Sequence[str]) -> CORSMiddleware:
         expose_headers=_EXPOSED,
         max_age=_PREFLIGHT_VALID_S,
     )
-
-
-async def same_site_only(request: fastapi.Request) -> None:
-    """Refuses a request that a page of another site makes, which needs no credential that the page would lack.
-
-    Browsers name the page's site in `Origin`, other clients send none.
-
-    Raises:
-        CrossSiteError: The page's site is not this server.
-    """
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")

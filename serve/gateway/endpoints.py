@@ -1,4 +1,4 @@
-"""The gateway's HTTP endpoints beside the completions: models, policy, explanations, health and metrics."""
+"""The HTTP endpoints of a gateway replica beside the completions, for clients and for the operator's door."""
 
 import asyncio
 import time
@@ -9,10 +9,11 @@ from urllib.parse import unquote
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.routing import Match
 
+from serve.access.principal import ANONYMOUS, Principal
+from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
-from serve.errors import GatewayError, MethodNotAllowedError, ModelNotFoundError, RouteNotFoundError
+from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.proxy.exchange import read_body, request_headers
@@ -50,40 +51,42 @@ class GatewayApi:
         self._started_s = int(time.time())
 
     def routes(self) -> fastapi.APIRouter:
-        """Returns the routes for everybody."""
+        """Returns the routes of the data port beside the completions."""
         router = fastapi.APIRouter()
         router.add_api_route("/v1/models", self.models, methods=["GET", "HEAD"])
         router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET", "HEAD"])
+        router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
         router.add_api_route("/health", self.health, methods=["GET", "HEAD"])
+        router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
         return router
 
     def operator_routes(self) -> fastapi.APIRouter:
-        """Returns the routes for operators."""
+        """Returns the routes for the operator's door, which asks on behalf of an operator."""
         router = fastapi.APIRouter()
-        router.add_api_route("/v1/policy", self.policy, methods=["GET", "HEAD"])
+        router.add_api_route("/admin/v1/policy", self.policy, methods=["GET"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
-        router.add_api_route("/ready", self.ready, methods=["GET", "HEAD"])
-        router.add_api_route("/metrics", self.metrics, methods=["GET", "HEAD"])
+        router.add_api_route("/metrics", self.metrics, methods=["GET"])
         return router
 
-    async def models(self) -> dict[str, Any]:
-        """Lists the models."""
-        return {"object": "list", "data": [self._model_object(name) for name in self._config.models]}
+    async def models(self, request: fastapi.Request) -> dict[str, Any]:
+        """Lists the models that the caller may use."""
+        return {"object": "list", "data": [self._model_object(name) for name in self._visible(request)]}
 
-    async def model(self, model: str) -> dict[str, Any]:
+    async def model(self, request: fastapi.Request, model: str) -> dict[str, Any]:
         """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
 
         Without a name it lists all.
 
         Raises:
-            ModelNotFoundError: No model has that name.
+            ModelNotFoundError: No model that the caller may use has that name.
         """
         if not model:
-            return await self.models()
+            return await self.models(request)
         asked = unquote(model)  # our listener leaves paths as they were sent, and names may hold a slash
         name = self._resolve(asked)
-        if name is None:
-            raise ModelNotFoundError.unknown(asked, self._config.models)
+        visible = self._visible(request)
+        if name not in visible:
+            raise ModelNotFoundError.unknown(asked, visible)
         return self._model_object(name)
 
     def max_model_len(self, model: str) -> int | None:
@@ -108,24 +111,32 @@ class GatewayApi:
         """Explains the decision for a body, made by the live code without an engine; `?api=` says whose body it is."""
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
-        explanation, evidence = self._gateway.explain(body, headers, request.query_params.get("api", "chat"))
+        api = request.query_params.get("api", "chat")
+        explanation, evidence = self._gateway.explain(body, headers, api, _principal(request))
         return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves."""
         return {"status": "ok"}
 
-    async def ready(self) -> JSONResponse:
-        """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up."""
+    async def ready(self, request: fastapi.Request) -> JSONResponse:
+        """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up.
+
+        Anybody learns that much; which pools there are is for those who may observe.
+        """
         facts = await asyncio.gather(*map(reported_facts, self._pools.values()))
         is_up = {key: pool_facts is not None for key, pool_facts in zip(self._pools, facts, strict=True)}
         pools = {f"{model}/{pool}": self._state(model, pool, is_up=up) for (model, pool), up in is_up.items()}
         ready = _DOWN not in pools.values()
-        return JSONResponse({"ready": ready, "pools": pools}, 200 if ready else 503)
+        details = {"pools": pools} if "observe" in _principal(request).scopes else {}
+        return JSONResponse({"ready": ready, **details}, 200 if ready else 503)
 
     async def metrics(self) -> Response:
         """Returns all metrics in Prometheus's format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    def _visible(self, request: fastapi.Request) -> list[str]:
+        return [name for name in self._config.models if _principal(request).may_use(name)]
 
     def _resolve(self, model: str) -> str | None:
         return self._config.resolve(model) or self._config.resolve(model.removesuffix(NO_SPECULATION))
@@ -142,23 +153,17 @@ class GatewayApi:
         return model if length is None else {**model, "max_model_len": length}
 
 
+def _principal(request: fastapi.Request) -> Principal:
+    principal: Principal = request.scope["state"][PRINCIPAL]
+    return principal
+
+
+async def as_operator(request: fastapi.Request) -> None:
+    """Lets a request do everything: the operator's door has asked who makes it."""
+    request.scope.setdefault("state", {})[PRINCIPAL] = ANONYMOUS
+
+
 async def error_response(_: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
-    headers = {"retry-after": error.retry_after} if error.retry_after else None
-    return Response(error.to_json(), error.status, headers, media_type="application/json")
-
-
-async def not_found(request: fastapi.Request, _: Exception) -> Response:
-    """Refuses a path that is no route."""
-    return await error_response(request, RouteNotFoundError(f"{request.url.path} is not served here."))
-
-
-async def method_not_allowed(request: fastapi.Request, _: Exception) -> Response:
-    """Refuses a method that a route does not have, and names those that it has."""
-    routes = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    methods = ", ".join(sorted({method for route in routes for method in route.methods}))
-    message = f"{request.url.path} is not served for {request.method}, but for {methods}."
-    response = await error_response(request, MethodNotAllowedError(message))
-    response.headers["allow"] = methods
-    return response
+    return Response(error.to_json(), error.status, error.headers, media_type="application/json")

@@ -15,19 +15,32 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
+from serve.access.key_store import KeyStore
+from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
+from serve.admin.authorization import Authorized
+from serve.admin.routes import DATA_PORT
+from serve.config.access import AccessConfig
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
-from serve.gateway.cross_site import InferenceCors, same_site_only, with_cors
-from serve.gateway.endpoints import GatewayApi, error_response, method_not_allowed, not_found
+from serve.gateway.announcer import Announcer
+from serve.gateway.cross_site import InferenceCors, with_cors
+from serve.gateway.endpoints import GatewayApi, as_operator, error_response
+from serve.gateway.key_source import DoorKeySource
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
+from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect as connect_ledger
+from serve.limits.api import routes as usage_routes
+from serve.limits.metrics import LimitMetrics
 from serve.live_policy import LivePolicy, compile_for, read_advisories
+from serve.load.board import SharedLoad
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
 from serve.proxy.upstream import Upstream
@@ -49,9 +62,17 @@ class GatewayReplica:
     Args:
         config: A `GatewayConfig` as a mapping.
         pools: (model, pool, handle) of every pool that runs in this cluster.
+        door: The operator's door; None outside Ray, as in tests.
     """
 
-    def __init__(self, config: dict[str, Any], pools: list[tuple[str, str, DeploymentHandle]]) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        pools: list[tuple[str, str, DeploymentHandle]],
+        door: DeploymentHandle | None = None,
+    ) -> None:
+        self._door = door
+        self._reruns = Reruns()
         self._config = GatewayConfig.parse(config)
         self._policy_config = self._config.policy
         self._advisories = read_advisories(self._policy_config)
@@ -68,9 +89,16 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
+        ledger = connect_ledger(_application(), self._config.access.state_dir) if self._config.counts_usage else None
+        self._accounts = Accounts(self._config.rate_limits, ledger, gateways) if ledger is not None else None
+        if self._accounts is not None:
+            LimitMetrics(self._telemetry.meter, self._accounts)
+        self._access = _access(self._config.access, door)
+        self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
-            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load
-        )
+            self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
+            self._authenticate, self._accounts,
+        )  # fmt: skip
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
 
     @property
@@ -97,16 +125,29 @@ class GatewayReplica:
         for path, hot_app in inference.items():  # for a listener that is not ours
             app.router.routes.append(Route(path, hot_app, methods=["POST"]))
         app.include_router(self._api.routes())
-        for_operators = [fastapi.Depends(same_site_only)]
-        app.include_router(self._api.operator_routes(), dependencies=for_operators)
-        if self._quarantine is not None:
-            app.include_router(quarantine_routes(self._quarantine), dependencies=for_operators)
+        app.add_middleware(Authorized, rules=DATA_PORT, authenticate=self._authenticate)
         if origins := self._config.http.cors_origins:
             app.add_middleware(InferenceCors, origins=origins, paths=inference)
         app.add_exception_handler(GatewayError, error_response)
-        app.add_exception_handler(404, not_found)
-        app.add_exception_handler(405, method_not_allowed)
         return app
+
+    def operators_app(self) -> fastapi.FastAPI:
+        """Returns an app with the routes for the operator's door, which has asked who may use them."""
+        trusted = [fastapi.Depends(as_operator)]
+        app = fastapi.FastAPI(title="specgate", dependencies=trusted, docs_url=None, redoc_url=None, openapi_url=None)
+        app.include_router(self._api.operator_routes())
+        app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
+        if self._quarantine is not None:
+            app.include_router(quarantine_routes(self._quarantine))
+        if self._accounts is not None:
+            app.include_router(usage_routes(self._accounts))
+        app.add_exception_handler(GatewayError, error_response)
+        return app
+
+    async def _sight(self) -> dict[str, Any]:
+        cells = self._quarantine.cells() if self._quarantine is not None else []
+        policy = {"digest": self._gateway.policy.digest, "refused_update": self._api.refused_update}
+        return sight(self._config, self._pools, policy, cells, self._reruns)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Ray Serve's hook: adopts another policy without dropping a request.
@@ -163,8 +204,14 @@ class GatewayReplica:
         tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
+        if self._accounts is not None:
+            tasks.append(asyncio.create_task(self._accounts.run()))
         if self._load is not None:
             tasks.append(asyncio.create_task(self._watch_load(self._load)))
+        if self._access is not None:
+            tasks.append(asyncio.create_task(self._access.run()))
+        if self._door is not None:
+            tasks.append(asyncio.create_task(Announcer(self._door, _replica_name(), self.operators_app()).run()))
         for task in tasks:
             task.add_done_callback(_log_failure)
         try:
@@ -176,8 +223,19 @@ class GatewayReplica:
             await asyncio.gather(*(pool.close() for pool in self._pools.values()))
             await self._upstream.close()
 
+    async def _watch_load(self, load: LiveLoad) -> None:
+        """Keeps the load true to the cluster, to the other gateway replicas, and to what was learned."""
+        shared = SharedLoad(load, _application())
+        while True:
+            for key, pool in self._pools.items():
+                load.set_engines(key, pool.replicas)
+            await shared.sync()
+            load.check()
+            await asyncio.sleep(_LOAD_PERIOD_S)
+
     def _judged(self, result: AttemptResult) -> None:
         self._tell(result)
+        self._reruns(result)
         if self._quarantine is not None:
             self._quarantine(result)
 
@@ -186,14 +244,6 @@ class GatewayReplica:
 
     def _compile_with(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
         return compile_for(self._config.model_copy(update={"policy": policy}), self._facts, advisories)
-
-    async def _watch_load(self, load: LiveLoad) -> None:
-        """Keeps the number of engines true to the cluster, and tells of drafters that have collapsed."""
-        while True:
-            for key, pool in self._pools.items():
-                load.set_engines(key, pool.replicas)
-            load.check()
-            await asyncio.sleep(_LOAD_PERIOD_S)
 
     async def _watch_facts(self) -> None:
         """Keeps the policy true to the engines, whose versions and settings can change with every restart."""
@@ -207,12 +257,25 @@ class GatewayReplica:
 
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
-    try:
-        application = ray_serve.get_replica_context().app_name
-    except RayServeException:
-        application = None  # outside Ray, as in tests: this replica is the only one
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application, config.quarantine.state_dir))
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
+
+
+def _application() -> str | None:
+    """Returns the name of the Serve application; None outside Ray, as in tests: this replica is the only one."""
+    try:
+        return str(ray_serve.get_replica_context().app_name)
+    except RayServeException:
+        return None
+
+
+def _access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:
+    if config.mode == "off":
+        return None
+    source: KeySource | None = None
+    if config.state_dir is not None:  # on the head node, where the door is; outside Ray, as in tests, here
+        source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+    return LiveAccess(config, source)
 
 
 def _gateway_replicas() -> int:
@@ -221,6 +284,10 @@ def _gateway_replicas() -> int:
         return max(1, int(ray_serve.get_replica_context().world_size))
     except RayServeException:
         return 1  # outside Ray, as in tests
+
+
+def _replica_name() -> str:
+    return str(ray_serve.get_replica_context().replica_id.unique_id)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

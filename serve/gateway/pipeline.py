@@ -8,6 +8,7 @@ from typing import Any
 
 from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
+from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH, Dialect
 from serve.dialects.exchange import ContextOf, TranslatedExchange
@@ -17,6 +18,8 @@ from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
 from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
+from serve.limits.accounts import Accounts
+from serve.limits.size import size_of
 from serve.live_policy import LivePolicy
 from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts, RoutedRequest
@@ -48,6 +51,8 @@ class Gateway:
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
         load: The load of the pools; None if `policy.load` is off.
+        authenticate: Returns the principal of a request, given its headers, or refuses it.
+        accounts: Limits and usage; None if nobody limits or counts.
     """
 
     def __init__(
@@ -59,8 +64,12 @@ class Gateway:
         telemetry: Telemetry,
         sink: ResultSink = lambda _: None,
         load: LiveLoad | None = None,
+        authenticate: Authenticate = everybody,
+        accounts: Accounts | None = None,
     ) -> None:
         self._config = config
+        self._authenticate = authenticate
+        self._accounts = accounts
         self._live = live
         self._telemetry = telemetry
         self._ongoing = 0
@@ -106,6 +115,8 @@ class Gateway:
             write = direct and direct.get("write")
             exchange = exchange_of(headers, send, request_id_of(headers), span, direct is not None, write)
             try:
+                exchange.principal = self._authenticate(headers)
+                exchange.principal.require("infer")
                 self._admit()
                 body = await exchange.read(receive, self._config.limits.max_body_bytes)
                 await self._serve(exchange, body)
@@ -119,24 +130,29 @@ class Gateway:
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
                 exchange.close()
+                if exchange.charge is not None:
+                    exchange.charge.settle(exchange.status, span)
                 served = exchange.attribution
                 self._telemetry.ended(
                     exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
                 )
 
-    def explain(self, body: bytes, headers: Mapping[str, str], api: str = "chat") -> tuple[dict[str, Any], str]:
+    def explain(
+        self, body: bytes, headers: Mapping[str, str], api: str = "chat", principal: Principal = ANONYMOUS
+    ) -> tuple[dict[str, Any], str]:
         """Returns the decision for a request and the evidence for it, by the code that decides real requests.
 
         Args:
             body: The request's.
             headers: From `request_headers`.
             api: `chat`, which includes text completions, or the name of a dialect.
+            principal: Who asks.
 
         Raises:
             GatewayError: The request is wrong.
         """
         body = _as_chat(body, headers, api)
-        _, _, features = self._read(body, headers)
+        _, _, features = self._read(body, headers, principal)
         decision = decide(self.policy, features, features.preference)
         if self._load is None:
             return explain(self.policy, features, decision), decision.evidence
@@ -160,7 +176,7 @@ class Gateway:
             self._ongoing -= 1
 
     async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
-        body, parsed, features = self._read(body, exchange.headers)
+        body, parsed, features = self._read(body, exchange.headers, exchange.principal)
         with self._telemetry.step("decide"):
             if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
                 decision = decide(self.policy, features, features.preference)
@@ -169,10 +185,19 @@ class Gateway:
                 if self._load is not None:
                     decision = self._load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
+        self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():
             exchange.span.set_attributes(_span_attributes(decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
+        if self._accounts is not None and exchange.path in _COMPLETIONS:
+            exchange.charge = await self._accounts.reserve(
+                exchange.principal,
+                decision.model,
+                features.request_class,
+                size_of(body, parsed, features),
+                exchange.attribution.headers,
+            )
         body = self._features.with_switch(body, parsed)
         if features.tool_history:
             body = await self._repair_history(body, decision.model, exchange.request_id)
@@ -185,15 +210,18 @@ class Gateway:
             features=features,
             decision=decision,
             guarded=self._is_guarded(exchange.path, decision),
+            charge=exchange.charge,
         )
 
-    def _read(self, body: bytes, headers: Mapping[str, str]) -> tuple[bytes, CompletionRequest, RequestFeatures]:
+    def _read(
+        self, body: bytes, headers: Mapping[str, str], principal: Principal
+    ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
             body, parsed = self._reader.read(body)
             check_schemas(parsed, self._config.limits)
             if parsed.model.endswith(NO_SPECULATION):
                 body = without_suffix(body, parsed, self._features.known)
-            return body, parsed, self._features.read(parsed, headers)
+            return body, parsed, self._features.read(parsed, headers, principal.may_use)
 
     async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError
-from serve.guard.core import TextDelta, lone_delta
+from serve.guard.core import Place, TextDelta, lone_delta
 from serve.sse import decode_chunk, frame_data
 
 _PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON
@@ -42,13 +42,13 @@ class FrameTemplate:
     Attributes:
         prefix: The bytes before the string.
         suffix: The bytes after it, with the blank line that ends the frame.
-        place: The delta without its text: what `TextDelta` holds before it.
+        place: The text to which they add.
         between: Where the string is in a frame.
     """
 
     prefix: bytes
     suffix: bytes
-    place: tuple[int, str, int]
+    place: Place
     between: slice = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,21 +61,20 @@ class FrameTemplate:
         prefix, found, suffix = later.frame.partition(text)
         if not found:
             return None  # the engine spells this text in another way, such as with escapes
-        template = cls(prefix, suffix, later.delta[:3])
-        if template.match(earlier.frame) != earlier.delta:
+        template = cls(prefix, suffix, later.delta.place)
+        if (template.place, template.match(earlier.frame)) != earlier.delta:
             return None
         # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
         return template if _read(template.render(_PROBE)) == later.delta._replace(text=_PROBE) else None
 
-    def match(self, frame: bytes) -> TextDelta | None:
-        """Returns the delta of a frame that fits the template and adds text; None for any other frame."""
+    def match(self, frame: bytes) -> str | None:
+        """Returns the text that a frame adds, if it fits the template and adds any; None for any other frame."""
         if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
             return None
         try:
-            text = _string.decode(frame[self.between])
+            return _string.decode(frame[self.between]) or None
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        return TextDelta(*self.place, text) if text else None
 
     def render(self, text: str) -> bytes:
         """Returns a frame with the given text."""

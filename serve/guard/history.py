@@ -66,13 +66,17 @@ async def repair_body(
     if mode == "off" or _CALLS not in body:
         return body, repair
     try:
-        messages = _body.decode(body).messages or []
-        await in_slices(_repair(messages, repair))
-        if mode == "warn" or repair.clean:
-            return body, repair
-        return with_member(body, "messages", msgspec.json.encode(messages)), repair
+        repaired = await in_slices(_repair_messages(body, repair), len(body))
     except MALFORMED as error:  # in a part that nobody has read before
         raise not_json(error) from error
+    return body if mode == "warn" else repaired, repair
+
+
+def _repair_messages(body: bytes, repair: HistoryRepair) -> Generator[None, None, bytes]:
+    """Returns the body with its messages repaired: the very same one if they are clean."""
+    messages = _body.decode(body).messages or []
+    yield from _repair(messages, repair)
+    return body if repair.clean else with_member(body, "messages", msgspec.json.encode(messages))
 
 
 def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None, None]:

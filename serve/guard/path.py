@@ -79,7 +79,7 @@ class GuardedPath:
                 self._unguarded(request, exchange.span, attempt.candidate)
                 raise unjudged_error() from error
             if guarded.streamed:
-                self._telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+                self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
             await guarded.attempt(response)
         tried = [attempt.candidate]
         settled = compared = False
@@ -131,7 +131,7 @@ class GuardedPath:
             await relay(exchange, attempt, self._telemetry)
             return
         try:
-            await relay(exchange, attempt, self._telemetry, observed.feed)
+            await relay(exchange, attempt, self._telemetry, observed)
         except EngineError as error:
             await observed.finish(error)
             raise

@@ -6,20 +6,22 @@ the client of one or several attempts.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
 from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import in_slices
+from serve.guard.slices import LONG_BYTES, in_slices
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
 from serve.proxy.upstream import UpstreamResponse
 from serve.sse import DONE, MAX_FRAME_BYTES, FrameReader, decode_chunk, encode_frame, encode_frames, frame_data, is_done
 
 log = logging.getLogger("ray.serve.specgate.guard")
+
+_OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
 # What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
 # any BaseException: a panic in an extension written in Rust is no Exception.
@@ -53,6 +55,7 @@ class GuardedStream:
         guard: Checks the response; ready for this attempt.
 
     Attributes:
+        slow: True if what has to wait for a check is so much that the check would hold up other requests.
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
         failure: The engine's fault, if that ended the attempt, or the guard's own.
         over: True if the rest of this attempt is of no use.
@@ -60,6 +63,7 @@ class GuardedStream:
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
+        self.slow = False
         self._guard = guard
         self._number = len(guard.verdicts)
         self._limit_bytes = guard.settings.max_held_bytes
@@ -72,12 +76,16 @@ class GuardedStream:
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
         out: list[bytes] = []
+        guard = self._guard
         try:
             for frame in self._frames.feed(data):
                 self._feed_frame(frame, out)
-                if self._guard.state is not GuardState.OPEN and not self._guard.awaits_usage:
+                if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
+            self.slow = self._held_bytes >= LONG_BYTES
+            if self._held_bytes > self._limit_bytes:
+                raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
         except CONTROL:
             raise
         except EngineError as error:
@@ -110,13 +118,16 @@ class GuardedStream:
 
     def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
         template = self._templates.template
-        delta = template.match(frame) if template is not None else None
-        if template is None or delta is None or (text := self._guard.feed_delta(delta)) is None:
+        if (
+            template is None
+            or (text := template.match(frame)) is None
+            or (ready := self._guard.feed_text(template.place, text)) is None
+        ):
             self._parse(frame, out)
-        elif text:
-            out.append(frame if text == delta.text else template.render(text))
+        elif ready:
+            out.append(frame if ready == text else template.render(ready))
         else:
-            self._hold(len(delta.text))
+            self._held_bytes += len(text)
 
     def _parse(self, frame: bytes, out: list[bytes]) -> None:
         """Feeds a frame to the guard as parsed JSON."""
@@ -133,13 +144,8 @@ class GuardedStream:
         self._templates.learn(frame, chunk)
         allowed = self._guard.feed(chunk)
         if not allowed:
-            self._hold(len(frame))
+            self._held_bytes += len(frame)
         out += [frame if each is chunk else encode_frame(each) for each in allowed]
-
-    def _hold(self, added_bytes: int) -> None:
-        self._held_bytes += added_bytes
-        if self._held_bytes > self._limit_bytes:
-            raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
 
 
 class GuardedResponse(Protocol):
@@ -238,12 +244,16 @@ class WholeResponse:
             self.guard.broke(error.message)
             return
         try:
-            checked = await in_slices(self._whole_guard.judge(completion))
-            self._body = body if checked == completion or checked is None else encode_json(checked)
+            self._body = await in_slices(self._judged(body, completion), len(body))
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
             self._failure = guard_fault(self.guard, number)
+
+    def _judged(self, body: bytes, completion: dict[str, Any]) -> Generator[None, None, bytes]:
+        """Returns the body that may go out: the very same one if nothing has to change, or nothing may."""
+        checked = yield from self._whole_guard.judge(completion)
+        return body if checked == completion or checked is None else encode_json(checked)
 
     async def finish(self) -> None:
         if self.guard.state is GuardState.FAILED and self._failure is not None:
@@ -272,6 +282,11 @@ class ObservedResponse:
         self._stream = GuardedStream(self.guard)
         self._body = b""
 
+    @property
+    def slow(self) -> bool:
+        """True if the next bytes may take longer than other requests should wait."""
+        return self._stream.slow
+
     def feed(self, data: bytes) -> None:
         """Takes bytes of the response: any part of a stream, or all of a whole one, which `finish` checks."""
         if self._whole_guard is not None:
@@ -289,7 +304,7 @@ class ObservedResponse:
             self._stream.finish(failure)
             return
         try:
-            await in_slices(self._whole_guard.judge(decode_chunk(self._body)))
+            await in_slices(self._whole_guard.judge(decode_chunk(self._body)), len(self._body))
         except CONTROL:
             raise
         except EngineError as error:

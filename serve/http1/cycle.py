@@ -18,6 +18,7 @@ from serve.http1.message import (
 )
 
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
+_MAX_REFUSED_KEYS = 20  # of one connection: who guesses must connect again and again
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -26,14 +27,14 @@ class Wire(Protocol):
 
     Attributes:
         drain: Pending until the client has taken most of what was written; None while it can take more.
+        refused_keys: Requests of this connection that were answered with a 401.
     """
 
     drain: Drain
+    refused_keys: int
 
     def write(self, data: bytes) -> None: ...
-
     def pause_reading(self) -> None: ...
-
     def resume_reading(self) -> None: ...
 
 
@@ -259,6 +260,8 @@ class RequestResponseCycle:
         self.progress = STARTED
         self._framing = self._frame(status, values, headers)
         closes = self._framing is UNTIL_CLOSED or values.get(b"connection", b"").lower() == b"close"
+        self._wire.refused_keys += status == 401
+        closes = closes or self._wire.refused_keys >= _MAX_REFUSED_KEYS
         if closes or self._upload in (AWAITED, ARRIVING):  # the rest of the request will not be read
             self.keep_alive = False
         if not self.keep_alive and b"connection" not in values:

@@ -48,8 +48,7 @@ def error_response(error: GatewayError) -> bytes:
         (b"connection", b"close"),
         (b"date", http_date()),
     ]
-    if error.retry_after:
-        headers.append((b"retry-after", error.retry_after.encode()))
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
     return encode_head(STATUS_LINES[error.status], headers) + body
 
 

@@ -72,6 +72,7 @@ class ServerProtocol(asyncio.Protocol):
 
     def __init__(self, apps: Apps, connections: set[Any], tasks: set[asyncio.Task[None]], allowance: Allowance) -> None:
         self.drain: Drain = None
+        self.refused_keys = 0
         self._apps = apps
         self._connections = connections
         self._tasks = tasks

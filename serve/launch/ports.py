@@ -46,14 +46,38 @@ def free_port() -> int:
             return port
 
 
-def require_free(port: int) -> None:
+def claim_door(first: int, taken: int) -> int:
+    """Claims a port of the operator's door for the rest of this process's life: the first free one from `first` on.
+
+    Args:
+        first: The one that is wanted.
+        taken: The port of this gateway's own clients, on which nothing listens yet.
+
+    Raises:
+        ConfigError: None of the next hundred is free.
+    """
+    for port in range(first, min(first + 100, 65536)):
+        if port == taken or is_taken(port):
+            continue
+        claim = _claim(f"specgate-door-{port}")  # another gateway may start at this very moment
+        if claim is not None:
+            _claims.append(claim.detach())
+            return port
+    raise ConfigError(f"no port from {first} on is free for the operator's door; choose one with SPECGATE_ADMIN_PORT")
+
+
+def require_free(port: int, variable: str = "SPECGATE_PORT") -> None:
     """Checks that a port can be had.
+
+    Args:
+        port: The port.
+        variable: Of the environment, which sets another one.
 
     Raises:
         ConfigError: Something listens there; Ray would start and answer nobody.
     """
     if is_taken(port):
-        raise ConfigError(f"port {port} is taken; free it or choose another with SPECGATE_PORT")
+        raise ConfigError(f"port {port} is taken; free it or choose another with {variable}")
 
 
 def is_taken(port: int) -> bool:

@@ -1,35 +1,27 @@
 """The load of all pools as one gateway replica sees it: requests in flight, and what drafters accept."""
 
 import logging
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from policies import Candidate, Decision, Policy, Reason, RequestFeatures, in_order
-from policies.acceptance import Acceptance
+from policies.acceptance import NOTHING, Acceptance
 from policies.classes import BIT, class_of
 from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, prior_length
 from policies.ranking import MARGIN, WEIGHT, PoolLoad, Worth, may_rank, price_of_time, reordered, step_times, worth
+from policies.step_model import StepModel
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
-from serve.load.spec_report import spec_report
+from serve.load.report import LoadReport, PoolKey
+from serve.load.sent import Place, Sent, Table
 
 log = logging.getLogger("ray.serve.specgate.load")
 
 _CONVERSATIONS = 8192
 _LEARNED = 1024  # pools x classes: callers choose the classes
 _BYTES_PER_TOKEN = 4
-
-PoolKey = tuple[str, str]  # model, pool
-
-
-class Response(Protocol):
-    """A response as it is read when it is over."""
-
-    @property
-    def last(self) -> Iterable[bytes]:
-        """Its last parts."""
-        ...
 
 
 class LiveLoad:
@@ -38,7 +30,8 @@ class LiveLoad:
     Args:
         config: Models, pools and `policy.load`.
         policy: Says how many tokens each pool drafts.
-        gateways: Gateway replicas; each has about its share of all requests.
+        gateways: Gateway replicas; each has about its share of all requests, unless the others tell.
+        clock: Returns seconds.
 
     Attributes:
         loads: By model and pool.
@@ -46,13 +39,17 @@ class LiveLoad:
         moves: Requests that got another first candidate, by (model, from, to); in mode `observe`, would have got it.
     """
 
-    def __init__(self, config: GatewayConfig, policy: Policy, gateways: int = 1) -> None:
+    def __init__(
+        self, config: GatewayConfig, policy: Policy, gateways: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self.loads: dict[PoolKey, PoolLoad] = {}
         self.moves: dict[tuple[str, str, str], int] = {}
         self.routes = config.policy.load == "route"
         self._share = 1.0 / gateways
         self._seats: dict[PoolKey, int] = {}
         self._engines: dict[PoolKey, int] = {}
+        self._tables: dict[PoolKey, Table] = {}
         for name, model, pool, settings in config.each_pool():
             self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
@@ -60,6 +57,8 @@ class LiveLoad:
         self._canaries: dict[str, frozenset[str]] = {}
         self._learned: OrderedDict[tuple[str, str, str], Acceptance] = OrderedDict()
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+        self._steps: dict[PoolKey, StepModel] = {}
+        self._heard: LoadReport | None = None
         self._collapsed: set[tuple[str, str, str]] = set()
         self.adopt(policy)
 
@@ -138,7 +137,7 @@ class LiveLoad:
             )
         return rows
 
-    def begin(self, decision: Decision, features: RequestFeatures, candidate: Candidate, size_bytes: int) -> "Sent":
+    def begin(self, decision: Decision, features: RequestFeatures, candidate: Candidate, size_bytes: int) -> Sent:
         """Counts a request on its way to a candidate.
 
         Args:
@@ -148,20 +147,41 @@ class LiveLoad:
             size_bytes: Of its body.
         """
 
-        def place(candidate: Candidate) -> tuple[PoolLoad, Acceptance]:
+        def place(candidate: Candidate) -> Place:
+            key = (decision.model, candidate.pool)
             if features.conversation_key:
                 self._remember((decision.model, features.conversation_key), candidate.pool, size_bytes)
-            return self.loads[decision.model, candidate.pool], self._acceptance(decision, candidate)
+            return Place(self.loads[key], self._acceptance(decision, candidate), self._steps[key], self._tables[key])
 
-        return Sent(place, candidate)
+        return Sent(place, candidate, self._clock)
 
     def learned(self) -> Iterator[tuple[str, str, str, Acceptance]]:
         """Yields (model, pool, request class, what is known of it)."""
         for (model, pool, request_class), learned in list(self._learned.items()):
             yield model, pool, request_class, learned
 
+    def report(self) -> LoadReport:
+        """Returns what this gateway replica knows, for the others."""
+        return LoadReport(
+            {key: (load.requests, load.lengths) for key, load in self.loads.items()},
+            {key: model.totals for key, model in self._steps.items() if model.answers},
+            {key: learned.totals for key, learned in self._learned.items() if learned.answers},
+        )
+
+    def hear(self, others: LoadReport | None) -> None:
+        """Takes the figures of all other gateway replicas; None if they are unknown, so that shares are assumed."""
+        self._heard = others
+        found = others or LoadReport()
+        for key, load in self.loads.items():
+            load.hear(*found.running.get(key, (0.0, 0.0)))
+            self._steps[key].hear(found.steps.get(key, ()))
+        for class_key, learned in self._learned.items():
+            learned.hear(found.acceptance.get(class_key, NOTHING))
+
     def check(self) -> None:
-        """Logs every drafter whose acceptance has collapsed since the last call, or recovered."""
+        """Applies what was learned since the last call, and logs every drafter whose acceptance has collapsed."""
+        for key in self.loads:
+            self._size(key)
         collapsed = {key for key, learned in self._learned.items() if learned.collapsed}
         for model, pool, request_class in sorted(collapsed - self._collapsed):
             learned = self._learned[model, pool, request_class]
@@ -178,9 +198,13 @@ class LiveLoad:
             self._homes.popitem(last=False)
 
     def _size(self, key: PoolKey) -> None:
-        times = step_times(PUBLISHED, self._drafts[key], self._seats[key])
+        """Brings one pool's load up to date: its engines, and its step times as they are known now."""
+        table = step_times(PUBLISHED, self._drafts[key], self._seats[key])
+        model = self._steps.setdefault(key, StepModel())
+        self._tables[key] = Table(table, self._drafts[key])
+        times = tuple(step_s * model.factor(batch) for batch, step_s in enumerate(table))
         load = self.loads.setdefault(key, PoolLoad(times))
-        load.change(times, self._engines[key] * self._share)
+        load.change(times, self._engines[key] * (self._share if self._heard is None else 1.0))
 
     def _worths(self, decision: Decision, conversation: str, size_bytes: int) -> list[Worth]:
         model = decision.model
@@ -202,44 +226,11 @@ class LiveLoad:
         if learned is None:
             drafts = self._drafts[key[:2]] if candidate.speculative else 0
             learned = self._learned[key] = Acceptance(prior_length(mask, drafts))
+            if self._heard is not None and key in self._heard.acceptance:
+                learned.hear(self._heard.acceptance[key])
             if len(self._learned) > _LEARNED:
                 self._learned.popitem(last=False)
         return learned
-
-
-class Sent:
-    """A request under way.
-
-    Args:
-        place: Returns the load of a candidate's pool, and what is known of such requests there.
-        candidate: Where it goes.
-
-    Attributes:
-        response: Its response, once that has begun.
-    """
-
-    __slots__ = ("_learned", "_length", "_load", "_place", "response")
-
-    def __init__(self, place: Callable[[Candidate], tuple[PoolLoad, Acceptance]], candidate: Candidate) -> None:
-        self.response: Response | None = None
-        self._place = place
-        self._begin(candidate)
-
-    def move(self, candidate: Candidate) -> None:
-        """Tells that the request goes to another candidate, because this one's pool had no slot."""
-        self._load.end(self._length)
-        self._begin(candidate)
-
-    def end(self) -> None:
-        """Counts the end of the request, and learns from its response."""
-        self._load.end(self._length)
-        if self.response is not None and (report := spec_report(self.response.last)) is not None:
-            self._learned.learn(report.steps, report.accepted)
-
-    def _begin(self, candidate: Candidate) -> None:
-        self._load, self._learned = self._place(candidate)
-        self._length = self._learned.length
-        self._load.begin(self._length)
 
 
 _CLASSES: dict[tuple[str, ...], tuple[str, int]] = {}

@@ -5,11 +5,13 @@ usage, and into every whole response.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the member.
 _MEMBER = b'"speculative_decoding":'
+_TOKENS = re.compile(rb'"completion_tokens":\s*(\d{1,9})\b')
 _DECODER = json.JSONDecoder()
 _LONGEST = 4096
 
@@ -24,6 +26,12 @@ class SpecReport(NamedTuple):
 
     steps: int
     accepted: int
+
+
+def completion_tokens(parts: Iterable[bytes]) -> int | None:
+    """Returns the length of the answer as the usage in the last parts of a response states it; None without usage."""
+    found = _TOKENS.findall(b"".join(parts))
+    return int(found[-1]) if found else None
 
 
 def spec_report(parts: Iterable[bytes]) -> SpecReport | None:

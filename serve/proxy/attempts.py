@@ -11,11 +11,14 @@ from typing import NamedTuple
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
-from serve.load.live_load import LiveLoad, Sent
+from serve.limits.charge import Charge
+from serve.load.live_load import LiveLoad
+from serve.load.sent import Sent
 from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
-from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_usage, with_xargs
+from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
+from serve.request.usage_option import leaves_usage_out, with_usage
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
@@ -39,6 +42,7 @@ class RoutedRequest:
         body: For the engine: history repaired, our own fields removed.
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
+        charge: Measures the attempts; None where nobody counts usage.
         attempt_numbers: Numbers of the attempts to come, reruns included.
     """
 
@@ -50,6 +54,7 @@ class RoutedRequest:
     features: RequestFeatures
     decision: Decision
     guarded: bool
+    charge: Charge | None = None
     attempt_numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
 
@@ -117,8 +122,8 @@ class Attempts:
                 preferred = remaining[0]
                 counted = self._count(request, preferred, resources)
                 candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
-                if counted is not None and candidate is not preferred:
-                    counted.move(candidate)
+                if counted is not None:
+                    counted.posted(candidate)
                 try:
                     response = await resources.enter_async_context(self._post(request, candidate, endpoint))
                 except _RETRIED as error:
@@ -210,15 +215,21 @@ class Attempts:
         served = self._served_names.get((model, candidate.pool))
         if served:
             body = with_member(body, "model", encode_json(served))
-        if self._load is not None and self._may_ask_usage(request, candidate):
-            body = with_usage(body)
+        takes_usage_out = request.charge is not None and leaves_usage_out(request.parsed)
+        if takes_usage_out or (self._load is not None and self._may_ask_usage(request, candidate)):
+            body = with_usage(body, request.parsed)
+        meter = None
+        if request.charge is not None:
+            meter = request.charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
         with self._telemetry.step("upstream", pool=candidate.pool):
             inject(headers)
             if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
                 headers.pop("baggage", None)
             async with self._upstream.post(endpoint, request.path, body, headers) as response:
+                if meter is not None:
+                    response.meter(meter)
                 if served:
-                    response.rename(ModelName(served, model))
+                    response.pass_through(ModelName(served, model))
                 yield response
 
     def _may_ask_usage(self, request: RoutedRequest, candidate: Candidate) -> bool:

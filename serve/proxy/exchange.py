@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
+from serve.access.principal import ANONYMOUS, Principal
 from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive, Send, Sink
+from serve.limits.charge import Charge
 from serve.sse import error_frame
 from serve.telemetry.instruments import fail
 
@@ -172,6 +174,8 @@ class Exchange:
     Attributes:
         adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
         write: Sends a part of the response without a task switch; None if the listener can't.
+        principal: On whose behalf the request is made; the gateway sets it before the body is read.
+        charge: What the request is charged; None until it is admitted, and where nobody counts.
         attribution: Who serves the request.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
@@ -185,6 +189,8 @@ class Exchange:
     span: Span
     adds_request_id: bool = True
     write: Sink | None = None
+    principal: Principal = ANONYMOUS
+    charge: Charge | None = None
     attribution: Attribution = field(default_factory=Attribution)
     arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False
@@ -239,8 +245,7 @@ class Exchange:
             await self.end(error_frame(error) if self.streaming else b"")
             return
         headers = [(b"content-type", b"application/json")]
-        if error.retry_after:
-            headers.append((b"retry-after", error.retry_after.encode()))
+        headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
         await self.whole(error.status, headers, error.to_json())
 
     def _own_headers(self) -> RawHeaders:

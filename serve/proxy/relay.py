@@ -1,7 +1,6 @@
 """Relays an engine's response to the client as it arrives: untouched, or through a filter."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from serve.errors import EngineError
@@ -12,8 +11,20 @@ from serve.proxy.upstream import UpstreamResponse
 from serve.sse import StreamEnd
 from serve.telemetry.instruments import Telemetry, fail
 
-Observer = Callable[[bytes], None]
 PIECE_BYTES = 32 * 1024  # that a filter gets at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
+
+
+class Observer(Protocol):
+    """Gets the bytes of a response as well.
+
+    Attributes:
+        slow: True if what it does next may take longer than other requests should wait.
+    """
+
+    @property
+    def slow(self) -> bool: ...
+
+    def feed(self, data: bytes) -> None: ...
 
 
 class Filter(Protocol):
@@ -21,10 +32,14 @@ class Filter(Protocol):
 
     Attributes:
         over: True if the filter needs nothing more of the stream.
+        slow: True if what it does next may take longer than other requests should wait.
     """
 
     @property
     def over(self) -> bool: ...
+
+    @property
+    def slow(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -46,9 +61,9 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
         body = await response.body()
         await exchange.whole(response.status, response_headers(response.headers), body)
         if observer is not None:
-            observer(body)
+            observer.feed(body)
         return
-    telemetry.first_token(exchange.arrived_s, attempt.candidate.pool)
+    telemetry.first_token(exchange.arrived_s, exchange.attribution.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = StreamEnd()
     await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))
@@ -83,7 +98,7 @@ async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: 
 
     def sink(part: bytes) -> Drain:
         nonlocal long
-        if len(part) > PIECE_BYTES:
+        if len(part) > PIECE_BYTES or through.slow:
             long = part
             response.stop()
             return None
@@ -109,8 +124,12 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, through: Filter) -> b
     for start in range(0, len(part), PIECE_BYTES):
         if start:
             await asyncio.sleep(0)
-        if data := through.feed(part[start : start + PIECE_BYTES]):
-            await exchange.part(data)
+        piece = part[start : start + PIECE_BYTES]
+        data = await asyncio.to_thread(through.feed, piece) if through.slow else through.feed(piece)
+        for sent in range(0, len(data), PIECE_BYTES):
+            if sent:
+                await asyncio.sleep(0)
+            await exchange.part(data[sent : sent + PIECE_BYTES])
         if through.over:
             return False
     return True
@@ -127,6 +146,10 @@ class _ObservedFilter:
     def over(self) -> bool:
         return self._inner.over
 
+    @property
+    def slow(self) -> bool:
+        return self._observer.slow
+
     def feed(self, data: bytes) -> bytes:
-        self._observer(data)
+        self._observer.feed(data)
         return self._inner.feed(data)

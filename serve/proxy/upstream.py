@@ -11,8 +11,11 @@ from serve.http1.asgi import Drain, Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
+from serve.limits.answer_meter import AnswerMeter
 from serve.proxy.model_name import ModelName
 from serve.routing.endpoint import Endpoint
+
+Through = ModelName | AnswerMeter  # what a response passes before anybody reads it
 
 _LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they are cut
 
@@ -39,13 +42,18 @@ class UpstreamResponse:
         self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
-        self._renamed: ModelName | None = None
+        self._through: tuple[Through, ...] = ()
         self._stopped = False
 
-    def rename(self, name: ModelName) -> None:
-        """Puts our name of the model into what is read of the response; called before anything is."""
-        self._renamed = name
-        self.first = name.feed(self.first)
+    def pass_through(self, through: Through) -> None:
+        """Has all that is read of the response pass something; called before anything is read."""
+        self._through += (through,)
+        self.first = through.feed(self.first)
+
+    def meter(self, meter: AnswerMeter) -> None:
+        """Has the response's usage measured; called as `pass_through`."""
+        meter.begin(self.status, self.is_stream)
+        self.pass_through(meter)
 
     def keep_last(self) -> None:
         """Keeps the last parts of the body in `last`."""
@@ -62,21 +70,16 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
-        renamed = self._renamed
         while True:
             try:
                 data = await self._connection.read()
             except OSError as error:
                 raise _broke(error) from error
-            if not data:
-                if renamed is not None and (rest := renamed.finish()):
-                    self.last.append(rest)
-                    yield rest
-                return
-            part = data if renamed is None else renamed.feed(data)
+            part = self._passed(data) if data else self._left()
             if part:
-                self.last.append(part)
                 yield part
+            if not data:
+                return
 
     async def pump(self, sink: Sink) -> None:
         """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
@@ -87,25 +90,38 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
-        renamed = self._renamed
-        kept = self._kept(sink) if self.last.maxlen else sink
         self._stopped = False
+        plain = not self._through and not self.last.maxlen
         try:
-            if renamed is None:
-                await self._connection.pump(kept)
-                return
-            await self._connection.pump(lambda part: kept(lines) if (lines := renamed.feed(part)) else None)
+            await self._connection.pump(sink if plain else self._passing(sink))
         except OSError as error:
             raise _broke(error) from error
-        if not self._stopped and (rest := renamed.finish()) and (drain := kept(rest)) is not None:
+        if not self._stopped and (rest := self._left()) and (drain := sink(rest)) is not None:
             await drain
 
-    def _kept(self, sink: Sink) -> Sink:
-        def keep(part: bytes) -> Drain:
-            self.last.append(part)
-            return sink(part)
+    def _passing(self, sink: Sink) -> Sink:
+        # Once for every chunk of an answer, so that the usual case has no loop.
+        passed = self._passed if self.last.maxlen or len(self._through) > 1 else self._through[0].feed
 
-        return keep
+        def take(data: bytes) -> Drain:
+            part = passed(data)
+            return sink(part) if part else None
+
+        return take
+
+    def _passed(self, data: bytes) -> bytes:
+        """Returns what is there to read of a part of the body."""
+        self.last.append(data)
+        for through in self._through:
+            data = through.feed(data)
+        return data
+
+    def _left(self) -> bytes:
+        """Returns what is left to read when the body is over."""
+        rest = b""
+        for through in self._through:
+            rest = (through.feed(rest) if rest else b"") + through.finish()
+        return rest
 
     def stop(self) -> None:
         """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
@@ -124,13 +140,14 @@ class UpstreamResponse:
         limit = min(limit_bytes, self._max_whole_bytes)
         parts = [self.first]
         size = len(self.first)
-        rest = self.rest()
-        while size <= limit:
-            part = await anext(rest, b"")
-            if not part:
+        if size <= limit:
+            async for part in self.rest():
+                parts.append(part)
+                size += len(part)
+                if size > limit:
+                    break
+            else:
                 return b"".join(parts)
-            parts.append(part)
-            size += len(part)
         raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
 
 

@@ -4,25 +4,18 @@ The actor is detached, so it outlives the gateway's replicas and redeployments. 
 first replica to report returns the last state it received. With a state folder, the state outlives the cluster too.
 """
 
-import asyncio
 import json
 import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
 
-import ray
-from ray.exceptions import RayError
-
-from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, Terms
 from serve.quarantine.messages import CountReport, DetectorClient, DetectorState, Order
+from serve.shared_actor import SharedActor
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
-_NAMESPACE = "specgate"
-_CALL_TIMEOUT_S = 5.0
 _SAVE_PERIOD_S = 10.0
 _MAX_REPLICAS = 1024  # whose last report's number is remembered
 
@@ -132,35 +125,16 @@ class RayDetector:
     """
 
     def __init__(self, application: str, path: str | None) -> None:
-        # The version is in the name: a detached actor runs the code that it was started with.
-        self._name = f"{application}-quarantine-v{VERSION}"
-        self._path = path
-        self._actor: Any = None
+        self._actor = SharedActor(f"{application}-quarantine-v{VERSION}", QuarantineActor, path)
 
     async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
-        return await self._call("sync", report, terms)  # type: ignore[no-any-return]
+        return await self._actor.call("sync", report, terms)  # type: ignore[no-any-return]
 
     async def order(self, order: Order, terms: Terms) -> DetectorState | None:
-        return await self._call("order", order, terms)  # type: ignore[no-any-return]
+        return await self._actor.call("order", order, terms)  # type: ignore[no-any-return]
 
     async def seed(self, state: DetectorState) -> None:
-        await self._call("seed", state)
-
-    async def _call(self, method: str, *args: Any) -> Any:
-        try:
-            async with asyncio.timeout(_CALL_TIMEOUT_S):
-                if self._actor is None:
-                    self._actor = await asyncio.to_thread(self._find_or_start)
-                return await getattr(self._actor, method).remote(*args)
-        except (RayError, TimeoutError) as error:
-            self._actor = None
-            raise SharedStateError(
-                "The state that the gateway's replicas share can't be reached; try again shortly.", None, None, 1.0
-            ) from error
-
-    def _find_or_start(self) -> Any:
-        options = {"num_cpus": 0, "max_restarts": -1, "lifetime": "detached", "get_if_exists": True}
-        return ray.remote(QuarantineActor).options(name=self._name, namespace=_NAMESPACE, **options).remote(self._path)
+        await self._actor.call("seed", state)
 
 
 def connect(application: str | None, state_dir: str | None) -> DetectorClient:

@@ -1,4 +1,4 @@
-"""`/v1/quarantine`: shows operators the state of quarantine and takes their orders."""
+"""`/admin/v1/quarantine`: shows operators the state of quarantine and takes their orders."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 class OrderBody(BaseModel):
-    """The body of `POST /v1/quarantine`.
+    """The body of `POST /admin/v1/quarantine`.
 
     Attributes:
         speculative: With speculation or without; by default, what the pool does if nothing speaks against it.
@@ -37,12 +37,12 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     """Returns the routes, on top of one replica's quarantine."""
     router = fastapi.APIRouter()
 
-    @router.api_route("/v1/quarantine", methods=["GET", "HEAD"])
+    @router.api_route("/admin/v1/quarantine", methods=["GET", "HEAD"])
     async def show() -> dict[str, Any]:
         """Shows every cell with its clean rate, bounds and status."""
         return _listing(quarantine)
 
-    @router.post("/v1/quarantine")
+    @router.post("/admin/v1/quarantine")
     async def order(request: fastapi.Request) -> dict[str, Any]:
         """Quarantines, lifts or pins one cell; responds with the new list."""
         body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)

@@ -144,6 +144,8 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     presence_penalty: Raw = NONE
     repetition_penalty: Raw = NONE
     echo: Raw = NONE
+    max_tokens: Raw = NONE
+    max_completion_tokens: Raw = NONE
     enable_speculative: bool | UnsetType | None = UNSET
 
 
@@ -254,16 +256,6 @@ def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]
         start = body.index(b"{") + 1
         return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
     return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
-
-
-def with_usage(body: bytes) -> bytes:
-    """Returns the body of a stream without `stream_options`, with the request for usage added.
-
-    Args:
-        body: A JSON object with at least one member.
-    """
-    start = body.index(b"{") + 1
-    return body[:start] + b'"stream_options":{"include_usage":true},' + body[start:]
 
 
 def with_member(body: bytes, name: str, value: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Features of a request, as the policy sees it."""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from zlib import crc32
 
 import msgspec
@@ -19,6 +19,10 @@ PREFERENCE_HEADER = "x-enable-speculative"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
+
+
+def _any_model(_: str) -> bool:
+    return True
 
 
 class FeatureReader:
@@ -41,17 +45,24 @@ class FeatureReader:
         """All names and aliases of models."""
         return self._models
 
-    def read(self, request: CompletionRequest, headers: Mapping[str, str]) -> RequestFeatures:
+    def read(
+        self, request: CompletionRequest, headers: Mapping[str, str], may_use: Callable[[str], bool] = _any_model
+    ) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
+
+        Args:
+            request: The parsed body.
+            headers: By lower-case name.
+            may_use: False for a model, given its own name, that does not exist for this caller.
 
         Raises:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
-            ModelNotFoundError: No model has that name.
+            ModelNotFoundError: No model has that name; the message names those that the caller may use.
         """
         name, thinks, switch = self._models.get(request.model, (None, False, USUAL_SWITCH))
         features = features_of(request, headers, thinks, switch)
-        if name is None:
-            raise ModelNotFoundError.unknown(request.model, self._names)
+        if name is None or not may_use(name):
+            raise ModelNotFoundError.unknown(request.model, filter(may_use, self._names))
         return features.of_model(name)
 
     def with_switch(self, body: bytes, request: CompletionRequest) -> bytes:

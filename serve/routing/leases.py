@@ -76,6 +76,16 @@ class Leases:
         """True if a request would get a slot at once."""
         return bool(self._idle)
 
+    @property
+    def held(self) -> int:
+        """Slots that are held, idle ones included."""
+        return len(self._all)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a slot."""
+        return max(0, self.requests - (len(self._all) - len(self._idle)))
+
     @asynccontextmanager
     async def hold(self, reserve: Reserve) -> AsyncIterator[Endpoint]:
         """Holds a slot for as long as the context lasts.

@@ -1,8 +1,10 @@
 """From a pool to one of its replicas: Ray Serve's own request router picks one and reserves a slot there."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -10,6 +12,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from serve.errors import OverloadedError, PoolUnavailableError
+from serve.http1.listener import url_of
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
 from serve.routing.running_replicas import metadata_of_running, slots_of_running
@@ -23,6 +26,23 @@ _SHORT_HEAD_START_S = 0.1
 def no_session() -> str:
     """The session of requests that belong to none."""
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How full a pool is, as one gateway replica knows it.
+
+    Attributes:
+        slots: Requests that the pool takes at the same time, from all gateway replicas; None if that is unknown.
+        held: Slots that this gateway replica holds.
+        waiting: Its requests that wait for one.
+        engines: Addresses and keys of the running replicas; of a remote pool, its URL.
+    """
+
+    slots: int | None
+    held: int
+    waiting: int
+    engines: tuple[Endpoint, ...]
 
 
 class Pool(Protocol):
@@ -73,6 +93,10 @@ class Pool(Protocol):
         Raises:
             GatewayError: No replica is up.
         """
+        ...
+
+    def occupancy(self) -> Occupancy:
+        """Returns how full it is, without asking anyone."""
         ...
 
     async def close(self) -> None:
@@ -128,6 +152,12 @@ class RayPool:
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
+    def occupancy(self) -> Occupancy:
+        slots = slots_of_running(*self._deployment)
+        engines = tuple(_endpoint(metadata) for metadata in metadata_of_running(*self._deployment))
+        leases = self._leases
+        return Occupancy(None if slots == sys.maxsize else slots, leases.held, leases.waiting, engines)
+
     async def facts(self) -> Mapping[str, Any]:
         if not self._handle.is_initialized:
             self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
@@ -142,7 +172,7 @@ class RayPool:
     async def _lease(self, handle: DeploymentHandle) -> Lease:
         resources = AsyncExitStack()
         selection = await self._acquire(resources, handle)
-        return Lease(_endpoint(selection), resources)
+        return Lease(_endpoint(selection.replica_metadata, selection._slot_token or ""), resources)
 
     async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
         """Reserves a slot, to be released by `resources`."""
@@ -169,8 +199,5 @@ class RayPool:
         self._is_slow = True
 
 
-def _endpoint(selection: ReplicaSelection) -> Endpoint:
-    metadata = selection.replica_metadata
-    host = metadata["http_host"]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{metadata['http_port']}"
-    return Endpoint(url, metadata["http_key"], selection._slot_token or "")
+def _endpoint(metadata: Mapping[str, Any], slot: str = "") -> Endpoint:
+    return Endpoint(url_of(metadata["http_host"], metadata["http_port"]), metadata["http_key"], slot)

@@ -8,7 +8,7 @@ from typing import Any
 
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import HEAD_START_S, no_session
+from serve.routing.pool import HEAD_START_S, Occupancy, no_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class RemotePool:
         self._limits = limits or RemoteLimits()
         self._label = label
         self._places = asyncio.Semaphore(self._limits.ongoing)
+        self._held = 0
         self._waiting = 0
 
     @property
@@ -70,13 +71,18 @@ class RemotePool:
             await self._wait()
         else:
             await self._places.acquire()
+        self._held += 1
         try:
             yield self._endpoint
         finally:
+            self._held -= 1
             self._places.release()
 
     def forget(self, endpoint: Endpoint) -> None:
         """Does nothing: there is no other replica to choose."""
+
+    def occupancy(self) -> Occupancy:
+        return Occupancy(self._limits.ongoing, self._held, self._waiting, (self._endpoint,))
 
     async def facts(self) -> Mapping[str, Any]:
         return self._facts

@@ -7,7 +7,7 @@ headers then reach the engine as they came. Metrics are always kept for `GET /me
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +62,7 @@ class Instruments:
     duration: metrics.Histogram
     first_token: metrics.Histogram
     retries: LabelledCounter
+    decisions: LabelledCounter
     history: LabelledCounter
 
 
@@ -106,6 +107,10 @@ class Telemetry:
                 explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
             ),
             retries=LabelledCounter(meter, "specgate.retries", "Attempts repeated before the first byte", "pool"),
+            decisions=LabelledCounter(
+                meter, "specgate.decisions", "Requests by the reasons of their decision; empty without one",
+                "model", "pool", "reason",
+            ),
             history=LabelledCounter(
                 meter, "specgate.history.malformed", "Calls of earlier turns at fault", "model", "mode", "kind"
             ),
@@ -128,14 +133,26 @@ class Telemetry:
         finally:
             context.detach(token)
 
-    def first_token(self, arrived_s: float, pool: str) -> None:
+    def first_token(self, arrived_s: float, model: str, pool: str) -> None:
         """Records that the first bytes of a stream are on their way.
 
         Args:
             arrived_s: When the request arrived, by the monotonic clock.
+            model: The model's own name.
             pool: The pool that streams.
         """
-        self.instruments.first_token.record(time.monotonic() - arrived_s, {"pool": pool})
+        self.instruments.first_token.record(time.monotonic() - arrived_s, {"model": model, "pool": pool})
+
+    def decided(self, model: str, pool: str, reasons: Sequence[str]) -> None:
+        """Counts a decision under each of its reasons, or under none.
+
+        Args:
+            model: The model's own name.
+            pool: The first candidate; empty if every pool is forbidden.
+            reasons: Ids of advisories, and the other names of reasons.
+        """
+        for reason in reasons or ("",):
+            self.instruments.decisions.add(model, pool, reason)
 
     def ended(self, arrived_s: float, model: str, pool: str, speculative: str, status: int) -> None:
         """Records that a request is over.

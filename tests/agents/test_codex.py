@@ -3,21 +3,18 @@
 On demand (`make test-agents`): it needs the program, which `npm install @openai/codex` brings.
 """
 
-import asyncio
 import json
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from support.agents import installed, run_agent
 from support.engines import Engine, answering, chunk, end, frame, start
 from support.guard_stack import config
 from support.responses_api import call_delta
 from support.stack import Stack, running
 
-CODEX = os.environ.get("SPECGATE_CODEX") or shutil.which("codex") or ""
 OVERFLOW = "This model's maximum context length is 4096 tokens. However, your prompt contains 9000 input tokens."
 SECRET = "the tide turns at six"
 CONFIG = """\
@@ -75,25 +72,20 @@ async def gateway(speculative: Engine, standard: Engine) -> AsyncIterator[Stack]
         yield stack
 
 
-async def codex(stack: Stack, folder: Path) -> list[dict[str, Any]]:
-    """The events that `codex exec` prints, asked to read a file in its folder."""
-    assert CODEX, "install @openai/codex, or say in SPECGATE_CODEX where it is"
-    home, work = folder / "home", folder / "work"
+async def codex(stack: Stack, folder: Path, task: str = "Read secret.txt") -> list[dict[str, Any]]:
+    """The events that `codex exec` prints, at work in a folder with a secret."""
+    program = installed("codex")
+    home, work = folder / "codex", folder / "work"
     home.mkdir()
     work.mkdir()
     (home / "config.toml").write_text(CONFIG.format(url=stack.url))
     (work / "secret.txt").write_text(SECRET)
-    process = await asyncio.create_subprocess_exec(
-        CODEX, "exec", "--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox",
-        "Read secret.txt",
-        cwd=work,
-        env={**os.environ, "CODEX_HOME": str(home), "SPECGATE_API_KEY": "none"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+    output = await run_agent(
+        program, "exec", "--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox", task,
+        folder=work,
+        env={"CODEX_HOME": str(home), "SPECGATE_API_KEY": "none"},
     )  # fmt: skip
-    output, _ = await asyncio.wait_for(process.communicate(), 120)
-    return [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def failure(events: list[dict[str, Any]]) -> str:

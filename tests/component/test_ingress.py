@@ -47,6 +47,12 @@ async def fetch(url: str, body: Any = None) -> tuple[int, dict[str, str], Any]:
         return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.json()
 
 
+async def policy_of(gateway: GatewayReplica) -> dict[str, Any]:
+    async with listening(gateway.operators_app()) as operators:
+        policy: dict[str, Any] = (await fetch(f"{operators.url}/admin/v1/policy"))[2]
+    return policy
+
+
 async def test_the_hot_route_is_plain_asgi_inside_the_app() -> None:
     async with replica(answering()) as (_, url):
         status, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
@@ -79,10 +85,10 @@ async def test_explain_answers_a_wrong_request_as_the_live_route_does() -> None:
 
 async def test_a_new_policy_is_adopted_while_serving() -> None:
     async with replica(answering()) as (gateway, url):
-        before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
+        before = (await policy_of(gateway))["digest"]
         gateway.reconfigure({"policy": {"advisories": str(ADVISORIES), "overrides": [FORBID]}})
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
-        after = (await fetch(f"{url}/v1/policy"))[2]
+        after = await policy_of(gateway)
     assert headers["x-specgate-pool"] == "standard"
     assert after["digest"] != before
     assert after["refused_update"] is None
@@ -100,9 +106,9 @@ async def test_a_new_policy_is_adopted_while_serving() -> None:
 )
 async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(update: Any, message: str) -> None:
     async with replica(answering(), overrides=[FORBID]) as (gateway, url):
-        before = (await fetch(f"{url}/v1/policy"))[2]["digest"]
+        before = (await policy_of(gateway))["digest"]
         gateway.reconfigure(update)
-        body = (await fetch(f"{url}/v1/policy"))[2]
+        body = await policy_of(gateway)
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
     assert body["digest"] == before
     assert message in body["refused_update"]
@@ -120,9 +126,9 @@ async def test_load_goes_from_observing_to_routing_without_a_restart() -> None:
 
 async def test_an_unreadable_advisory_refuses_the_update(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("id: [")
-    async with replica(answering()) as (gateway, url):
+    async with replica(answering()) as (gateway, _):
         gateway.reconfigure({"policy": {"advisories": str(tmp_path)}})
-        body = (await fetch(f"{url}/v1/policy"))[2]
+        body = await policy_of(gateway)
     assert "broken" in body["refused_update"]
 
 
@@ -139,12 +145,12 @@ async def test_a_missing_key_of_a_remote_pool_is_told_at_the_start() -> None:
         GatewayReplica(json.loads(json.dumps(args)), [])
 
 
-async def adopted(url: str, refused: bool, digest: str) -> dict[str, Any]:
+async def adopted(gateway: GatewayReplica, refused: bool, digest: str) -> dict[str, Any]:
     """Waits until another policy is in force, or one was refused; pytest's own time limit ends the wait."""
     while True:
-        _, _, policy = await fetch(f"{url}/v1/policy")
+        policy = await policy_of(gateway)
         if policy["digest"] != digest if not refused else policy["refused_update"]:
-            return dict(policy)
+            return policy
         await asyncio.sleep(0.01)
 
 
@@ -160,19 +166,19 @@ async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_change
     monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.02)
     write_advisory(tmp_path, "first")
     async with replica(answering(), advisories=str(tmp_path)) as (gateway, url):
-        _, _, start = await fetch(f"{url}/v1/policy")
+        start = await policy_of(gateway)
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
         assert headers["x-specgate-pool"] == "speculative"
 
         write_advisory(tmp_path, "second", unsafe=["any"])
-        policy = await adopted(url, False, start["digest"])
+        policy = await adopted(gateway, False, start["digest"])
         assert (policy["advisories"], policy["refused_update"]) == (2, None)
         _, headers, _ = await fetch(f"{url}/v1/chat/completions", CHAT)
         assert headers["x-specgate-pool"] == "standard"
 
         (tmp_path / "third.yaml").write_text("{")
         write_advisory(tmp_path, "fourth", unsafe=["plain"])
-        refused = await adopted(url, True, policy["digest"])
+        refused = await adopted(gateway, True, policy["digest"])
         assert "third" in refused["refused_update"]
         assert (refused["digest"], refused["advisories"]) == (policy["digest"], 2)
         # What engines report compiles the policy again: with the advisories in force, not with those in the folder.
@@ -180,13 +186,13 @@ async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_change
         assert gateway._gateway.policy.digest == policy["digest"]
 
         (tmp_path / "third.yaml").unlink()
-        mended = await adopted(url, False, policy["digest"])
+        mended = await adopted(gateway, False, policy["digest"])
         assert (mended["advisories"], mended["refused_update"]) == (3, None)
 
 
 async def test_the_shipped_advisories_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr("serve.gateway.advisory_feed.stamp_of", looked.append)
-    async with replica(answering(), advisories=None) as (_, url):
-        await fetch(f"{url}/v1/policy")
+    async with replica(answering(), advisories=None) as (gateway, _):
+        await policy_of(gateway)
     assert not looked

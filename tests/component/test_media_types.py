@@ -5,12 +5,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support.door import Ports, serving
 from support.engines import Engine, answering, end, frame, start
 from support.guard_harness import tools_request
 from support.guard_stack import config
 from support.stack import listening, running
-
-from serve.gateway.ingress import GatewayReplica
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "pin", "model": "m", "pool": "speculative", "request_class": "tools_auto", "reason": "x"}
@@ -18,7 +17,7 @@ ROUTES = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": {"model": "m", "prompt": "hello"},
     "/v1/route/explain": CHAT,
-    "/v1/quarantine": ORDER,
+    "/admin/v1/quarantine": ORDER,
 }
 
 
@@ -28,6 +27,10 @@ async def post(url: str, body: bytes, **headers: str) -> tuple[int, Any]:
         session.post(url, data=body, headers={k.replace("_", "-"): v for k, v in headers.items()}) as response,
     ):
         return response.status, json.loads(await response.read())
+
+
+def port_of(ports: Ports, path: str) -> str:
+    return ports.door if path.startswith("/admin/") else ports.data
 
 
 def remote(engine_url: str) -> dict[str, Any]:
@@ -40,42 +43,37 @@ def remote(engine_url: str) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ROUTES)
 async def test_a_body_that_is_not_called_json_is_415_and_the_message_names_the_cure(path: str) -> None:
     body = json.dumps(ROUTES[path]).encode()
-    async with listening(engine := answering()) as behind:
-        replica = GatewayReplica(remote(behind.url), [])
-        async with listening(replica.app(), replica.hot) as front:
-            url = front.url + path
-            for headers in (
-                {},
-                {"content_type": "text/plain"},
-                {"content_type": "application/x-www-form-urlencoded"},
-                {"content_type": "text/plain; x=application/json"},
-                {"content_type": "application/json, text/plain"},
-                {"content_type": "application/jsonp"},
-                {"content_type": ""},
-            ):
-                status, told = await post(url, body, **headers)
-                assert (status, told["error"]["code"]) == (415, "unsupported_media_type"), headers
-                assert "Content-Type: application/json" in told["error"]["message"]
-            assert not engine.requests
-            for kind in ("application/json", "Application/JSON", "application/json; charset=utf-8"):
-                status, told = await post(url, body, content_type=kind)
-                assert status == 200, told
+    async with listening(engine := answering()) as behind, serving(remote(behind.url)) as ports:
+        url = port_of(ports, path) + path
+        for headers in (
+            {},
+            {"content_type": "text/plain"},
+            {"content_type": "application/x-www-form-urlencoded"},
+            {"content_type": "text/plain; x=application/json"},
+            {"content_type": "application/json, text/plain"},
+            {"content_type": "application/jsonp"},
+            {"content_type": ""},
+        ):
+            status, told = await post(url, body, **headers)
+            assert (status, told["error"]["code"]) == (415, "unsupported_media_type"), headers
+            assert "Content-Type: application/json" in told["error"]["message"]
+        assert not engine.requests
+        for kind in ("application/json", "Application/JSON", "application/json; charset=utf-8"):
+            status, told = await post(url, body, content_type=kind)
+            assert status == 200, told
 
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_an_encoded_body_is_415(path: str) -> None:
-    async with listening(answering()) as behind:
-        replica = GatewayReplica(remote(behind.url), [])
-        async with listening(replica.app(), replica.hot) as front:
-            body = json.dumps(ROUTES[path]).encode()
-            for coding in ("gzip", "br", "identity, gzip"):
-                status, told = await post(
-                    front.url + path, body, content_type="application/json", content_encoding=coding
-                )
-                assert (status, told["error"]["code"]) == (415, "unsupported_media_type")
-                assert "uncompressed" in told["error"]["message"]
-            plain = await post(front.url + path, body, content_type="application/json", content_encoding="identity")
-            assert plain[0] == 200
+    async with listening(answering()) as behind, serving(remote(behind.url)) as ports:
+        url = port_of(ports, path) + path
+        body = json.dumps(ROUTES[path]).encode()
+        for coding in ("gzip", "br", "identity, gzip"):
+            status, told = await post(url, body, content_type="application/json", content_encoding=coding)
+            assert (status, told["error"]["code"]) == (415, "unsupported_media_type")
+            assert "uncompressed" in told["error"]["message"]
+        plain = await post(url, body, content_type="application/json", content_encoding="identity")
+        assert plain[0] == 200
 
 
 async def test_without_a_body_the_error_is_about_the_body() -> None:
@@ -85,11 +83,9 @@ async def test_without_a_body_the_error_is_about_the_body() -> None:
 
 
 async def test_an_order_longer_than_any_is_not_read() -> None:
-    async with listening(answering()) as behind:
-        replica = GatewayReplica(remote(behind.url), [])
-        async with listening(replica.app(), replica.hot) as front:
-            body = json.dumps({**ORDER, "reason": "x" * 1_000_000}).encode()
-            status, told = await post(f"{front.url}/v1/quarantine", body, content_type="application/json")
+    async with listening(answering()) as behind, serving(remote(behind.url)) as ports:
+        body = json.dumps({**ORDER, "reason": "x" * 1_000_000}).encode()
+        status, told = await post(f"{ports.door}/admin/v1/quarantine", body, content_type="application/json")
     assert (status, told["error"]["code"]) == (413, "body_too_large")
 
 

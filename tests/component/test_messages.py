@@ -127,6 +127,21 @@ class TestToolLoop:
 
 
 class TestErrors:
+    async def test_a_conversation_that_only_the_server_would_have_is_not_found_in_the_words_on_which_it_is_sent_again(
+        self,
+    ) -> None:
+        engine = answering()
+        async with gateway(engine) as (client, _):
+            thread = {"type": "continue", "previous_message_id": "msg_1"}
+            with pytest.raises(anthropic.NotFoundError) as refused:
+                await client.messages.create(model="m", max_tokens=9, messages=HELLO, extra_body={"thread": thread})
+            body: Any = refused.value.body
+            assert body["error"]["details"] == {"error_code": "thread_not_found"}
+            await client.messages.create(
+                model="m", max_tokens=9, messages=HELLO, extra_body={"thread": {"type": "create"}}
+            )
+        assert len(engine.requests) == 1
+
     async def test_an_overflow_has_the_words_on_which_clients_compact(self) -> None:
         text = "This model's maximum context length is 4096 tokens. However, your prompt contains 5000 input tokens."
         engine = answering({"error": {"message": text, "type": "BadRequestError", "param": None, "code": 400}}, 400)

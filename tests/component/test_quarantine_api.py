@@ -1,4 +1,4 @@
-"""Operators' side of quarantine, over HTTP and on the command line, against a gateway replica without Ray."""
+"""Operators' side of quarantine: HTTP and the command line, before a gateway replica and a door without Ray."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support.door import Ports, serving
 from support.engines import answering
 from support.stack import listening
 from typer.testing import CliRunner
 
 from serve.cli import app
-from serve.engine.listener import AsgiApp
 from serve.engine.sim import SimSettings, build_sim_app
-from serve.gateway.ingress import GatewayReplica
+from serve.http1.listener import AsgiApp
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 JSON = {"content-type": "application/json"}
@@ -37,7 +37,7 @@ TAKE_OUT = {**CELL, "action": "quarantine", "reason": "incident 17"}
 
 
 @asynccontextmanager
-async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **quarantine: Any) -> AsyncIterator[str]:
+async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **quarantine: Any) -> AsyncIterator[Ports]:
     async with listening(fast or answering()) as faster, listening(safe or answering()) as safer:
         facts = {"engine": "vllm", "engine_version": "0.32.0"}
         speculates = {**facts, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
@@ -50,14 +50,14 @@ async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **qu
             "policy": {"advisories": str(ADVISORIES)},
             "quarantine": quarantine,
         }
-        async with listening((made := GatewayReplica(config, [])).app(), made.hot) as front:
-            yield front.url
+        async with serving(config) as ports:
+            yield ports
 
 
 async def ask(url: str, body: Any = None) -> tuple[int, Any]:
     async with (
         aiohttp.ClientSession() as session,
-        session.request("GET" if body is None else "POST", f"{url}/v1/quarantine", json=body) as response,
+        session.request("GET" if body is None else "POST", f"{url}/admin/v1/quarantine", json=body) as response,
     ):
         return response.status, await response.json()
 
@@ -74,14 +74,14 @@ async def specgate(*arguments: str) -> tuple[int, str]:
 
 
 async def test_nothing_is_out_at_the_start() -> None:
-    async with gateway() as url:
-        assert await ask(url) == (200, {"object": "list", "data": []})
+    async with gateway() as ports:
+        assert await ask(ports.door) == (200, {"object": "list", "data": []})
 
 
 async def test_what_an_operator_takes_out_is_out_at_once_and_says_why() -> None:
-    async with gateway() as url:
-        status, told = await ask(url, TAKE_OUT)
-        after = await explained(url)
+    async with gateway() as ports:
+        status, told = await ask(ports.door, TAKE_OUT)
+        after = await explained(ports.data)
     assert status == 200
     (cell,) = told["data"]
     assert (cell["status"], cell["held"], cell["by"], cell["why"]) == ("quarantined", True, "operator", "incident 17")
@@ -91,10 +91,10 @@ async def test_what_an_operator_takes_out_is_out_at_once_and_says_why() -> None:
 
 
 async def test_what_is_lifted_is_back() -> None:
-    async with gateway() as url:
-        await ask(url, TAKE_OUT)
-        await ask(url, {**TAKE_OUT, "action": "lift", "reason": "fixed"})
-        assert (await explained(url))["pool"] == "speculative"
+    async with gateway() as ports:
+        await ask(ports.door, TAKE_OUT)
+        await ask(ports.door, {**TAKE_OUT, "action": "lift", "reason": "fixed"})
+        assert (await explained(ports.data))["pool"] == "speculative"
 
 
 @pytest.mark.parametrize(
@@ -112,41 +112,41 @@ async def test_what_is_lifted_is_back() -> None:
     ],
 )
 async def test_an_order_that_makes_no_sense_is_refused_with_what_would(change: Any, message: str) -> None:
-    async with gateway() as url:
-        status, told = await ask(url, {**TAKE_OUT, **change})
-        assert (await ask(url))[1]["data"] == []
+    async with gateway() as ports:
+        status, told = await ask(ports.door, {**TAKE_OUT, **change})
+        assert (await ask(ports.door))[1]["data"] == []
     assert status == 400
     assert message in told["error"]["message"]
 
 
 async def test_a_body_that_is_no_json_is_refused() -> None:
     async with (
-        gateway() as url,
+        gateway() as ports,
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/quarantine", data=b"{", headers=JSON) as response,
+        session.post(f"{ports.door}/admin/v1/quarantine", data=b"{", headers=JSON) as response,
     ):
         assert response.status == 400
 
 
 async def test_where_quarantine_is_off_there_are_no_routes() -> None:
-    async with gateway(enabled=False) as url:
-        assert (await ask(url))[0] == 404
-        assert (await explained(url))["pool"] == "speculative"
+    async with gateway(enabled=False) as ports:
+        assert (await ask(ports.door))[0] == 404
+        assert (await explained(ports.data))["pool"] == "speculative"
 
 
 async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> None:
     broken = build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"truncated_string": 0.9}))
     sound = build_sim_app(SimSettings(model="m"))
-    async with gateway(broken, sound, reference_share=0.5) as url, aiohttp.ClientSession() as session:
+    async with gateway(broken, sound, reference_share=0.5) as ports, aiohttp.ClientSession() as session:
         for seed in range(600):
-            async with session.post(f"{url}/v1/chat/completions", json={**CALL, "seed": seed}) as response:
+            async with session.post(f"{ports.data}/v1/chat/completions", json={**CALL, "seed": seed}) as response:
                 assert response.status == 200
-            if seed % 20 == 19 and "quarantined" in [cell["status"] for cell in (await ask(url))[1]["data"]]:
+            if seed % 20 == 19 and "quarantined" in [cell["status"] for cell in (await ask(ports.door))[1]["data"]]:
                 break
-        async with session.post(f"{url}/v1/chat/completions", json=CALL) as response:
+        async with session.post(f"{ports.data}/v1/chat/completions", json=CALL) as response:
             assert response.headers["x-specgate-pool"] == "standard"
             assert "quarantine" in response.headers["x-specgate-reasons"]
-        async with session.get(f"{url}/metrics") as response:
+        async with session.get(f"{ports.door}/metrics") as response:
             metrics = await response.text()
     gauges = [
         line for line in metrics.splitlines() if line.startswith("specgate_quarantined") and "tools_forced" in line
@@ -157,22 +157,22 @@ async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> N
 
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:
-    async with gateway() as url:
-        assert "no counts yet" in (await specgate("list", "--url", url))[1]
-        order = ["m", "speculative", "tools_auto", "--url", url, "--reason"]
+    async with gateway() as ports:
+        assert "no counts yet" in (await specgate("list", "--url", ports.door))[1]
+        order = ["m", "speculative", "tools_auto", "--url", ports.door, "--reason"]
         code, out = await specgate("set", *order, "incident 17")
         assert (code, "out by operator" in out, "incident 17" in out) == (0, True, True)
         code, out = await specgate("pin", *order, "a test", "--json")
         assert (code, json.loads(out)[0]["status"], json.loads(out)[0]["held"]) == (0, "open", True)
-        assert "pinned" in (await specgate("list", "--url", url))[1]
+        assert "pinned" in (await specgate("list", "--url", ports.door))[1]
         assert (await specgate("lift", *order, "done"))[0] == 0
 
 
 async def test_the_command_line_tells_what_is_wrong() -> None:
-    async with gateway() as url:
-        code, out = await specgate("set", "m", "fast", "tools_auto", "--reason", "x", "--url", url)
+    async with gateway() as ports:
+        code, out = await specgate("set", "m", "fast", "tools_auto", "--reason", "x", "--url", ports.door)
         assert (code, "it has speculative, standard" in " ".join(out.split())) == (2, True)
-        code, out = await specgate("list", "--url", f"{url}/nowhere")
+        code, out = await specgate("list", "--url", f"{ports.door}/nowhere")
         assert (code, "is not served here" in " ".join(out.split())) == (2, True)
     code, out = await specgate("list", "--url", "http://127.0.0.1:1")
     assert (code, "set its address with --url" in " ".join(out.split())) == (2, True)

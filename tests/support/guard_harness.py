@@ -36,12 +36,14 @@ class SentTo:
 
     def __init__(self) -> None:
         self.sent = b""
+        self.parts: list[int] = []  # their sizes
 
     async def start_stream(self, status: int, headers: Any) -> None:
         self.status = status
 
     async def part(self, data: bytes) -> None:
         self.sent += data
+        self.parts.append(len(data))
 
     async def whole(self, status: int, headers: Any, body: bytes) -> None:
         self.status, self.sent = status, body

@@ -9,11 +9,12 @@ import fastapi
 import openai
 
 from serve.config.gateway import GatewayConfig
-from serve.engine.listener import AsgiApp, Listener
 from serve.gateway.pipeline import Gateway, hot_routes
 from serve.guard.attempt_result import ResultSink
 from serve.http1.cycle import Allowance
+from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
+from serve.limits.accounts import Accounts
 from serve.live_policy import LivePolicy, compile_for
 from serve.load.live_load import LiveLoad
 from serve.proxy.upstream import Upstream
@@ -52,6 +53,7 @@ async def running(
     pools: Mapping[tuple[str, str], Pool] | None = None,
     telemetry: Telemetry | None = None,
     sink: ResultSink = lambda _: None,
+    accounts: Accounts | None = None,
 ) -> AsyncIterator[Stack]:
     """Runs a gateway in front of one app per (model, pool).
 
@@ -61,6 +63,7 @@ async def running(
         pools: Replace some of the engines.
         telemetry: Spans and metrics; without exporters if not given.
         sink: Gets what the guard finds.
+        accounts: Limits and usage.
     """
     parsed = GatewayConfig.parse(config)
     async with AsyncExitStack() as resources:
@@ -73,7 +76,7 @@ async def running(
         policy = compile_for(parsed)
         load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
         telemetry = telemetry or Telemetry({})
-        gateway = Gateway(parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load)
+        gateway = Gateway(parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load, accounts=accounts)
         limits = parsed.limits
         allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         app = listening(fastapi.FastAPI(), hot_routes(gateway), allowance)

@@ -88,6 +88,12 @@ def _tool_reference(block: Block, where: str) -> list[Part]:
     return [text_part(f"Tool: {name}")] if isinstance(name, str) else []
 
 
+def _compaction(block: Block, where: str) -> list[Part]:
+    """Returns the summary that a provider has put in place of earlier turns."""
+    summary = block.get("content")
+    return [text_part(f"Summary of the conversation so far:\n{summary}\n")] if isinstance(summary, str) else []
+
+
 def _inner(content: Any, where: str) -> list[Part]:
     blocks = blocks_of(content, where)
     return [part for position, block in enumerate(blocks) for part in parts_of(block, f"{where}.{position}")]
@@ -108,4 +114,5 @@ _READERS: dict[str, Callable[[Block, str], list[Part]]] = {
     "document": _document,
     "search_result": _search_result,
     "tool_reference": _tool_reference,
+    "compaction": _compaction,
 }

@@ -10,6 +10,7 @@ from serve.dialects.body import wrong
 from serve.dialects.chat import MISSING_RESULT, text_part
 from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, parts_of
 from serve.dialects.messages.memo import engine_id
+from serve.dialects.messages.tool_changes import TOOL_CHANGES
 from serve.dialects.reasoning import unseal
 
 ChatMessage = dict[str, Any]
@@ -47,7 +48,8 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
         InvalidRequestError: A message can't be translated.
     """
     system = [] if body.get("system") is None else [system_text(body["system"])]
-    turns = [_turn(message, f"messages.{position}") for position, message in enumerate(given)]
+    turns = [_turn(message, f"messages.{position}") for position, message in enumerate(_lasting(given))]
+    turns = [(role, blocks) for role, blocks in turns if blocks or role != "system"]  # such a one changes options only
     leading = next((position for position, (role, _) in enumerate(turns) if role != "system"), len(turns))
     system += [system_text([block for _, block in blocks], "messages") for _, blocks in turns[:leading]]
     text = "\n\n".join(filter(None, system))
@@ -68,6 +70,20 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     return messages
 
 
+def _lasting(given: list[Any]) -> list[Any]:
+    """Returns the messages without those of the system that end with the user's next one, if that has come."""
+    last_user = max((position for position, message in enumerate(given) if _is_users(message)), default=0)
+    return [message for position, message in enumerate(given) if position > last_user or not _is_passing(message)]
+
+
+def _is_users(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"
+
+
+def _is_passing(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("clear_at") == "next_user_message"
+
+
 def _turn(message: Any, where: str) -> tuple[str, list[tuple[str, Block]]]:
     """Returns a message's role and its blocks, each with its place."""
     if not isinstance(message, dict):
@@ -75,10 +91,17 @@ def _turn(message: Any, where: str) -> tuple[str, list[tuple[str, Block]]]:
     role = message.get("role")
     if role not in ("user", "assistant", "system"):
         raise wrong(f"{where}.role", "must be user, assistant or system")
-    if "content" not in message:
+    if "content" not in message and role != "system":
         raise wrong(f"{where}.content", "Field required")
-    blocks = blocks_of(message["content"], f"{where}.content")
-    return role, [(f"{where}.content.{position}", block) for position, block in enumerate(blocks)]
+    blocks = blocks_of(message.get("content", ""), f"{where}.content")
+    if role == "assistant" and blocks and all([block["type"] == "compaction" for block in blocks]):
+        role = "user"  # a summary in place of the conversation before: templates want it to begin with a user
+    placed = [(f"{where}.content.{position}", block) for position, block in enumerate(blocks)]
+    return role, placed if role != "system" else [each for each in placed if not _changes_options(each[1])]
+
+
+def _changes_options(block: Block) -> bool:
+    return block["type"] in TOOL_CHANGES or block == {"type": "text", "text": ""}
 
 
 def _assistant(blocks: list[tuple[str, Block]], dropped: list[str]) -> ChatMessage:
@@ -87,7 +110,7 @@ def _assistant(blocks: list[tuple[str, Block]], dropped: list[str]) -> ChatMessa
     calls: list[dict[str, Any]] = []
     for where, block in blocks:
         kind = block["type"]
-        if kind == "text":
+        if kind in ("text", "compaction"):
             texts += [part["text"] for part in parts_of(block, where)]
         elif kind == "thinking":
             shown = block.get("thinking")

@@ -11,6 +11,7 @@ from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
 from serve.dialects.messages.memo import Memo
 from serve.dialects.messages.tools import chat_tools
+from serve.errors import InvalidRequestError
 
 # Fields that chat has under the same or another name.
 _RENAMED = {
@@ -25,6 +26,8 @@ _RENAMED = {
 # Fields that are read below, and those that are meant for Anthropic's cache or books and say nothing about the answer.
 _READ = frozenset({"model", "messages", "system", "stream", "tools", "tool_choice", "thinking", "output_config"})
 _SILENT = frozenset({"metadata", "cache_control"})
+# On this code Anthropic's SDKs send the whole conversation again.
+THREAD_NOT_FOUND = "thread_not_found"
 _SESSION_HEADER = "x-claude-code-session-id"
 _SESSION_MARK = "_session_"
 
@@ -56,7 +59,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
     thinking = _mapping(request.get("thinking"))
     memo = Memo(
         prompt_bytes=len(encoded),
-        thinking=thinking.get("type") in ("enabled", "adaptive"),
+        thinking=thinking.get("type", "disabled") != "disabled",
         omitted=thinking.get("display") == "omitted",
     )
     return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
@@ -74,6 +77,7 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     """
     fields = dict(request)
     chat: dict[str, Any] = {"model": required(fields, "model", str, "a string")}
+    _refuse(fields)
     given = required(fields, "messages", list, "a list")
     if not given:
         raise wrong("messages", "at least one message is required")
@@ -88,16 +92,25 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     return chat
 
 
+def _refuse(request: Mapping[str, Any]) -> None:
+    """Refuses what needs a store: without it, a request would be answered as if the conversation began with it."""
+    if _mapping(request.get("thread")).get("type") == "continue":
+        message = "thread: no conversation is stored here. Send all of it, with a `thread` of type create or without."
+        raise InvalidRequestError(message, "thread", THREAD_NOT_FOUND)
+    if request.get("compaction") is not None:
+        raise wrong("compaction", "is not done here; ask for a summary in a message")
+
+
 def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the switch of thinking; without one, and with `adaptive`, the model decides."""
+    """Returns the switch of thinking; without one, and with any other than these two, the model decides."""
     thinking = request.get("thinking")
     if thinking is None:
         return {}
     kind = _mapping(thinking).get("type")
-    if kind == "adaptive":
-        return {}
+    if not isinstance(kind, str):
+        raise wrong("thinking", "must be an object with a `type`, such as enabled, adaptive or disabled")
     if kind not in ("enabled", "disabled"):
-        raise wrong("thinking", "must be an object whose `type` is enabled, adaptive or disabled")
+        return {}
     on = kind == "enabled"
     # Templates have either name.
     return {

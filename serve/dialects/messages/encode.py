@@ -8,6 +8,7 @@ import msgspec
 from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
+from serve.dialects.messages.decode import THREAD_NOT_FOUND
 from serve.dialects.messages.memo import Memo, client_id
 from serve.dialects.reasoning import seal
 
@@ -28,6 +29,9 @@ _ERRORS = {
     504: (504, "timeout_error"),
     529: (529, "overloaded_error"),
 }
+# Codes on which Anthropic's SDKs act, with the status and type that they come with.
+_CODES = {THREAD_NOT_FOUND: (404, "not_found_error")}
+_REFUSED_KEY = (401, "authentication_error")  # with `x-should-retry: false`
 
 
 def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
@@ -105,14 +109,17 @@ def usage_of(answer: Answer, memo: Memo) -> dict[str, int]:
 def error_of(failure: Failure) -> tuple[int, dict[str, Any]]:
     """Returns status and error object of a failure."""
     default = (400, "invalid_request_error") if 400 <= failure.status < 500 else (500, "api_error")
-    status, kind = _ERRORS.get(failure.status, default)
+    status, kind = _CODES.get(failure.code) or _ERRORS.get(failure.status, default)
     message = failure.message
-    if failure.overflow is not None:
+    details = {"details": {"error_code": failure.code}} if failure.code in _CODES else {}
+    if failure.refused_key:
+        status, kind = _REFUSED_KEY
+    elif failure.overflow is not None:
         # Claude-Code-like clients compact their context on these words, and on no others.
         tokens, most = failure.overflow.tokens, failure.overflow.most
         status, kind = _ERRORS[400]
         message = f"prompt is too long: {tokens} tokens > {most} maximum" if most else f"prompt is too long: {message}"
-    return status, {"type": "error", "error": {"type": kind, "message": message}}
+    return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
 
 
 def encode_error(failure: Failure, request_id: str) -> tuple[int, bytes]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serve.dialects.body import wrong
+from serve.dialects.messages.tool_changes import tools_in_effect
 from serve.errors import InvalidRequestError
 
 _PLAIN_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -27,7 +28,7 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
         raise wrong("tools", "must be a list")
     tools: list[dict[str, Any]] = []
     hosted: dict[str, str] = {}  # error text by the tool's name
-    for position, tool in enumerate(given or ()):
+    for position, tool in enumerate(tools_in_effect(body, given or [])):
         where = f"tools.{position}"
         if not isinstance(tool, dict):
             raise wrong(where, "must be an object")

@@ -25,6 +25,7 @@ _HOSTED_CALLS = {
     "apply_patch_call": ("apply_patch", "operation"),
 }
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
+REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
 # Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
 _MOST_PARTS = 30_000
@@ -64,13 +65,16 @@ def _checked(item: Any, index: int) -> Item:
     param = f"input[{index}]"
     if not isinstance(item, Mapping):
         raise InvalidRequestError(f"`{param}` must be an object.", param)
-    if _type_of(item) == "item_reference":
-        raise InvalidRequestError(
-            f"`{param}` refers to an item by its id, and this gateway stores none. Send the item itself.",
-            param,
-            "item_reference_not_found",
-        )
     return item
+
+
+def _not_stored(param: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"`{param}` refers to an item by its id, and this gateway stores none. Send the item itself: many "
+        "clients do with `store: false`.",
+        param,
+        "item_reference_not_found",
+    )
 
 
 def _type_of(item: Item) -> str:
@@ -83,11 +87,13 @@ class _Turn:
 
     Attributes:
         calls: With the position of their items.
+        missing: Positions of references to messages of it that are stored nowhere.
     """
 
     reasoning: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -122,6 +128,8 @@ class _Reader:
                 self._message(item, f"input[{position}]")
             elif kind == "reasoning":
                 self._turn.reasoning += filter(None, [reasoning_of(item)])
+            elif kind == "item_reference":
+                self._refer(item, position)
             elif kind in _CALLS:
                 self._turn.calls.append((position, _call(item, kind, self._tools)))
             elif position in self._orphans:
@@ -131,6 +139,15 @@ class _Reader:
                 self._end_turn()
             else:
                 self.dropped.append(f"input.{kind or 'untyped'}")
+
+    def _refer(self, item: Item, position: int) -> None:
+        """Leaves out an item that the client takes to be stored.
+
+        That loses little where it is reasoning or what was said beside a call. `_end_turn` refuses to lose an answer.
+        """
+        self.dropped.append("input.item_reference")
+        if not str(item.get("id")).startswith(REASONING_ID):
+            self._turn.missing.append(position)
 
     def _match_results(self, items: Sequence[Item]) -> None:
         """Finds the result of each call, the last of several.
@@ -175,6 +192,8 @@ class _Reader:
 
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, _Turn()
+        if turn.missing and not turn.calls:
+            raise _not_stored(f"input[{turn.missing[0]}]")
         if turn.empty:
             return
         self._messages.append(turn.message())

@@ -77,6 +77,15 @@ def thinks(body: Mapping[str, Any], settings: SimSettings) -> bool:
     return bool(switches.get("thinking", switches.get("enable_thinking", settings.thinking)))
 
 
+def acceptance_class(body: Mapping[str, Any], settings: SimSettings) -> str:
+    """Returns the kind of text that a drafter has to guess: one of `ACCEPTANCE_CLASSES`."""
+    if thinks(body, settings):
+        return "thinking"
+    if _document_schema(body) is not None:
+        return "json"
+    return "tools" if body.get("tools") and body.get("tool_choice") != "none" else "prose"
+
+
 def _document_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     form = body.get("response_format") or {}
     if form.get("type") == "json_object":

@@ -9,6 +9,7 @@ from typing import Any
 
 from serve.engine.sim import wire
 from serve.engine.sim.completion import Completion
+from serve.engine.sim.pace import pace_of
 from serve.engine.sim.response import SimResponse, read_body, send_json, send_text
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
@@ -32,7 +33,8 @@ class SimApp:
     def __init__(self, settings: SimSettings, api_key: str | None) -> None:
         self._settings = settings
         self._api_key = api_key
-        self._stats = SimStats(settings.max_num_seqs)
+        self._pace = pace_of(settings)
+        self._stats = SimStats(self._pace.kv)
         self._ready_at = time.monotonic() + settings.ready_after_s
         self._routes: dict[tuple[str, str], Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             ("GET", "/health"): self._health,
@@ -84,7 +86,7 @@ class SimApp:
     async def _complete(self, receive: Receive, send: Send, *, chat: bool) -> None:
         try:
             body = _parsed(await read_body(receive), self._settings, chat=chat)
-            completion = Completion(body, self._settings, self._stats, chat=chat)
+            completion = Completion(body, self._settings, self._stats, self._pace, chat=chat)
         except GatewayError as error:
             await send_json(
                 send, error.status, wire.error_body(error.message, "BadRequestError", error.status, error.param)

@@ -6,12 +6,16 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from itertools import zip_longest
 from typing import Any
 
 from serve.engine.sim import wire
 from serve.engine.sim.deltas import Delta
 from serve.engine.sim.generation import Generation
+from serve.engine.sim.kv_cache import Part
+from serve.engine.sim.pace import Pace, Seat
+from serve.engine.sim.prompt import prompt_parts
 from serve.engine.sim.response import ClientGoneError, SimResponse
 from serve.engine.sim.schema_instance import NoInstanceError
 from serve.engine.sim.settings import SimSettings
@@ -28,16 +32,20 @@ class Completion:
     Args:
         body: The request.
         settings: The simulated engine's settings.
-        stats: The engine's counters and slots.
+        stats: The engine's counters.
+        pace: Gives out seats and steps.
         chat: True for `/v1/chat/completions`, False for `/v1/completions`.
 
     Raises:
         InvalidRequestError: The simulation cannot generate an instance of a schema in the request.
     """
 
-    def __init__(self, body: Mapping[str, Any], settings: SimSettings, stats: SimStats, *, chat: bool) -> None:
+    def __init__(
+        self, body: Mapping[str, Any], settings: SimSettings, stats: SimStats, pace: Pace, *, chat: bool
+    ) -> None:
         self._settings = settings
         self._stats = stats
+        self._pace = pace
         self._chat = chat
         self._stream = bool(body.get("stream"))
         self._with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
@@ -45,10 +53,14 @@ class Completion:
             self._generations = [Generation(body, settings, choice) for choice in range(body.get("n") or 1)]
         except NoInstanceError as error:
             raise InvalidRequestError(str(error), "tools") from error
-        prompt = body["messages"] if chat else body["prompt"]
+        self._prompt = prompt_parts(body)
         identity = ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex
         self._envelope = wire.ResponseBuilder(
-            identity, settings.model, int(time.time()), chat=chat, prompt_tokens=max(1, len(str(prompt)) // 4)
+            identity,
+            settings.model,
+            int(time.time()),
+            chat=chat,
+            prompt_tokens=sum(part.tokens for part in self._prompt),
         )
         faulty = (generation for generation in self._generations if generation.fault)
         self._fault = next(faulty, self._generations[0])
@@ -58,42 +70,53 @@ class Completion:
         states = self._stats.states
         states["started"] += 1
         outcome = "cancelled"
-        with self._stats.during("waiting"):
-            await self._stats.slots.acquire()
+        tokens = sum(generation.completion_tokens for generation in self._generations)
+        answer = Part(object(), tokens)  # clients repeat it in other words: it is no part of the next prompt
         try:
-            with self._stats.during("running"):
-                await self._answer(response)
+            async with AsyncExitStack() as stack:
+                with self._stats.during("waiting"):
+                    seat = await stack.enter_async_context(
+                        self._pace.seat(response, self._prompt, answer, self._longest)
+                    )
+                with self._stats.during("running"):
+                    await self._answer(response, seat)
             outcome = "finished"
         except ClientGoneError:
             outcome = "cancelled"
         finally:
-            self._stats.slots.release()
             states[outcome] += 1
 
-    async def _answer(self, response: SimResponse) -> None:
+    @property
+    def _longest(self) -> int:
+        """Steps of the longest of its answers."""
+        return max(generation.speculation.steps for generation in self._generations)
+
+    async def _answer(self, response: SimResponse, seat: Seat) -> None:
         settings = self._settings
         transport = self._fault.transport
         headers = {"x-sim-engine": str(os.getpid())}  # identifies the replica for tests of balance and loss
         if self._fault.fault:
             self._stats.faults[self._fault.fault] += 1
             headers["x-sim-fault"] = self._fault.fault
-        await response.pause(settings.prefill_ms / 1e3 + (settings.stall_s if transport == "slow_start" else 0))
+        await seat.prefill()
+        if transport == "slow_start":
+            await response.pause(settings.stall_s)
         if transport == "http_500":
             body = wire.error_body("Internal server error", "InternalServerError", 500)
             await response.send_json(500, body, headers)
         elif self._stream:
             await response.start_stream(headers)
-            await self._send_stream(response)
+            await self._send_stream(response, seat)
         else:
-            await self._send_whole(response, headers)
+            await self._send_whole(response, headers, seat)
         for generation in self._generations:
             self._stats.add_generation(generation.speculation, generation.completion_tokens)
 
-    async def _send_whole(self, response: SimResponse, headers: dict[str, str]) -> None:
+    async def _send_whole(self, response: SimResponse, headers: dict[str, str], seat: Seat) -> None:
         answer = self._envelope.whole(self._generations)
-        steps = max(generation.speculation.steps for generation in self._generations)
-        stalled = self._settings.stall_s if self._fault.transport == "stall" else 0
-        await response.pause(steps * self._settings.step_ms / 1e3 + stalled)
+        await seat.steps(self._longest)
+        if self._fault.transport == "stall":
+            await response.pause(self._settings.stall_s)
         if self._fault.transport == "disconnect":
             await response.send_half(answer, headers)
         elif self._fault.transport == "error_mid_stream":
@@ -101,14 +124,15 @@ class Completion:
         else:
             await response.send_json(200, answer, headers)
 
-    async def _send_stream(self, response: SimResponse) -> None:
+    async def _send_stream(self, response: SimResponse, seat: Seat) -> None:
         envelope, choices = self._envelope, range(len(self._generations))
         if self._chat:
             for index in choices:
                 await response.send_bytes(encode_frame(envelope.chunk(index, {"role": "assistant", "content": ""})))
-        breaks_at = max(generation.speculation.steps for generation in self._generations) // 2
+        breaks_at = self._longest // 2
         for step, deltas in enumerate(self._steps()):
-            await response.pause(self._settings.step_ms / 1e3)
+            if step < self._longest:  # after the last one comes what the parser held back
+                await seat.steps(1)
             if step == breaks_at and await self._broken(response):
                 return
             for index, delta in enumerate(deltas):

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from serve.engine.sim import faults
-from serve.engine.sim.answer import answer_to, calls_before, random_of, thinks
+from serve.engine.sim.answer import acceptance_class, answer_to, calls_before, random_of, thinks
 from serve.engine.sim.deltas import Delta, DeltaParser, LeakingParser, OwnParser, PassingParser
 from serve.engine.sim.segments import FORMATS, segments_of
 from serve.engine.sim.settings import SimSettings
@@ -46,7 +46,8 @@ class Generation:
         self._tokens = tokens[:limit]
         self._parser = PARSERS[settings.parser](body, settings, rng)
         self._named = isinstance(body.get("tool_choice"), Mapping)
-        self._steps = list(steps_of(self._tokens, self.speculation, settings.acceptance, rng))
+        acceptance = settings.acceptance_of(acceptance_class(body, settings))
+        self._steps = list(steps_of(self._tokens, self.speculation, acceptance, rng))
 
     @property
     def completion_tokens(self) -> int:

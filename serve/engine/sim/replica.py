@@ -3,10 +3,11 @@
 from typing import Any
 
 from serve.config.pool import ModelConfig
-from serve.engine.allowed_routes import AllowedRoutes
-from serve.engine.listener import Listener, node_address
+from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.engine.slots import Slots, release_slot
+from serve.http1.allowed_routes import AllowedRoutes
+from serve.http1.listener import Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
 
 
@@ -25,9 +26,9 @@ class SimReplica:
         model_config = ModelConfig.model_validate(config)
         given = {"model": model, "grammar": model_config.grammar, "thinking": model_config.thinking}
         self._settings = SimSettings.from_mapping(given | model_config.pools[pool].sim)
-        self._listener = Listener(node_address())
+        self._listener = Listener(node_address(), engine_key())
         slots = Slots(build_sim_app(self._settings, self._listener.key), release_slot)
-        await self._listener.start(AllowedRoutes(slots, self._listener.key))
+        await self._listener.start(AllowedRoutes(slots, self._listener.key, ENGINE_ROUTES))
 
     async def record_replica_metadata(self) -> dict[str, Any]:
         """Ray Serve's hook: called once when the replica is ready; whoever chooses this replica gets the result."""

@@ -47,6 +47,17 @@ class SimResponse:
         if self._disconnect.done():
             raise ClientGoneError
 
+    async def until(self, future: asyncio.Future[None]) -> None:
+        """Wait for a future.
+
+        Raises:
+            ClientGoneError: The client has closed the connection.
+        """
+        assert self._disconnect is not None
+        await asyncio.wait([self._disconnect, future], return_when=asyncio.FIRST_COMPLETED)
+        if self._disconnect.done():
+            raise ClientGoneError
+
     async def start_stream(self, headers: dict[str, str]) -> None:
         await _start(self._send, 200, {"content-type": "text/event-stream; charset=utf-8", **headers})
 

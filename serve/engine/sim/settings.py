@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from serve.engine.sim.economics import Economics
 from serve.engine.sim.faults import FAULTS
 from serve.errors import ConfigError
 
 GrammarName = Literal["kimi_k2", "qwen3_coder", "hermes"]
 ParserName = Literal["passing", "specgate", "leaking"]
+Acceptance = tuple[float, ...] | Mapping[str, tuple[float, ...]]
+ACCEPTANCE_CLASSES = frozenset({"tools", "json", "thinking", "prose"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +29,12 @@ class SimSettings:
         seed: Changes every answer.
         fault_seed: Changes which requests are affected by a fault.
         num_speculative_tokens: Draft length K; 0 for an engine without speculation.
-        acceptance: Chance that draft position i is accepted if all before it were; the last value holds beyond.
+        acceptance: Chance that draft position i is accepted if all before it were; the last value holds beyond. One
+            profile for all requests, or one for each of `tools`, `json`, `thinking` and `prose`.
         prefill_ms: Time before the first step.
         step_ms: Time of one step, which emits 1..K+1 tokens.
+        economics: Step times that depend on the batch, prefill of what is not cached, and KV memory; see `Economics`.
+            They take the place of `prefill_ms` and `step_ms`.
         content_tokens: Minimum and maximum length of prose.
         call_rate: Share of `tool_choice: auto` requests that are answered with calls.
         max_calls: Maximum number of calls in one answer.
@@ -46,9 +52,10 @@ class SimSettings:
     seed: int = 0
     fault_seed: int = 0
     num_speculative_tokens: int = 0
-    acceptance: tuple[float, ...] = (0.85, 0.75, 0.65)
+    acceptance: Acceptance = (0.85, 0.75, 0.65)
     prefill_ms: float = 0.0
     step_ms: float = 0.0
+    economics: Economics | None = None
     content_tokens: tuple[int, int] = (20, 60)
     call_rate: float = 1.0
     max_calls: int = 3
@@ -74,8 +81,14 @@ class SimSettings:
             f"unknown grammar {self.grammar!r}": self.grammar in get_args(GrammarName),
             f"unknown parser {self.parser!r}": self.parser in get_args(ParserName),
             "num_speculative_tokens must not be negative": self.num_speculative_tokens >= 0,
-            "acceptance needs at least one probability, all in 0..1": (
-                bool(self.acceptance) and all(0 <= chance <= 1 for chance in self.acceptance)
+            "acceptance needs at least one probability, all in 0..1": all(
+                bool(profile) and all(0 <= chance <= 1 for chance in profile) for profile in self._profiles()
+            ),
+            f"acceptance by class needs each of {sorted(ACCEPTANCE_CLASSES)}": (
+                not isinstance(self.acceptance, Mapping) or set(self.acceptance) == ACCEPTANCE_CLASSES
+            ),
+            "economics take the place of prefill_ms and step_ms": (
+                self.economics is None or not (self.prefill_ms or self.step_ms)
             ),
             "content_tokens must be (minimum, maximum) with 1 <= minimum <= maximum": 1 <= low <= high,
             "call_rate must be in 0..1": 0 <= self.call_rate <= 1,
@@ -83,6 +96,13 @@ class SimSettings:
             "times must not be negative": min(self.prefill_ms, self.step_ms, self.ready_after_s, self.stall_s) >= 0,
         }
         return [problem for problem, holds in rules.items() if not holds]
+
+    def acceptance_of(self, request_class: str) -> tuple[float, ...]:
+        """Returns the acceptance profile of one of `ACCEPTANCE_CLASSES`."""
+        return self.acceptance[request_class] if isinstance(self.acceptance, Mapping) else self.acceptance
+
+    def _profiles(self) -> list[tuple[float, ...]]:
+        return list(self.acceptance.values()) if isinstance(self.acceptance, Mapping) else [self.acceptance]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SimSettings:
@@ -94,7 +114,14 @@ class SimSettings:
         names = {field.name for field in fields(cls)}
         if unknown := set(values) - names:
             raise ConfigError(f"simulated engine: unknown settings {sorted(unknown)}; known: {sorted(names)}")
-        given: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-        }
+        given: dict[str, Any] = {key: _tuples(value) for key, value in values.items()}
+        if isinstance(values.get("economics"), Mapping):
+            given["economics"] = Economics.from_mapping(values["economics"])
         return cls(**given)
+
+
+def _tuples(value: Any) -> Any:
+    """Returns lists as tuples, those in a mapping as well."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(inner) for key, inner in value.items()}
+    return tuple(value) if isinstance(value, list) else value

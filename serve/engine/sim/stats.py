@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from serve.engine.sim.kv_cache import KvCache
 from serve.engine.sim.steps import Speculation
 
 
 class SimStats:
-    """Counters of one engine, and the semaphore that limits its running requests."""
+    """Counters of one engine.
 
-    def __init__(self, max_num_seqs: int) -> None:
-        self.slots = asyncio.Semaphore(max_num_seqs)
+    Args:
+        kv: Its KV memory, if that is simulated.
+    """
+
+    def __init__(self, kv: KvCache | None = None) -> None:
+        self._kv = kv
         self.states: Counter[str] = Counter(
             dict.fromkeys(("waiting", "running", "started", "finished", "cancelled"), 0)
         )
@@ -43,13 +47,19 @@ class SimStats:
 
     def exposition(self, model: str) -> str:
         """Returns the counters under vLLM's names, as Prometheus text."""
-        values = {
+        values: dict[tuple[str, str], float] = {
             ("num_requests_running", "gauge"): self.states["running"],
             ("num_requests_waiting", "gauge"): self.states["waiting"],
             ("generation_tokens_total", "counter"): self._tokens,
             ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
             ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
         }
+        if self._kv is not None:
+            values |= {
+                ("kv_cache_usage_perc", "gauge"): round(self._kv.held / self._kv.tokens, 6),
+                ("prefix_cache_queries_total", "counter"): self._kv.queried,
+                ("prefix_cache_hits_total", "counter"): self._kv.hits,
+            }
         lines = []
         for (name, kind), value in values.items():
             lines.append(f"# TYPE vllm:{name} {kind}")

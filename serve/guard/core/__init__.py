@@ -1,11 +1,11 @@
 """The guard: checks answers, holds broken ones back and merges reruns. Pure: no I/O, no clock."""
 
-from serve.guard.core.chunk import TextDelta, lone_delta, stop_of
+from serve.guard.core.chunk import Place, TextDelta, lone_delta, stop_of
 from serve.guard.core.guard import Guard
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Verdict
-from serve.guard.core.whole import WholeGuard, check_answer
+from serve.guard.core.whole import WholeGuard, at_once, check_answer
 
 __all__ = [
     "GUARD_ERROR",
@@ -14,10 +14,12 @@ __all__ = [
     "GuardState",
     "HistoryRepair",
     "Outcome",
+    "Place",
     "Severity",
     "TextDelta",
     "Verdict",
     "WholeGuard",
+    "at_once",
     "check_answer",
     "lone_delta",
     "stop_of",

@@ -13,19 +13,29 @@ UNSAID: Any = object()
 _EMPTY: tuple[Any, ...] = (None, "", [])
 
 
-class TextDelta(NamedTuple):
-    """The whole content of a chunk that adds to one text.
+class Place(NamedTuple):
+    """One text of an answer.
 
     Attributes:
         choice: Index of the choice.
         field: One of `TEXTS`, or `ARGUMENTS`.
-        call: Index of the call whose arguments it continues; -1 for a text.
-        text: What is added; not empty.
+        call: Index of the call whose arguments it is; -1 for a text.
     """
 
     choice: int
     field: str
     call: int
+
+
+class TextDelta(NamedTuple):
+    """The whole content of a chunk that adds to one text.
+
+    Attributes:
+        place: The text.
+        text: What is added; not empty.
+    """
+
+    place: Place
     text: str
 
 
@@ -51,7 +61,7 @@ def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
     name, value = members[0]
     if name == ARGUMENTS:
         return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
-    return TextDelta(index, name, -1, value) if name in TEXTS and type(value) is str else None
+    return TextDelta(Place(index, name, -1), value) if name in TEXTS and type(value) is str else None
 
 
 def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
@@ -63,7 +73,7 @@ def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
     if type(index) is not int or type(function) is not dict or function.get("name"):
         return None
     text = function.get("arguments")
-    return TextDelta(choice, ARGUMENTS, index, text) if type(text) is str and text else None
+    return TextDelta(Place(choice, ARGUMENTS, index), text) if type(text) is str and text else None
 
 
 def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:

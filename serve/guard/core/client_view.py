@@ -73,6 +73,8 @@ class _Text:
 
     def feed(self, text: str) -> str:
         """Returns the part of `text` that the client does not have yet, if it fits what the client has."""
+        if not self.sent:
+            return self._send(text)
         if self.diverged is not None:
             self.diverged.append(text)
             return ""
@@ -107,24 +109,20 @@ class ClientView:
         choice: Index of the choice.
 
     Attributes:
+        first: True during the first attempt.
         finished: True once an attempt has brought the choice to its end.
     """
 
     def __init__(self, seed: str, choice: int) -> None:
+        self.first = True
         self.finished = False
         self._seed = f"{seed}/{choice}"
         self._texts: dict[str, _Text] = {}
         self._sent: list[ReadyCall] = []
         self._ids: set[str] = set()
-        self._attempt = 0
         self._unmatched: list[ReadyCall] = []
         self._waiting: list[ReadyCall] = []
         self._diverged_tokens: list[TokenDetails] = []
-
-    @property
-    def first(self) -> bool:
-        """True during the first attempt."""
-        return self._attempt == 0
 
     @property
     def calls_sent(self) -> int:
@@ -132,7 +130,7 @@ class ClientView:
 
     def restart(self) -> None:
         """Prepares for the next attempt."""
-        self._attempt += 1
+        self.first = False
         for text in self._texts.values():
             text.restart()
         self._unmatched = list(self._sent)

@@ -8,7 +8,7 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import Attempt, ChoiceGuard
-from serve.guard.core.chunk import ARGUMENTS, STOPS, TextDelta, Usage, choices_of, lone_delta, stop_of
+from serve.guard.core.chunk import ARGUMENTS, STOPS, Place, Usage, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
@@ -16,6 +16,7 @@ from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, details_of, joined,
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
+_OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 _ENVELOPE = ("id", "created", "model", "object", "system_fingerprint")
 
 
@@ -97,38 +98,43 @@ class Guard:
             self._usage.feed(chunk)
             return [chunk] if self._observing else []
         delta = lone_delta(chunk)
-        if delta is not None and (text := self.feed_delta(delta)) is not None:
+        if delta is not None and (text := self.feed_text(*delta)) is not None:
             if text == delta.text:
                 return [chunk]
-            return self._chunks(chunk, chunk["choices"][0], [Step({delta.field: text})]) if text else []
+            return self._chunks(chunk, chunk["choices"][0], [Step({delta.place.field: text})]) if text else []
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
         self._end_if_hopeless()
         return chunks
 
-    def feed_delta(self, delta: TextDelta) -> str | None:
-        """Takes a chunk that holds one text delta, for callers that know it without parsing the chunk.
+    def feed_text(self, place: Place, text: str) -> str | None:
+        """Takes a chunk that holds nothing but more of one text, for callers that know that without parsing it.
+
+        Args:
+            place: Which text.
+            text: What the engine adds to it; not empty.
 
         Returns:
-            The text that goes out in place of the delta's. None if nothing was done: `feed` the chunk.
+            The text that goes out instead. None if nothing was done: `feed` the chunk.
         """
-        choice = self._attempt.choices.get(delta.choice)
-        if self.state is not GuardState.OPEN or choice is None or choice.ended or choice.broken:
+        index, field, call = place
+        choice = self._attempt.choices.get(index)
+        if choice is None or choice.ended or self.state is not _OPEN or (choice.defects and choice.broken):
             return None
-        if delta.field == ARGUMENTS:
-            if not choice.calls.feed_arguments(delta.call, delta.text):
+        if field == ARGUMENTS:
+            if not choice.calls.feed_arguments(call, text):
                 return None
-            text = ""
-        elif self._views[delta.choice].first:
-            text = choice.feed_text(delta.field, delta.text)
+            ready = ""
+        elif self._views[index].first:
+            ready = choice.feed_text(field, text)
         else:
             return None
         if self._observing:
-            return delta.text
+            return text
         if choice.defects:
             self._end_if_hopeless()
-        return text
+        return ready
 
     def finish(self) -> list[Chunk]:
         """Ends the attempt where the engine's stream ends; returns the chunks that end the client's, if all is well."""

@@ -63,6 +63,8 @@ class JsonPrefix:
 
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""
+        if self._state == "string" and _PLAIN.fullmatch(text):
+            return  # all of the text belongs to a string, as nearly always
         place = self._ahead(text) if len(text) > _LONG else 0
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 Quoted = Callable[[str], bool]
@@ -13,13 +13,16 @@ _LITERALS = (
     "<tool_code>", "<tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>", "◁think▷", "◁/think▷",
 )  # fmt: skip
 _SPECIAL = (
-    r"<\|(?:tool_calls?(?:_section|_argument)?_(?:begin|end)|im_(?:start|end|user|assistant|system|middle)"
+    r"\|(?:tool_calls?(?:_section|_argument)?_(?:begin|end)|im_(?:start|end|user|assistant|system|middle)"
     r"|reserved_token_\d+|endoftext|media_(?:begin|content|end|pad)|start_header_id|end_header_id)\|>"
 )
-MARKUP = re.compile("|".join([_SPECIAL, *map(re.escape, _LITERALS)]))
+_AFTER_BRACKET = "|".join([_SPECIAL, *(re.escape(literal[1:]) for literal in _LITERALS if literal.startswith("<"))])
+# The bracket before all the rest: at every other character, the pattern fails at once.
+MARKUP = re.compile(rf"<(?:{_AFTER_BRACKET})|◁/?think▷")
 # One of these is in every text that holds markup. Looking for each takes less than trying the pattern at every `<`.
 _STARTS = ("<|tool_call", "<|im_", "<|reserved_token_", "<|endoftext|>", "<|media_", "_header_id|>", *_LITERALS)
 _LONG = 4096  # characters, from which on that pays
+_WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
 _ODD_STARTS = ('"parameter=', '"<parameter=', '"function=', '"<function=')
 _ODD_KEY = re.compile(r'"<?(?:parameter|function)=')
@@ -39,7 +42,7 @@ def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | 
     """
     if not _may_hold_markup(text):
         return None
-    for match in MARKUP.finditer(text):
+    for match in _matches(MARKUP, text):
         ahead = text[match.start() - 1] if match.start() else before
         if ahead != "`" and not quoted(match.group()):
             return match
@@ -48,9 +51,15 @@ def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | 
 
 def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
     """Returns the first markup that should not be in the JSON text of a call's arguments."""
-    of_markup = MARKUP.finditer(text) if _may_hold_markup(text) else ()
-    odd_keys = _ODD_KEY.finditer(text) if _holds(text, _ODD_STARTS) else ()
+    of_markup = _matches(MARKUP, text) if _may_hold_markup(text) else ()
+    odd_keys = _matches(_ODD_KEY, text) if _holds(text, _ODD_STARTS) else ()
     return next((match for match in chain(of_markup, odd_keys) if not quoted(match.group())), None)
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    for start in range(0, len(text), _WINDOW):
+        end = start + _WINDOW
+        yield from (match for match in pattern.finditer(text, start, end + _LONGEST) if match.start() < end)
 
 
 def _may_hold_markup(text: str) -> bool:

@@ -72,7 +72,7 @@ class TextGuard:
         document = self._document
         if document is not None and (document.started or not (called or self.leaks())):
             document.finish(cut=cut)
-            if not self._log.blocked and (text := self._send("content", document.flush())):
+            if not self._log.blocked and (text := self._extend_document(document.flush())):
                 ready["content"] = ready.get("content", "") + text
         return ready
 
@@ -90,15 +90,15 @@ class TextGuard:
     def _pass(self, name: str, text: str) -> str:
         """Returns the part of text without markup that may go out."""
         if name == "content" and self._document is not None:
-            text = self._document.feed(text)
-        elif REPLACEMENT in text and not self._expected.quotes(REPLACEMENT):
+            return self._extend_document(self._document.feed(text))
+        if REPLACEMENT in text and not self._expected.quotes(REPLACEMENT):
             self._log.report(Outcome.TRUNCATED, f"a cut character in {name}", Severity.NOTE, once=True)
-        return self._send(name, text)
+        return self._view.feed_text(name, text) if text else ""
 
-    def _send(self, name: str, text: str) -> str:
-        """Returns the part of a text that the client does not have yet."""
-        ready = self._view.feed_text(name, text) if text else ""
-        if name == "content" and self._document is not None and self._view.diverged(name):
+    def _extend_document(self, text: str) -> str:
+        """Returns the part of a document's text that the client does not have yet."""
+        ready = self._view.feed_text("content", text) if text else ""
+        if self._view.diverged("content"):
             self._log.contradicts = True
             self._log.report(Outcome.FAILED, "the rerun's document does not begin with what went out", once=True)
         return ready

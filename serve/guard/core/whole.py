@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from serve.config.guard import GuardConfig
 from serve.guard.core.call_guard import MAX_CALLS
@@ -11,6 +11,8 @@ from serve.guard.core.chunk import MAX_CHOICES, STOPS, TEXTS, is_index
 from serve.guard.core.guard import Guard
 from serve.guard.core.state import GuardState
 from serve.guard.core.verdict import Verdict
+
+T = TypeVar("T")
 
 _PIECE_CHARS = 64 * 1024  # judged at once: some milliseconds at most
 _CALL_CHARS = 100  # what a call costs beside its arguments, as if it were text
@@ -38,13 +40,7 @@ class WholeGuard:
 
     def check(self, answer: dict[str, Any]) -> dict[str, Any] | None:
         """Returns the answer that may go out, or None."""
-        steps = self.judge(answer)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                checked: dict[str, Any] | None = end.value
-                return checked
+        return at_once(self.judge(answer))
 
     def judge(self, answer: dict[str, Any]) -> Generator[None, None, dict[str, Any] | None]:
         """Does what `check` does, with a pause after every piece of a long answer."""
@@ -79,6 +75,16 @@ class WholeGuard:
         if report := self.guard.report:
             answer["specgate"] = report
         return answer
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Runs work that could pause to its end, and returns its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def check_answer(settings: GuardConfig, request: Mapping[str, Any], answer: dict[str, Any]) -> Verdict:

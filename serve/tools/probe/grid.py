@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 # Modelled on the bug reports that started this project: the weather tool of the ngram report, Chinese text before the
 # closing quote as in the EAGLE3 report, and braces and quotes inside a string.
@@ -60,30 +61,20 @@ class ProbeCell:
         thinking = {None: "default", True: "on", False: "off"}[self.thinking]
         return f"{self.prompt} {self.shape} thinking={thinking} stream={'on' if self.stream else 'off'}"
 
-    def request(
-        self, model: str, max_tokens: int | None, temperature: float, speculative: bool | None
-    ) -> dict[str, Any]:
-        """Returns the request body.
+    def numbers(self, trials: int) -> range:
+        """Returns the numbers of the trials, if the request is sent `trials` times."""
+        return range(trials)
 
-        Args:
-            model: The model's name at the endpoint.
-            max_tokens: Length limit of the answer; None sends none.
-            temperature: Sampling temperature.
-            speculative: Value of `enable_speculative`; None does not send the field.
-        """
+    def body(self, number: int) -> dict[str, Any]:
+        """Returns the request of a trial, under a seed of its own: equal seeds give equal, so dependent, answers."""
         body: dict[str, Any] = {
-            "model": model,
             "messages": [{"role": "user", "content": self.text}],
-            "temperature": temperature,
             "stream": self.stream,
+            "seed": crc32(f"{self.name} {number}".encode()),
             **SHAPES[self.shape],
         }
-        if max_tokens is not None:
-            body["max_tokens"] = max_tokens
         if self.thinking is not None:
             body["chat_template_kwargs"] = {"thinking": self.thinking, "enable_thinking": self.thinking}
-        if speculative is not None:
-            body["enable_speculative"] = speculative
         return body
 
 

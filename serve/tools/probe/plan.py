@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from serve.tools.probe.grid import ProbeCell
+from serve.tools.probe.k2vv import RequestSet
 
-Trial = tuple[ProbeCell, int]  # a cell and the number of the trial in it
+Cell = ProbeCell | RequestSet
+Trial = tuple[Cell, int]  # a cell and the number of the trial in it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +19,9 @@ class ProbePlan:
         url: The endpoint, with or without `/v1`.
         model: The model's name there.
         cells: The kinds of request to send.
-        trials: Number of trials per cell.
-        temperature: Sampling temperature of every request.
-        max_tokens: Length limit of every answer; None leaves it to the endpoint.
+        trials: How often each request is sent.
+        temperature: Sampling temperature of every request; None leaves it to the request.
+        max_tokens: Length limit of every answer; None leaves it to the request and the endpoint.
         speculative: Value of `enable_speculative`; None does not send the field.
         concurrency: Requests in flight at a time.
         timeout_s: Time limit of one request.
@@ -29,9 +31,9 @@ class ProbePlan:
 
     url: str
     model: str
-    cells: tuple[ProbeCell, ...]
+    cells: tuple[Cell, ...]
     trials: int
-    temperature: float
+    temperature: float | None
     max_tokens: int | None
     speculative: bool | None
     concurrency: int
@@ -56,12 +58,24 @@ class ProbePlan:
             "speculative": self.speculative,
         }
 
-    def request(self, cell: ProbeCell) -> dict[str, Any]:
-        """Returns the request body of a cell."""
-        return cell.request(self.model, self.max_tokens, self.temperature, self.speculative)
+    def request(self, cell: Cell, number: int) -> dict[str, Any]:
+        """Returns the request body of a trial."""
+        given = {
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "enable_speculative": self.speculative,
+        }
+        return {
+            **cell.body(number),
+            "model": self.model,
+            **{name: value for name, value in given.items() if value is not None},
+        }
 
     def pending(self, done: Container[tuple[str, int]]) -> list[Trial]:
         """Returns the trials that are not among `done`, given as cell names and trial numbers."""
         return [
-            (cell, number) for cell in self.cells for number in range(self.trials) if (cell.name, number) not in done
+            (cell, number)
+            for cell in self.cells
+            for number in cell.numbers(self.trials)
+            if (cell.name, number) not in done
         ]

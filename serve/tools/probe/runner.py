@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import AsyncIterable, Callable
 from typing import Any
-from zlib import crc32
 
 import httpx
 from openai import AsyncOpenAI, OpenAIError
@@ -14,12 +13,12 @@ from serve.config.guard import GuardConfig
 from serve.errors import ConfigError
 from serve.guard.core import check_answer
 from serve.parsing.deltas import fold_deltas
-from serve.tools.probe.grid import ProbeCell
-from serve.tools.probe.plan import ProbePlan
+from serve.tools.probe.k2vv import RequestSet, calls_are_valid
+from serve.tools.probe.plan import Cell, ProbePlan
 from serve.tools.probe.trial_log import TrialLog
 
 _GUARD_SETTINGS = GuardConfig(mode="observe", schema="warn")
-_EXTENSIONS = ("chat_template_kwargs", "enable_speculative")  # fields that the OpenAI SDK does not know
+_OF_THE_SDK = ("model", "messages", "stream")  # everything else goes into the body as it is
 
 
 async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> None:
@@ -38,8 +37,8 @@ async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> No
 
     async def worker(client: AsyncOpenAI) -> None:
         for cell, number in trials:
-            result = await _trial(client, plan.request(cell), _seed(cell, number))
-            log.add({"cell": cell.name, "trial": number, **result})
+            result = await _trial(client, plan.request(cell, number))
+            log.add({"cell": cell.name, "trial": number, **_place(cell, number), **result})
             advance()
 
     async with (
@@ -60,17 +59,16 @@ def _api_key(variable: str | None) -> str:
     return os.environ[variable]
 
 
-def _seed(cell: ProbeCell, number: int) -> int:
-    """Returns a different seed for every trial; cells with equal seeds would give equal, and so dependent, answers."""
-    return crc32(f"{cell.name} {number}".encode())
+def _place(cell: Cell, number: int) -> dict[str, int]:
+    return {"data_index": cell.data_index(number)} if isinstance(cell, RequestSet) else {}
 
 
-async def _trial(client: AsyncOpenAI, request: dict[str, Any], seed: int) -> dict[str, Any]:
+async def _trial(client: AsyncOpenAI, request: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
-    fields = {name: value for name, value in request.items() if name not in _EXTENSIONS}
-    extra = {name: value for name, value in request.items() if name in _EXTENSIONS}
+    fields = {name: request[name] for name in _OF_THE_SDK}
+    extra = {name: value for name, value in request.items() if name not in _OF_THE_SDK}
     try:
-        raw = await client.chat.completions.with_raw_response.create(**fields, seed=seed, extra_body=extra)
+        raw = await client.chat.completions.with_raw_response.create(**fields, extra_body=extra)
         parsed: Any = raw.parse()
         answer = await _folded(parsed) if request["stream"] else parsed.model_dump()
     except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
@@ -84,14 +82,20 @@ async def _trial(client: AsyncOpenAI, request: dict[str, Any], seed: int) -> dic
 
 
 def check(request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Returns the guard's verdict on an answer; one that hit its length limit is `cut` and proves nothing."""
+    """Returns the guard's verdict on an answer, and the verifier's on its calls.
+
+    An answer that hit its length limit is `cut` and proves nothing.
+    """
     choice = answer["choices"][0] if answer.get("choices") else {}
-    calls = len((choice.get("message") or {}).get("tool_calls") or ())
+    message, reason = choice.get("message") or {}, choice.get("finish_reason")
+    facts: dict[str, Any] = {"calls": len(message.get("tool_calls") or ()), "finish_reason": reason}
+    if reason == "tool_calls":
+        facts["tool_calls_valid"] = calls_are_valid(request, message)
     verdict = check_answer(_GUARD_SETTINGS, request, answer)
-    if not verdict.counts or choice.get("finish_reason") == "length":
-        return {"outcome": "cut", "calls": calls}
+    if not verdict.counts or reason == "length":
+        return {"outcome": "cut", **facts}
     details = [defect.detail for defect in verdict.defects]
-    return {"outcome": str(verdict.outcome), "calls": calls, **({"detail": "; ".join(details)} if details else {})}
+    return {"outcome": str(verdict.outcome), **facts, **({"detail": "; ".join(details)} if details else {})}
 
 
 async def _folded(stream: AsyncIterable[Any]) -> dict[str, Any]:

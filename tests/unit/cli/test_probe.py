@@ -102,3 +102,42 @@ def test_own_prompts_come_from_a_file(specgate, tmp_path):
 def test_unknown_shapes_and_switches_are_wrong_input(specgate):
     assert specgate("probe", "--url", "http://x", "-m", "m", "--shapes", "nope")[0] == 2
     assert specgate("probe", "--url", "http://x", "-m", "m", "--stream", "maybe")[0] == 2
+
+
+def recorded(folder):
+    parameters = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    tool = {"type": "function", "function": {"name": "read", "parameters": parameters}}
+    file = folder / "set.jsonl"
+    requests = [
+        {"messages": [{"role": "user", "content": f"Read {n}"}], "tools": [tool], "tool_choice": "required"}
+        for n in range(30)
+    ]
+    file.write_text("".join(json.dumps(each) + "\n" for each in requests))
+    return file
+
+
+def test_a_k2vv_set_gives_the_verifiers_metrics_beside_ours(specgate, tmp_path):
+    requests, clean = recorded(tmp_path), tmp_path / "clean.jsonl"
+    with engine(num_speculative_tokens=3) as url:
+        run = ("probe", "--url", url, "-m", "sim", "--format", "k2vv", requests, "--json")
+        code, out = specgate(*run, "--out", clean)
+    rows = json.loads(out)["k2vv"]
+    assert code == 0
+    assert [row["cell"] for row in rows] == ["set.jsonl stream=off", "set.jsonl stream=on"]
+    assert {(row["count_finish_reason_tool_calls"], row["schema_accuracy"]) for row in rows} == {(30, 1.0)}
+    with engine(num_speculative_tokens=3, faults={"swallowed_call": 0.3, "truncated_string": 0.3}) as url:
+        run = ("probe", "--url", url, "-m", "sim", "--format", "k2vv", requests)
+        _, out = specgate(*run, "--json", "--reference", clean)
+        _, table = specgate(*run, "--reference", clean)
+    for row in json.loads(out)["k2vv"]:
+        assert row["schema_accuracy"] < 1.0
+        assert row["tool_call_precision"] == 1.0
+        assert row["tool_call_recall"] < 1.0
+    assert "K2-Vendor-Verifier" in table
+
+
+def test_a_file_and_its_format_come_together(specgate, tmp_path):
+    requests = recorded(tmp_path)
+    assert specgate("probe", "--url", "http://x", "-m", "m", requests)[0] == 2
+    assert specgate("probe", "--url", "http://x", "-m", "m", "--format", "k2vv")[0] == 2
+    assert specgate("probe", "--url", "http://x", "-m", "m", "--format", "other", requests)[0] == 2

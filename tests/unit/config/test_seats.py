@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from serve.config.gateway import GatewayConfig
-from serve.config.seats import seat_findings
+from serve.config.seats import engine_seats, seat_findings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
@@ -33,6 +33,14 @@ def test_fewer_requests_than_seats_is_worth_a_note() -> None:
 
 def test_as_many_requests_as_seats_is_right_over_all_data_parallel_ranks() -> None:
     assert findings(50, **{"max-num-seqs": 25, "data-parallel-size": 2}) == []
+
+
+def test_a_simulated_engine_states_its_seats_in_its_own_settings() -> None:
+    pool = {"kind": "sim", "sim": {"max_num_seqs": 16}}
+    config = GatewayConfig.parse(
+        {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool, "q": {"kind": "sim"}}}}}
+    )
+    assert [engine_seats(model, pool) for _, model, pool, _ in config.each_pool()] == [16, None]
 
 
 @pytest.mark.parametrize("args", [{}, {"max-num-seqs": "many"}])

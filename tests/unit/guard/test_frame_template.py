@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core import TextDelta, lone_delta
+from serve.guard.core import Place, TextDelta, lone_delta
 from serve.guard.frame_template import FrameTemplate, ReadFrame, TemplateLearner
 from serve.sse import decode_chunk, encode_frame, frame_data
 
@@ -46,7 +46,9 @@ def spelt(made: dict[str, Any], ascii_only: bool) -> bytes:
 
 
 def match(learner: TemplateLearner, frame: bytes) -> TextDelta | None:
-    return learner.template and learner.template.match(frame)
+    template = learner.template
+    text = template.match(frame) if template is not None else None
+    return TextDelta(template.place, text) if template is not None and text is not None else None
 
 
 def read(frame: bytes) -> TextDelta | None:
@@ -108,7 +110,7 @@ def test_frames_that_also_differ_elsewhere_make_no_template_and_after_some_of_th
 
 @pytest.mark.parametrize("text", ["m", "id", ":", '","', "\x00?"])
 def test_a_text_that_also_occurs_elsewhere_in_the_frame_makes_no_wrong_template(text: str) -> None:
-    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(0, "content", -1, text))
+    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(Place(0, "content", -1), text))
     template = FrameTemplate.learn(parsed, parsed)
     other = encode_frame(chunk({"content": "other"}))
     assert template is None or template.render("other") == other

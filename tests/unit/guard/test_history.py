@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from serve.errors import InvalidRequestError
 from serve.guard.core import HistoryRepair
 from serve.guard.history import repair_body
+from serve.guard.slices import LONG_BYTES
 
 CUT = '{"command": "ls", "why": "check'
 
@@ -138,3 +140,21 @@ def test_arguments_of_thousands_of_members_are_kept_whole() -> None:
     sent, repair = repaired(body(arguments), "fix", kimi_ids=False)
     assert repair.arguments == 1
     assert json.loads(call_in(sent)["function"]["arguments"]) == {"_unparsed_arguments": arguments}
+
+
+def test_a_long_history_is_repaired_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[threading.Thread] = set()
+
+    def call(self: HistoryRepair, given: Any) -> Any:
+        threads.add(threading.current_thread())
+        return repair(self, given)
+
+    repair = HistoryRepair.call
+    monkeypatch.setattr(HistoryRepair, "call", call)
+    arguments = '{"command": "' + "x" * LONG_BYTES
+    got, found = repaired(body(arguments), "fix", kimi_ids=False)
+    assert found.arguments == 1
+    assert json.loads(call_in(got)["function"]["arguments"]) == {"_unparsed_arguments": arguments}
+    assert threading.main_thread() not in threads
+    repaired(body(CUT), "fix", kimi_ids=False)
+    assert threading.main_thread() in threads

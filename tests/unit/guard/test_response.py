@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from functools import cache
 from itertools import pairwise
@@ -14,9 +15,10 @@ from support.guard_stack import chunks_in
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
-from serve.errors import GatewayError
-from serve.guard.core import Guard, GuardState
-from serve.guard.response import StreamedResponse
+from serve.errors import GatewayError, encode_json
+from serve.guard.core import Guard, GuardState, WholeGuard
+from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
+from serve.guard.slices import LONG_BYTES
 from serve.proxy.relay import PIECE_BYTES, relay_stream
 from serve.sse import encode_frame
 
@@ -36,6 +38,19 @@ class EngineResponse:
     async def rest(self) -> AsyncIterator[bytes]:
         for piece in self._rest:
             yield piece
+
+
+class WholeBody:
+    """An engine's response that does not stream."""
+
+    status, headers, is_stream = 200, {"content-type": "application/json"}, False
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def body(self, limit_bytes: int) -> bytes:
+        assert len(self._body) <= limit_bytes
+        return self._body
 
 
 @cache
@@ -137,7 +152,7 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
             await asyncio.sleep(0)
 
     class Pieces:
-        over = False
+        over = slow = False
 
         def __init__(self) -> None:
             self.sizes: list[int] = []
@@ -158,3 +173,55 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
         assert "111" not in "".join(map(str, turns)), "never more than the end of one read and the start of the next"
 
     asyncio.run(run())
+
+
+class Watched(GuardedStream):
+    """Knows for each read what was held before it, and whether the event loop itself worked it off."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__(guard)
+        self.reads: list[tuple[int, bool]] = []
+
+    def feed(self, data: bytes) -> bytes:
+        self.reads.append((self._held_bytes, threading.current_thread() is threading.main_thread()))
+        return super().feed(data)
+
+
+def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_out_the_same() -> None:
+    text = "the quick brown fox " * (LONG_BYTES // 10)
+    pieces = [text[start : start + 16_000] for start in range(0, len(text), 16_000)]
+    more = [chunk(calls({"index": 0, "function": {"arguments": piece}})) for piece in [*pieces, '"}']]
+    opening = chunk(calls(call(0, "get_weather", '{"city": "')))
+    stream = [encode_frame(each) for each in [opening, *more, chunk({}, "tool_calls")]]
+    through = Watched(Guard(GuardConfig(schema="warn"), REQUEST))
+    exchange = SentTo()
+    asyncio.run(relay_stream(exchange, EngineResponse(stream), through))  # type: ignore[arg-type]
+    assert {on_loop for held, on_loop in through.reads if held < LONG_BYTES} == {True}
+    assert {on_loop for held, on_loop in through.reads if held >= LONG_BYTES} == {False}
+    through.finish()
+    assert through.ending == []
+    assert calls_of(read(chunks_in(exchange.sent))) == [("get_weather", {"city": text})]
+    assert max(exchange.parts) <= PIECE_BYTES
+
+
+def test_a_long_whole_answer_is_judged_beside_the_event_loop() -> None:
+    threads = []
+
+    class Judged(WholeGuard):
+        def judge(self, answer: dict[str, Any]) -> Any:
+            threads.append(threading.current_thread())
+            return (yield from super().judge(answer))
+
+    async def judged(length: int) -> bytes:
+        message = {"role": "assistant", "content": "x " * length}
+        body = encode_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+        exchange = SentTo()
+        response = WholeResponse(exchange, Judged(GuardConfig(), tools_request(3)))  # type: ignore[arg-type]
+        await response.attempt(WholeBody(body))  # type: ignore[arg-type]
+        await response.finish()
+        assert exchange.sent == body
+        return body
+
+    asyncio.run(judged(10))
+    asyncio.run(judged(LONG_BYTES))
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]

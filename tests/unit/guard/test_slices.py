@@ -1,6 +1,7 @@
 """Long work in slices: other tasks have their turn, and the result is the generator's own."""
 
 import asyncio
+import threading
 from collections.abc import Generator
 
 import pytest
@@ -38,3 +39,21 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
 
     await asyncio.gather(slices.in_slices(work()), other())
     assert order[:4] == ["work", "other", "work", "other"]
+
+
+@pytest.mark.parametrize(("size", "aside"), [(slices.LONG_BYTES - 1, False), (slices.LONG_BYTES, True)])
+async def test_work_on_much_runs_beside_the_event_loop(size: int, aside: bool) -> None:
+    def work() -> Generator[None, None, threading.Thread]:
+        yield
+        return threading.current_thread()
+
+    assert (await slices.in_slices(work(), size) is not threading.main_thread()) is aside
+
+
+async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
+    def bad() -> Generator[None, None, None]:
+        yield
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await slices.in_slices(bad(), slices.LONG_BYTES)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from policies import Decision, RequestFeatures, decide
 from serve.config.gateway import GatewayConfig
 from serve.live_policy import compile_for
-from serve.load.live_load import LiveLoad, Sent
+from serve.load.live_load import LiveLoad
+from serve.load.sent import Sent
 
 SEATS = 256
 TOOLS: dict[str, Any] = {"tools": 1, "tool_choice": "auto"}
@@ -104,7 +105,7 @@ def test_requests_that_end_or_go_elsewhere_do_not_count_any_more() -> None:
     sent = rig.begin(150)
     standard = rig.decided()[0].candidates[1]
     for each in sent[:100]:
-        each.move(standard)
+        each.posted(standard)
     assert [rig.load.loads["m", pool].requests for pool in ("speculative", "standard")] == [50, 100]
     for each in sent:
         each.end()

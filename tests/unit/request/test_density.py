@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from serve.errors import InvalidRequestError
+from serve.request import density
 from serve.request.density import check_density
 
 MANY = 200_000
@@ -61,3 +62,16 @@ def test_a_large_body_that_is_not_dense_passes(members: Any) -> None:
 @pytest.mark.parametrize("body", [b"", b"{" * 100_000, b'{"a":' * 30_000, b'{"\xff":' + b"{}:" * 30_000, b'{"a":1}'])
 def test_what_is_no_json_is_left_to_the_decoder_of_requests(body: bytes) -> None:
     check_density(body)
+
+
+def test_too_many_objects_end_the_reading_before_anything_reads_the_whole_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(density, "_members", None)
+    with pytest.raises(InvalidRequestError, match="more than 30000"):
+        check_density(f'{{"model":"m",{DENSE["messages"]}}}'.encode())
+
+
+def test_a_body_of_more_marks_than_a_decoder_should_pass_over_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(density, "_outline", None)
+    body = b'{"metadata":[%b0]}' % (b'{"a":0},' * 500_000)
+    with pytest.raises(InvalidRequestError, match="1000000 objects and names"):
+        check_density(body)

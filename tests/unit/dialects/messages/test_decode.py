@@ -145,7 +145,9 @@ class TestFields:
             ({"system": 7}, "system: must be a string or a list"),
             ({"system": [{"type": "image"}]}, r"system\.0: must be a block of text"),
             ({"stream": "yes"}, "stream: must be true or false"),
-            ({"thinking": {"type": "sometimes"}}, "thinking: must be"),
+            ({"thinking": {"type": 1}}, "thinking: must be"),
+            ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "no conversation is stored"),
+            ({"compaction": {"type": "summarize"}}, "compaction: is not done here"),
             ({"tools": {}}, "tools: must be a list"),
             ({"tools": ["f"]}, r"tools\.0: must be an object"),
             ({"tools": [{"input_schema": {}}]}, r"tools\.0\.name: Field required"),
@@ -184,6 +186,35 @@ class TestSystem:
             {"role": "assistant", "content": "yes"},
             {"role": "user", "content": "Mind."},
         ]
+
+    def test_one_that_ends_with_the_next_message_of_the_user_is_gone_when_that_has_come(self) -> None:
+        passing = {"role": "system", "content": "Once.", "clear_at": "next_user_message"}
+        assert messages(USER, passing) == [{"role": "user", "content": "hello\n\nOnce."}]
+        assert messages(USER, passing, assistant(text("yes")), USER) == [
+            USER, {"role": "assistant", "content": "yes"}, USER
+        ]  # fmt: skip
+
+    def test_one_that_changes_options_only_is_no_message(self) -> None:
+        quiet = {"role": "system", "output_config": {"effort": "low"}}
+        assert messages(USER, quiet, assistant(text("yes")), USER, quiet) == [
+            USER, {"role": "assistant", "content": "yes"}, USER
+        ]  # fmt: skip
+
+
+class TestCompaction:
+    SUMMARY = {"type": "compaction", "content": "They met.", "signature": "s"}  # noqa: RUF012
+
+    def test_the_summary_that_stands_for_a_conversation_is_told_by_the_user(self) -> None:
+        [message] = messages(assistant(self.SUMMARY), USER)
+        assert message["role"] == "user"
+        assert "They met." in message["content"]
+
+    def test_a_summary_within_a_turn_stays_there(self) -> None:
+        given = messages(USER, assistant(self.SUMMARY, text("Go on.")), USER)
+        assert given[1]["content"] == "Summary of the conversation so far:\nThey met.\nGo on."
+
+    def test_one_that_failed_says_nothing(self) -> None:
+        assert messages(assistant({"type": "compaction", "content": None}), USER) == [USER]
 
 
 class TestContent:
@@ -305,6 +336,37 @@ class TestTools:
     def test_a_hosted_tool_alone_or_forced_is_an_error_that_names_its_tag(self, fields: Any) -> None:
         with pytest.raises(InvalidRequestError, match="Input tag 'web_search_20250305'"):
             translated(**fields)
+
+
+class TestToolChanges:
+    ADDED = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {**TOOL, "name": "g"}}}  # noqa: RUF012
+
+    @staticmethod
+    def names(*changes: Any, **fields: Any) -> list[str]:
+        body = chat(messages=[USER, *({"role": "system", "content": [change]} for change in changes)], **fields)
+        assert body["messages"] == [USER]
+        return [tool["function"]["name"] for tool in body.get("tools", ())]
+
+    @staticmethod
+    def removed(name: str) -> dict[str, Any]:
+        return {"type": "tool_removal", "tool": {"type": "tool_reference", "name": name}}
+
+    def test_tools_come_and_go_in_system_messages(self) -> None:
+        again = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}
+        assert self.names(self.ADDED, tools=[TOOL]) == ["f", "g"]
+        assert self.names(self.ADDED, self.removed("g"), tools=[TOOL]) == ["f"]
+        assert self.names(self.removed("f"), tools=[TOOL]) == []
+        assert self.names(self.removed("f"), again, tools=[TOOL]) == ["f"]
+
+    def test_one_that_is_defined_again_is_the_later_one(self) -> None:
+        other = {**TOOL, "description": "other"}
+        change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": other}}
+        body = chat(messages=[USER, {"role": "system", "content": [change]}], tools=[TOOL])
+        assert [tool["function"]["description"] for tool in body["tools"]] == ["other"]
+
+    def test_a_summary_brings_the_changes_of_what_it_stands_for(self) -> None:
+        summary = {"type": "compaction", "content": "They met.", "tool_changes": [self.ADDED]}
+        assert [tool["function"]["name"] for tool in chat(messages=[assistant(summary), USER])["tools"]] == ["g"]
 
 
 @given(st.text(st.characters(codec="utf-8")))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.responses_api import WEATHER, chat
+from support.responses_api import WEATHER, chat, translated
 
 from serve.dialects.chat import MISSING_RESULT
 from serve.dialects.reasoning import seal
@@ -87,6 +87,26 @@ class TestTurns:
             ("assistant", "x"),
             ("user", "d"),
         ]
+
+
+class TestReferences:
+    """Items that a client takes to be stored."""
+
+    @staticmethod
+    def reference(identity: str) -> dict[str, Any]:
+        return {"type": "item_reference", "id": identity}
+
+    def test_reasoning_and_what_was_said_beside_a_call_are_left_out_and_named(self) -> None:
+        items = [USER, self.reference("rs_1"), self.reference("msg_1"), call(), result()]
+        given = translated(items)
+        assert given.dropped == ("input.item_reference",)
+        assert json.loads(given.body)["messages"][1]["tool_calls"][0]["id"] == "c1"
+
+    @pytest.mark.parametrize("rest", [[], [USER], [assistant("so"), USER]])
+    def test_an_answer_is_refused_with_its_place(self, rest: list[Any]) -> None:
+        with pytest.raises(InvalidRequestError) as refused:
+            chat([USER, self.reference("rs_1"), self.reference("msg_1"), *rest])
+        assert (refused.value.param, refused.value.code) == ("input[2]", "item_reference_not_found")
 
 
 class TestCalls:

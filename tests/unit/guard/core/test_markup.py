@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.guard.core import markup
 from serve.guard.core.markup import MARKUP, MarkupScanner, find_in_arguments, find_markup, unfinished
 
 MARKERS = [
@@ -99,3 +100,15 @@ def test_every_marker_holds_one_of_the_parts_that_are_looked_for_first() -> None
 @pytest.mark.parametrize("key", ['"parameter=', '"<parameter=', '"function=', '"<function='])
 def test_odd_keys_are_found_in_arguments(key: str) -> None:
     assert find_in_arguments('{"a": 1, ' + key + 'city": 2}', nothing) is not None
+
+
+@given(st.lists(st.sampled_from([*MARKERS, '"parameter=', "<", "<|", "a", "`", "汉"]), max_size=40).map("".join))
+def test_a_text_searched_in_windows_has_the_same_markup(text: str) -> None:
+    def found() -> list[object]:
+        matches = find_markup(text, nothing), find_in_arguments(text, nothing)
+        return [match and match.span() for match in matches]
+
+    whole = found()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(markup, "_WINDOW", 7)
+        assert found() == whole

@@ -21,5 +21,5 @@ def answer(arguments, finish="tool_calls"):
     ],
 )
 def test_answers_are_checked_as_the_guard_checks_them(arguments, finish, outcome):
-    request = ProbeCell("weather", "Weather?", "auto", None, False).request("m", 10, 0, None)
+    request = ProbeCell("weather", "Weather?", "auto", None, False).body(0)
     assert check(request, answer(arguments, finish))["outcome"] == outcome

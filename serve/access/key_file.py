@@ -1,0 +1,184 @@
+"""The declarative file of tenants and hashes of keys, for GitOps and Kubernetes Secrets."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from serve.access.key_record import KeyRecord, SecretHash
+from serve.access.tenants import NO_LIMITS, Tenant
+from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
+from serve.config.rate_limits import Limits
+from serve.errors import ConfigError
+
+_PREFIX = "sha256:"
+Hash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+KeyName = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class _Row(BaseModel):
+    # What is wrong may be a token that somebody wrote where its hash belongs.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class TenantRow(_Row):
+    """The terms of one tenant; see `Tenant`."""
+
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    limits: Limits = NO_LIMITS
+    model_limits: dict[str, Limits] = Field(default_factory=dict)
+    priority_ceiling: RequestPriority = "interactive"
+
+    def tenant(self, name: str) -> Tenant:
+        """Returns the tenant of that name with these terms."""
+        return Tenant(name, self.weight, self.limits, self.model_limits, self.priority_ceiling)
+
+
+class KeyTerms(_Row):
+    """All of a key that somebody chooses; see `KeyRecord`.
+
+    Attributes:
+        expires: A time without a zone is in UTC.
+    """
+
+    tenant: TenantName
+    name: KeyName = ""
+    scopes: tuple[RightName, ...] = ("infer",)
+    models: Annotated[tuple[ModelPattern, ...], Field(min_length=1)] = ("*",)
+    limits: Limits = NO_LIMITS
+    priority_default: RequestPriority = "standard"
+    priority_ceiling: RequestPriority = "interactive"
+    expires: datetime | None = None
+
+    @field_validator("expires")
+    @classmethod
+    def _in_utc(cls, value: datetime | None) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+    def record(self, key_id: str, hashes: tuple[SecretHash, ...], created_s: float) -> KeyRecord:
+        """Returns the key with these terms.
+
+        Args:
+            key_id: Its id.
+            hashes: Of its secrets.
+            created_s: In Unix time.
+        """
+        return KeyRecord(
+            key_id,
+            self.tenant,
+            self.name,
+            hashes,
+            frozenset(self.scopes),
+            self.models,
+            self.limits,
+            self.priority_default,
+            self.priority_ceiling,
+            created_s,
+            self.expires.timestamp() if self.expires is not None else None,
+        )
+
+
+class OldHash(_Row):
+    """A secret that was replaced, and the end of its validity."""
+
+    hash: Hash
+    until: datetime
+
+    @field_validator("until")
+    @classmethod
+    def _in_utc(cls, value: datetime) -> datetime:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+class KeyRow(KeyTerms):
+    """One key of the file.
+
+    Attributes:
+        id: The first part of the token, after `sgk_`.
+        hash: SHA-256 of the whole token.
+        previous: The secret before this one, while both are valid.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[0-9A-Za-z]{10}$")]
+    hash: Hash
+    previous: OldHash | None = None
+
+    def key(self) -> KeyRecord:
+        """Returns the key."""
+        hashes = [SecretHash(_bytes(self.hash))]
+        if self.previous is not None:
+            hashes.append(SecretHash(_bytes(self.previous.hash), self.previous.until.timestamp()))
+        return self.record(self.id, tuple(hashes), 0.0)
+
+
+class KeyFile(_Row):
+    """The whole file."""
+
+    tenants: dict[TenantName, TenantRow] = Field(default_factory=dict)
+    keys: tuple[KeyRow, ...] = ()
+
+    @field_validator("tenants", mode="before")
+    @classmethod
+    def _without_terms(cls, value: Any) -> Any:
+        """Accepts `name:` without anything after it."""
+        return {name: {} if row is None else row for name, row in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _ids_are_unique(self) -> Self:
+        seen: set[str] = set()
+        for row in self.keys:
+            if row.id in seen:
+                raise ValueError(f"the key id {row.id!r} is used twice")
+            seen.add(row.id)
+        return self
+
+
+def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]]:
+    """Returns the tenants and the keys in a file.
+
+    Raises:
+        ConfigError: The file can't be read, or something in it is wrong; the message repeats no value of it.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = KeyFile.model_validate({} if document is None else document)
+    except OSError as error:
+        raise ConfigError(f"the access file {path} can't be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise ConfigError(f"the access file {path} is not YAML in UTF-8") from None
+    except ValidationError as error:
+        lines = (f"  {'.'.join(map(str, at['loc'])) or '(root)'}: {at['msg']}" for at in error.errors())
+        raise ConfigError(f"the access file {path} is not valid:\n" + "\n".join(lines)) from None
+    tenants = tuple(row.tenant(name) for name, row in content.tenants.items())
+    return tenants, tuple(row.key() for row in content.keys)
+
+
+def key_row(key: KeyRecord) -> str:
+    """Returns a key as YAML, to be added to the file's `keys`."""
+    newest, *older = key.hashes
+    row: dict[str, Any] = {
+        "id": key.id,
+        "tenant": key.tenant,
+        "name": key.name,
+        "hash": _PREFIX + newest.sha256.hex(),
+        "scopes": sorted(key.scopes),
+        "models": list(key.models),
+        "limits": {name: value for name, value in asdict(key.limits).items() if value not in (None, False)},
+        "priority_default": key.priority_default,
+        "priority_ceiling": key.priority_ceiling,
+    }
+    usual = KeyTerms(tenant=key.tenant).model_dump()
+    row = {name: value for name, value in row.items() if name == "tenant" or (value and value != usual.get(name))}
+    if key.expires_s is not None:
+        row["expires"] = datetime.fromtimestamp(key.expires_s, UTC)
+    if older and older[0].until_s is not None:
+        until = datetime.fromtimestamp(older[0].until_s, UTC)
+        row["previous"] = {"hash": _PREFIX + older[0].sha256.hex(), "until": until}
+    return yaml.safe_dump([row], sort_keys=False, allow_unicode=True)
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix(_PREFIX))

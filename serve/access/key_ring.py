@@ -1,0 +1,188 @@
+"""The keys that one process knows: a token's principal in a microsecond, without I/O."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import NoReturn
+
+from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
+from serve.access.principal import EVERY_MODEL, Principal
+from serve.access.tenants import Tenant
+from serve.access.token import claimed_id, digest, token_in
+from serve.config.access import PRIORITIES, RequestPriority
+from serve.errors import InvalidApiKeyError, SharedStateError
+
+log = logging.getLogger("ray.serve.specgate.access")
+
+_RETRY_AFTER_S = 2.0
+_MISSING = "No API key was given: send one as `Authorization: Bearer KEY` or in `x-api-key`."
+_UNKNOWN = "This API key is not valid here: it is mistyped, or it was revoked."
+_EXPIRED = "This API key is no longer valid: it has expired, or another secret has taken its place."
+_UNHEARD = "This replica has not heard from the store of keys yet, or not for too long; try again shortly."
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A key as it is looked up.
+
+    Attributes:
+        is_stored: True if it comes from the store, so that it counts only while the store is heard from.
+    """
+
+    hashes: tuple[SecretHash, ...]
+    principal: Principal
+    is_stored: bool
+
+
+class KeyRing:
+    """Keys and tenants of both sources, the declarative file and the store, by id.
+
+    Args:
+        stale_max_s: How long keys of the store are believed without news of it; None if there is no store.
+        fallback: Returns the principal of a token that is no key of ours, or raises `InvalidApiKeyError`.
+        clock: Unix time in seconds.
+
+    Attributes:
+        version: The store's version that is known here; 0 before the first.
+    """
+
+    def __init__(
+        self,
+        stale_max_s: float | None = None,
+        fallback: Callable[[str], Principal] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.version = 0
+        self._stale_max_s = stale_max_s
+        self._fallback = fallback
+        self._clock = clock
+        self._heard_s = 0.0
+        self._declared: dict[str, KeyRecord] = {}
+        self._stored: dict[str, KeyRecord] = {}
+        self._declared_tenants: dict[str, Tenant] = {}
+        self._stored_tenants: dict[str, Tenant] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._used: set[str] = set()
+
+    def authenticate(self, headers: Mapping[str, str]) -> Principal:
+        """Returns the principal of a request.
+
+        Args:
+            headers: By lower-case name.
+
+        Raises:
+            InvalidApiKeyError: The request has no key, or none that is valid now.
+            SharedStateError: The store has not been heard from, so nobody can tell.
+        """
+        token = token_in(headers)
+        if not token:
+            raise InvalidApiKeyError(_MISSING)
+        now_s = self._clock()
+        entry = self._entries.get(claimed_id(token))
+        if entry is None:
+            return self._other(token, now_s)
+        given = digest(token)
+        matching = [known for known in entry.hashes if compare_digest(known.sha256, given)]
+        if not matching:
+            raise InvalidApiKeyError(_UNKNOWN)
+        ends_s = matching[0].until_s
+        principal = entry.principal
+        if (ends_s is not None and ends_s <= now_s) or (
+            principal.expires_s is not None and principal.expires_s <= now_s
+        ):
+            raise InvalidApiKeyError(_EXPIRED)
+        if entry.is_stored and not self._is_fresh(now_s):
+            _unheard()
+        self._used.add(principal.key_id)
+        return principal
+
+    def adopt(self, changes: KeyChanges) -> None:
+        """Takes over news of the store; news without a change still say that the store lives."""
+        self._heard_s = self._clock()
+        self.version = changes.version
+        touched = {key.id for key in changes.keys} | set(changes.removed_keys)
+        terms = {tenant.name for tenant in changes.tenants} | set(changes.removed_tenants)
+        if changes.whole:
+            touched |= self._stored.keys()
+            terms |= self._stored_tenants.keys()
+            self._stored.clear()
+            self._stored_tenants.clear()
+        for name in changes.removed_tenants:
+            self._stored_tenants.pop(name, None)
+        for key_id in changes.removed_keys:
+            self._stored.pop(key_id, None)
+        self._stored_tenants |= {tenant.name: tenant for tenant in changes.tenants}
+        self._stored |= {key.id: key for key in changes.keys}
+        self._index(touched, terms)
+
+    def declare(self, tenants: Iterable[Tenant], keys: Iterable[KeyRecord]) -> None:
+        """Takes over all that the declarative file holds, in place of what it held before."""
+        before = self._declared.keys() | self._declared_tenants.keys()
+        old_terms = set(self._declared_tenants)
+        self._declared_tenants = {tenant.name: tenant for tenant in tenants}
+        self._declared = {key.id: key for key in keys}
+        self._index(before | self._declared.keys(), old_terms | self._declared_tenants.keys())
+
+    def tenant(self, name: str) -> Tenant:
+        """Returns a tenant's terms: those of the file before those of the store, and else the default ones."""
+        return self._declared_tenants.get(name) or self._stored_tenants.get(name) or Tenant(name)
+
+    def take_used(self) -> frozenset[str]:
+        """Returns the ids of the keys that were used since the last call."""
+        used, self._used = frozenset(self._used), set()
+        return used
+
+    def _other(self, token: str, now_s: float) -> Principal:
+        if self._fallback is not None and not claimed_id(token):
+            return self._fallback(token)
+        if claimed_id(token) and not self._is_fresh(now_s):
+            _unheard()
+        raise InvalidApiKeyError(_UNKNOWN)
+
+    def _is_fresh(self, now_s: float) -> bool:
+        return self._stale_max_s is None or now_s - self._heard_s <= self._stale_max_s
+
+    def _index(self, touched: Iterable[str], tenants: Iterable[str]) -> None:
+        """Makes new entries of some keys, and of all keys of some tenants."""
+        changed = frozenset(tenants)
+        keys = {**self._stored, **self._declared}.values() if changed else ()
+        for key_id in {*touched, *(key.id for key in keys if key.tenant in changed)}:
+            entry = self._entry(key_id)
+            if entry is None:
+                self._entries.pop(key_id, None)
+            else:
+                self._entries[key_id] = entry
+
+    def _entry(self, key_id: str) -> _Entry | None:
+        declared, stored = self._declared.get(key_id), self._stored.get(key_id)
+        if declared is not None and stored is not None:
+            log.error("the key %s is in the access file and in the store; it is not accepted until one is gone", key_id)
+            return None
+        key = declared or stored
+        if key is None:
+            return None
+        return _Entry(key.hashes, _principal(key, self.tenant(key.tenant)), declared is None)
+
+
+def _principal(key: KeyRecord, tenant: Tenant) -> Principal:
+    ceiling = _later(key.priority_ceiling, tenant.priority_ceiling)
+    return Principal(
+        key.id,
+        tenant,
+        key.scopes,
+        EVERY_MODEL if "*" in key.models else key.models,
+        key.limits,
+        _later(key.priority_default, ceiling),
+        ceiling,
+        key.expires_s,
+    )
+
+
+def _later(one: RequestPriority, other: RequestPriority) -> RequestPriority:
+    return max(one, other, key=PRIORITIES.index)
+
+
+def _unheard() -> NoReturn:
+    raise SharedStateError(_UNHEARD, None, None, _RETRY_AFTER_S)

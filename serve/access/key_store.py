@@ -1,0 +1,266 @@
+"""Keys and tenants in one SQLite file: what the command line and the operator's door write.
+
+The file has one owner that replicas ask, and may be written by a command beside it: what changed is told by versions in
+the file itself. WAL needs a local disk.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from serve.access.key_file import KeyTerms, TenantRow
+from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
+from serve.access.principal import Principal
+from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants
+from serve.access.tenants import Tenant
+from serve.access.token import digest, new_id, new_token
+from serve.errors import InvalidRequestError
+
+FILE_NAME = "access.sqlite"
+GRACE_S = 24 * 3600.0
+
+_BUSY_TIMEOUT_S = 5.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS version (oldest INTEGER NOT NULL, newest INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS keys (
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, version INTEGER NOT NULL, revoked INTEGER NOT NULL DEFAULT 0,
+    last_used_day TEXT NOT NULL DEFAULT '', record BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS tenants (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, removed INTEGER NOT NULL DEFAULT 0, terms BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS keys_by_version ON keys (version);
+CREATE INDEX IF NOT EXISTS tenants_by_version ON tenants (version);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """A key and its token, which is shown once and stored nowhere."""
+
+    key: KeyRecord
+    token: str
+
+    def __repr__(self) -> str:
+        """Names the key only, so that no log gets the token."""
+        return f"IssuedKey({self.key.id})"
+
+
+class KeyStore:
+    """The store. Its methods check what the principal who asks may do.
+
+    Args:
+        folder: Of the file, made if it is missing; None keeps everything in memory.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / FILE_NAME).touch(mode=0o600)
+        path = ":memory:" if folder is None else str(folder / FILE_NAME)
+        self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")  # a revoked key must not come back with the power
+        self._db.executescript(_SCHEMA)
+        now = self._now_version()
+        self._db.execute("INSERT INTO version SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM version)", (now, now))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._db.close()
+
+    def create(self, terms: KeyTerms, issuer: Principal = LOCAL) -> IssuedKey:
+        """Makes a key.
+
+        Raises:
+            InsufficientScopeError: The issuer does not hold all that the key would.
+        """
+        key_id = new_id()
+        token = new_token(key_id)
+        key = terms.record(key_id, (SecretHash(digest(token)),), self._clock())
+        check_grant(issuer, key)
+        with self._change() as version:
+            self._db.execute(
+                "INSERT INTO keys (id, tenant, version, record) VALUES (?, ?, ?, ?)",
+                (key.id, key.tenant, version, msgspec.json.encode(key)),
+            )
+        return IssuedKey(key, token)
+
+    def rotate(self, key_id: str, grace_s: float = GRACE_S, issuer: Principal = LOCAL) -> IssuedKey:
+        """Gives a key another secret; the one before is valid for a while, and those before it no more.
+
+        Args:
+            key_id: The key.
+            grace_s: Seconds for which the old secret stays valid.
+            issuer: Who asks. A new secret is a key handed out, so it must hold all that the key does.
+
+        Raises:
+            InvalidRequestError: There is no such key.
+            InsufficientScopeError: The issuer does not hold all that the key does.
+        """
+        token = new_token(key_id)
+        with self._change() as version:
+            key = self._key(key_id, issuer)
+            check_grant(issuer, key)
+            key = rotated(key, token, self._clock() + grace_s)
+            self._put(key, version)
+        return IssuedKey(key, token)
+
+    def revoke(self, key_id: str, issuer: Principal = LOCAL) -> KeyRecord:
+        """Ends a key for ever, and returns what it was.
+
+        Raises:
+            InvalidRequestError: There is no such key.
+            InsufficientScopeError: The issuer may not manage the key's tenant.
+        """
+        with self._change() as version:
+            key = self._key(key_id, issuer)
+            self._db.execute("UPDATE keys SET revoked = 1, version = ? WHERE id = ?", (version, key_id))
+        return key
+
+    def keys(self, issuer: Principal = LOCAL, tenant: str | None = None) -> tuple[KeyRecord, ...]:
+        """Returns the keys that were not revoked, the oldest first.
+
+        Args:
+            issuer: Who asks; sees the keys of tenants that it may manage.
+            tenant: Whose keys; None for all that the issuer may see.
+
+        Raises:
+            InsufficientScopeError: The issuer may not manage that tenant.
+        """
+        if tenant is None and "keys" not in issuer.scopes:
+            tenant = issuer.tenant.name
+        if tenant is not None:
+            check_manages(issuer, tenant)
+        rows = self._db.execute(
+            "SELECT record, last_used_day FROM keys WHERE NOT revoked AND (? IS NULL OR tenant = ?) ORDER BY rowid",
+            (tenant, tenant),
+        )
+        return tuple(replace(_record(record), last_used_day=day) for record, day in rows)
+
+    def set_tenant(self, name: str, terms: TenantRow, issuer: Principal = LOCAL) -> Tenant:
+        """Gives a tenant terms in place of what it had, and returns it.
+
+        Args:
+            name: The tenant.
+            terms: Its terms.
+            issuer: Who asks.
+
+        Raises:
+            InsufficientScopeError: The issuer may not set terms.
+        """
+        check_manages_tenants(issuer)
+        tenant = terms.tenant(name)
+        with self._change() as version:
+            self._db.execute(
+                "INSERT INTO tenants (name, version, terms) VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (name) DO UPDATE SET version = ?2, terms = ?3, removed = 0",
+                (name, version, msgspec.json.encode(tenant)),
+            )
+        return tenant
+
+    def remove_tenant(self, name: str, issuer: Principal = LOCAL) -> None:
+        """Takes a tenant's terms away.
+
+        Raises:
+            InvalidRequestError: There is no such tenant, or it still has keys, which would go on with default terms.
+            InsufficientScopeError: The issuer may not set terms.
+        """
+        check_manages_tenants(issuer)
+        with self._change() as version:
+            if self._db.execute("SELECT 1 FROM keys WHERE tenant = ? AND NOT revoked", (name,)).fetchone():
+                raise InvalidRequestError(f"The tenant {name!r} still has keys; revoke them first.", "tenant")
+            changed = self._db.execute(
+                "UPDATE tenants SET removed = 1, version = ? WHERE name = ? AND NOT removed", (version, name)
+            )
+            if not changed.rowcount:
+                raise InvalidRequestError(f"There is no tenant {name!r} with terms of its own.", "tenant")
+
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Returns the tenants that have terms of their own, by name."""
+        rows = self._db.execute("SELECT terms FROM tenants WHERE NOT removed ORDER BY name")
+        return tuple(_tenant(terms) for (terms,) in rows)
+
+    def changes_since(self, version: int) -> KeyChanges:
+        """Returns what has changed after a version; everything, if this store can't tell."""
+        oldest, newest = self._db.execute("SELECT oldest, newest FROM version").fetchone()
+        if version == newest:
+            return KeyChanges(newest)
+        whole = not oldest <= version <= newest
+        since = -1 if whole else version
+        keys = self._db.execute("SELECT id, revoked, record FROM keys WHERE version > ?", (since,)).fetchall()
+        tenants = self._db.execute("SELECT name, removed, terms FROM tenants WHERE version > ?", (since,)).fetchall()
+        return KeyChanges(
+            newest,
+            whole,
+            tuple(_record(record) for _, revoked, record in keys if not revoked),
+            tuple(key_id for key_id, revoked, _ in keys if revoked and not whole),
+            tuple(_tenant(terms) for _, removed, terms in tenants if not removed),
+            tuple(name for name, removed, _ in tenants if removed and not whole),
+        )
+
+    def mark_used(self, key_ids: Collection[str]) -> None:
+        """Notes the day on which keys were used; writes only for those that were not used today before."""
+        day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
+        self._db.executemany(
+            "UPDATE keys SET last_used_day = ?1 WHERE id = ?2 AND last_used_day < ?1",
+            [(day, key_id) for key_id in key_ids],
+        )
+
+    @contextmanager
+    def _change(self) -> Iterator[int]:
+        """Yields the version of a change; all of it happens or nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            (newest,) = self._db.execute("SELECT newest FROM version").fetchone()
+            version = max(newest + 1, self._now_version())
+            self._db.execute("UPDATE version SET newest = ?", (version,))
+            yield version
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _now_version(self) -> int:
+        """Returns the time as a version, so that a store which begins again does not repeat versions it has told."""
+        return int(self._clock() * 1e6)
+
+    def _key(self, key_id: str, issuer: Principal) -> KeyRecord:
+        row = self._db.execute("SELECT record FROM keys WHERE id = ? AND NOT revoked", (key_id,)).fetchone()
+        if row is None:
+            raise InvalidRequestError(f"There is no key with the id {key_id[:64]!r}.", "id")
+        key = _record(row[0])
+        check_manages(issuer, key.tenant)
+        return key
+
+    def _put(self, key: KeyRecord, version: int) -> None:
+        self._db.execute(
+            "UPDATE keys SET record = ?, version = ? WHERE id = ?", (msgspec.json.encode(key), version, key.id)
+        )
+
+
+def rotated(key: KeyRecord, token: str, old_until_s: float) -> KeyRecord:
+    """Returns a key with another secret in front of the one it has.
+
+    Args:
+        key: The key.
+        token: With the new secret.
+        old_until_s: End of the old secret's validity in Unix time.
+    """
+    old = key.hashes[0]
+    return replace(key, hashes=(SecretHash(digest(token)), SecretHash(old.sha256, old_until_s)))
+
+
+def _record(data: bytes) -> KeyRecord:
+    return msgspec.json.decode(data, type=KeyRecord)
+
+
+def _tenant(data: bytes) -> Tenant:
+    return msgspec.json.decode(data, type=Tenant)

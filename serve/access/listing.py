@@ -1,0 +1,54 @@
+"""Keys and tenants as JSON, for the command line and the operator's door alike; nothing in it is a secret."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from serve.access.key_record import KeyRecord
+from serve.access.key_store import IssuedKey
+from serve.access.tenants import Tenant
+from serve.config.rate_limits import Limits
+
+
+def key_object(key: KeyRecord) -> dict[str, Any]:
+    """Returns a key, without its hashes."""
+    ends = [old.until_s for old in key.hashes if old.until_s is not None]
+    return {
+        "id": key.id,
+        "tenant": key.tenant,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "models": list(key.models),
+        "limits": _limits(key.limits),
+        "priority_default": key.priority_default,
+        "priority_ceiling": key.priority_ceiling,
+        "created": _time(key.created_s),
+        "expires": _time(key.expires_s),
+        "last_used": key.last_used_day or None,
+        "old_secret_until": _time(max(ends, default=None)),
+    }
+
+
+def issued_object(issued: IssuedKey) -> dict[str, Any]:
+    """Returns a key with its token, which nobody can show again."""
+    return {**key_object(issued.key), "token": issued.token}
+
+
+def tenant_object(tenant: Tenant) -> dict[str, Any]:
+    """Returns a tenant and its terms."""
+    return {
+        "name": tenant.name,
+        "weight": tenant.weight,
+        "limits": _limits(tenant.limits),
+        "model_limits": {model: _limits(limits) for model, limits in tenant.model_limits.items()},
+        "priority_ceiling": tenant.priority_ceiling,
+    }
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    """Returns the limits that are set."""
+    return {name: value for name, value in asdict(limits).items() if value not in (None, False)}
+
+
+def _time(time_s: float | None) -> str | None:
+    return None if time_s is None else datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")

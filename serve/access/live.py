@@ -1,0 +1,180 @@
+"""Keeps the keys that a process knows true to their sources: the file, the store and the identity provider."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from serve.access.key_file import read_key_file
+from serve.access.key_record import KeyChanges
+from serve.access.key_ring import KeyRing
+from serve.access.key_store import KeyStore
+from serve.access.oidc import TokenVerifier, fetch_provider_keys, read_provider_keys
+from serve.access.principal import Authenticate, everybody
+from serve.access.tenants import Tenant
+from serve.config.access import AccessConfig
+from serve.errors import ConfigError, SharedStateError
+
+log = logging.getLogger("ray.serve.specgate.access")
+
+_SYNC_PERIOD_S = 1.0  # a revoked key is refused within two of them
+_FETCH_PERIOD_S = 300.0
+_FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
+
+
+class KeySource(Protocol):
+    """Where a process hears of the store's keys."""
+
+    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
+        """Returns what has changed after a version, and notes which keys were used.
+
+        Raises:
+            SharedStateError: The store can't be reached.
+        """
+        ...
+
+
+class LocalKeySource:
+    """The store in this process.
+
+    Args:
+        store: The store.
+    """
+
+    def __init__(self, store: KeyStore) -> None:
+        self._store = store
+
+    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
+        """Returns what has changed after a version, and notes which keys were used.
+
+        Raises:
+            SharedStateError: The file can't be used.
+        """
+        try:
+            self._store.mark_used(used)
+            return self._store.changes_since(version)
+        except sqlite3.Error as error:
+            raise SharedStateError(f"The store of keys can't be used: {error}") from error
+
+
+class _Watched:
+    """A file whose content is taken over whenever it changes; a bad one changes nothing.
+
+    Args:
+        path: The file.
+        read: Reads it, in a thread, and returns what takes its content over; or raises `ConfigError`.
+
+    Raises:
+        ConfigError: The file is bad already now.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], Callable[[], None]]) -> None:
+        self._path = path
+        self._read = read
+        self._stamp = _stamp(path)
+        read(path)()
+
+    async def refresh(self) -> None:
+        """Takes over the file if it has changed."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            adopt = await asyncio.to_thread(self._read, self._path)
+            adopt()
+            log.info("adopted the new %s", self._path)
+        except ConfigError as error:
+            log.error("refused the new %s and kept the old one: %s", self._path, error)
+
+
+class LiveAccess:
+    """The keys of one process, kept up to date by `run`.
+
+    Args:
+        config: Says where keys come from; access is required.
+        source: The store; None if there is none.
+
+    Raises:
+        ConfigError: The file of keys, or that of the identity provider, is bad.
+
+    Attributes:
+        ring: The keys.
+    """
+
+    def __init__(self, config: AccessConfig, source: KeySource | None) -> None:
+        verifier = TokenVerifier(config.oidc, self._tenant) if config.oidc is not None else None
+        self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
+        self._source = source
+        self._verifier = verifier
+        self._provider_url = config.oidc.jwks_url if config.oidc is not None else None
+        self._fetched_s = float("-inf")
+        self._is_silent = False
+        self._watched: list[_Watched] = []
+        if config.file is not None:
+            self._watched.append(_Watched(Path(config.file), self._declared))
+        if verifier is not None and config.oidc is not None and config.oidc.jwks_file is not None:
+            keys_of = partial(_provider_keys, verifier)
+            self._watched.append(_Watched(Path(config.oidc.jwks_file), keys_of))
+
+    async def run(self) -> None:
+        """Asks the sources once a second, for ever."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(_SYNC_PERIOD_S)
+
+    async def refresh(self) -> None:
+        """Asks each source once."""
+        await asyncio.gather(self._sync(), self._fetch(), *(file.refresh() for file in self._watched))
+
+    def _tenant(self, name: str) -> Tenant:
+        return self.ring.tenant(name)
+
+    def _declared(self, path: Path) -> Callable[[], None]:
+        return partial(self.ring.declare, *read_key_file(path))
+
+    async def _sync(self) -> None:
+        if self._source is None:
+            return
+        try:
+            self.ring.adopt(await self._source.sync(self.ring.version, self.ring.take_used()))
+            self._is_silent = False
+        except SharedStateError as error:
+            if not self._is_silent:
+                log.warning("the store of keys can't be reached; going on with the keys that are known: %s", error)
+            self._is_silent = True
+
+    async def _fetch(self) -> None:
+        if self._verifier is None or self._provider_url is None:
+            return
+        period_s = _FETCH_AGAIN_S if self._verifier.lacks_key else _FETCH_PERIOD_S
+        if time.monotonic() - self._fetched_s < period_s:
+            return
+        self._fetched_s = time.monotonic()
+        try:
+            self._verifier.adopt(await asyncio.to_thread(fetch_provider_keys, self._provider_url))
+        except ConfigError as error:
+            self._verifier.lacks_key = True
+            log.error("%s", error)
+
+
+def authenticator(access: LiveAccess | None) -> Authenticate:
+    """Returns what decides who makes a request; without access control, that is everybody."""
+    return everybody if access is None else access.ring.authenticate
+
+
+def _provider_keys(verifier: TokenVerifier, path: Path) -> Callable[[], None]:
+    return partial(verifier.adopt, read_provider_keys(path))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Returns what differs between two versions of a file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

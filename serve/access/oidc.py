@@ -1,0 +1,176 @@
+"""Tokens of an identity provider: JWTs of people, verified once and then known by the hash of the whole token."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import jwt
+from pydantic import TypeAdapter, ValidationError
+
+from serve.access.principal import EVERY_MODEL, Principal
+from serve.access.tenants import Tenant
+from serve.access.token import digest
+from serve.config.access import OidcConfig, TenantName
+from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
+
+_MAX_TOKEN_BYTES = 16 * 1024
+_MAX_KNOWN = 10_000  # the oldest are forgotten, and verified again
+_LEEWAY_S = 10.0  # for clocks that differ
+_FETCH_TIMEOUT_S = 5.0
+_RETRY_AFTER_S = 2.0
+_PLAIN = re.compile(r"[A-Za-z0-9._@:|-]{1,128}")
+_TENANT = TypeAdapter[str](TenantName)
+_REFUSED = "This token is not valid here: it is not the provider's, not for this gateway, or it has expired."
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    principal: Principal
+    ends_s: float
+
+
+class TokenVerifier:
+    """Turns tokens into principals.
+
+    Args:
+        config: Whose tokens, and what they may do.
+        tenant_of: Returns a tenant's present terms.
+        clock: Unix time in seconds.
+
+    Attributes:
+        lacks_key: True since a token named a key that is not among the provider's; it may have a new one.
+    """
+
+    def __init__(
+        self, config: OidcConfig, tenant_of: Callable[[str], Tenant], clock: Callable[[], float] = time.time
+    ) -> None:
+        self.lacks_key = False
+        self._config = config
+        self._tenant_of = tenant_of
+        self._clock = clock
+        self._keys: Mapping[str, jwt.PyJWK] | None = None
+        self._known: dict[bytes, _Known] = {}
+
+    def adopt(self, keys: Mapping[str, jwt.PyJWK]) -> None:
+        """Takes over the provider's keys by id; tokens are verified again, since one may have been withdrawn."""
+        self.lacks_key = False
+        self._keys = keys
+        self._known.clear()
+
+    def __call__(self, token: str) -> Principal:
+        """Returns the principal of a token.
+
+        Raises:
+            InvalidApiKeyError: It is not valid.
+            SharedStateError: The provider's keys are not known yet.
+        """
+        hashed = digest(token)
+        known = self._known.get(hashed)
+        if known is not None and self._clock() < known.ends_s:
+            principal = known.principal
+            if principal.tenant == self._tenant_of(principal.tenant.name):
+                return principal
+        claims = self._verified(token)
+        principal = self._principal(claims)
+        while len(self._known) >= _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[hashed] = _Known(principal, float(claims["exp"]))
+        return principal
+
+    def _verified(self, token: str) -> Mapping[str, Any]:
+        if self._keys is None:
+            message = "The keys of the identity provider are not known yet; try again shortly."
+            raise SharedStateError(message, None, None, _RETRY_AFTER_S)
+        if len(token) > _MAX_TOKEN_BYTES:
+            raise InvalidApiKeyError(_REFUSED)
+        config = self._config
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = self._key(key_id)
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=config.algorithms,
+                audience=config.audience,
+                issuer=config.issuer,
+                leeway=_LEEWAY_S,
+                options={"require": ["exp", "iss", "aud", "sub", config.tenant_claim]},
+            )
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            raise InvalidApiKeyError(_REFUSED) from None  # the cause repeats parts of the token
+        return claims
+
+    def _key(self, key_id: str | None) -> jwt.PyJWK:
+        keys = self._keys or {}
+        if key_id is None and len(keys) == 1:
+            return next(iter(keys.values()))
+        key = keys.get(key_id or "")
+        if key is None:
+            self.lacks_key = True
+            raise InvalidApiKeyError(_REFUSED)
+        return key
+
+    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+        config = self._config
+        try:
+            tenant = _TENANT.validate_python(claims[config.tenant_claim], strict=True)
+        except ValidationError:
+            raise InvalidApiKeyError(_REFUSED) from None
+        scopes = frozenset[str](config.scopes)
+        if config.scopes_claim is not None:
+            scopes &= _names(claims.get(config.scopes_claim))
+        models = EVERY_MODEL if "*" in config.models else config.models
+        return Principal(_person(claims["sub"]), self._tenant_of(tenant), scopes, models, expires_s=claims["exp"])
+
+
+def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:
+    """Returns the keys in a file of JSON Web Keys, by id.
+
+    Raises:
+        ConfigError: The file can't be read, or holds no key.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the keys of the identity provider in {path} can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"the keys of the identity provider in {path} are not JSON") from error
+    return _keys_in(document, str(path))
+
+
+def fetch_provider_keys(url: str) -> Mapping[str, jwt.PyJWK]:
+    """Returns the keys that a provider publishes, by id. Blocks for a few seconds at most.
+
+    Raises:
+        ConfigError: They can't be had.
+    """
+    try:
+        document = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT_S).fetch_data()
+    except (jwt.PyJWTError, ValueError, OSError) as error:
+        raise ConfigError(f"the keys of the identity provider can't be had from {url}: {error}") from error
+    return _keys_in(document, url)
+
+
+def _keys_in(document: Any, source: str) -> Mapping[str, jwt.PyJWK]:
+    try:
+        keys = jwt.PyJWKSet.from_dict(document).keys
+    except (jwt.PyJWTError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"{source} holds no JSON Web Keys: {error}") from error
+    return {key.key_id or "": key for key in keys if key.public_key_use in (None, "sig")}
+
+
+def _names(claim: Any) -> frozenset[str]:
+    """Returns the names in a claim, a list or a text with blanks between them."""
+    if isinstance(claim, str):
+        return frozenset(claim.split())
+    return frozenset(name for name in claim if isinstance(name, str)) if isinstance(claim, list) else frozenset()
+
+
+def _person(subject: str) -> str:
+    """Returns an id for logs and books; a subject that is not short and plain is replaced by its hash."""
+    return f"oidc:{subject if _PLAIN.fullmatch(subject) else sha256(subject.encode()).hexdigest()[:32]}"

@@ -1,0 +1,63 @@
+"""The principal of a request: on whose behalf it is made, and what it may do."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
+from serve.config.access import RIGHTS, RequestPriority
+from serve.config.rate_limits import Limits
+from serve.errors import InsufficientScopeError
+
+EVERY_MODEL = ("*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, as a key or a token says.
+
+    Attributes:
+        key_id: The key's id, which is no secret; of a token, its issuer's name for the person.
+        scopes: What it may do, of `serve.config.access.RIGHTS`.
+        models: Patterns of models' own names, in which `*` stands for any characters.
+        limits: The key's own, beside its tenant's.
+        priority_default: Of requests that ask for none.
+        priority_ceiling: The first priority that its requests can have.
+        expires_s: End of its validity in Unix time; None for never.
+    """
+
+    key_id: str
+    tenant: Tenant
+    scopes: frozenset[str]
+    models: tuple[str, ...] = EVERY_MODEL
+    limits: Limits = NO_LIMITS
+    priority_default: RequestPriority = "standard"
+    priority_ceiling: RequestPriority = "interactive"
+    expires_s: float | None = None
+
+    def require(self, scope: str) -> None:
+        """Returns if the principal holds a scope.
+
+        Raises:
+            InsufficientScopeError: It does not.
+        """
+        if scope not in self.scopes:
+            raise InsufficientScopeError(f"This key does not have the scope {scope!r}.")
+
+    def may_use(self, model: str) -> bool:
+        """Returns True if the principal may use a model, given its own name."""
+        return self.models is EVERY_MODEL or any(fnmatchcase(model, pattern) for pattern in self.models)
+
+
+# Everybody, where access is off: nothing that follows has to ask whether it is on.
+ANONYMOUS = Principal("anonymous", Tenant(DEFAULT_TENANT), RIGHTS)
+# Who has no key, on the routes that need none.
+NOBODY = Principal("", Tenant(DEFAULT_TENANT), frozenset(), ())
+
+# Returns the principal of a request, given its headers by lower-case name, or raises `GatewayError`.
+Authenticate = Callable[[Mapping[str, str]], Principal]
+
+
+def everybody(_: Mapping[str, str]) -> Principal:
+    """Returns the one principal of a gateway without access control."""
+    return ANONYMOUS

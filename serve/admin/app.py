@@ -1,0 +1,260 @@
+"""The door's HTTP side: who may do what is decided by the table of routes; what is done, by a gateway replica."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import fastapi
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from serve.access.key_store import KeyStore
+from serve.access.principal import Authenticate, Principal
+from serve.admin.audit import AuditEntry, AuditLog
+from serve.admin.authorization import PRINCIPAL, Authorized
+from serve.admin.keys import KeysApi
+from serve.admin.metrics import merge
+from serve.admin.page import SECURITY_HEADERS, Page, tagged
+from serve.admin.replicas import Answer, GatewayReplicas, ask
+from serve.admin.routes import DOOR
+from serve.admin.watch import Watch, sights_of
+from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError
+from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
+from serve.proxy.exchange import read_body, request_headers, request_id_of
+from serve.routing.endpoint import Endpoint
+
+log = logging.getLogger("ray.serve.specgate.door")
+
+_MAX_ORDER_BYTES = 64 * 1024
+_MAX_AUDIT_LINES = 1000
+_RETRY_AFTER_S = 2.0
+_QUARANTINE = "/admin/v1/quarantine"
+# Of a caller's headers; the rest is the request's own and tells about it, as the data port would see it.
+_WITHHELD = frozenset(
+    {b"authorization", b"x-api-key", b"cookie", b"host", b"connection", b"content-length", b"transfer-encoding",
+     b"accept-encoding", b"expect", b"origin"}
+)  # fmt: skip
+
+
+class DoorApi:
+    """The door's routes.
+
+    Args:
+        replicas: The gateway replicas that run.
+        watch: Keeps the board.
+        audit: Gets a line for every change and every refused call.
+        authenticate: Returns the principal of a request, given its headers.
+        max_body_bytes: Of a request that is to be explained.
+        keys: The store of keys; None if there is none.
+    """
+
+    def __init__(
+        self,
+        replicas: GatewayReplicas,
+        watch: Watch,
+        audit: AuditLog,
+        authenticate: Authenticate,
+        max_body_bytes: int,
+        keys: KeyStore | None = None,
+    ) -> None:
+        self._keys = keys
+        self._replicas = replicas
+        self._watch = watch
+        self._audit = audit
+        self._authenticate = authenticate
+        self._max_body_bytes = max_body_bytes
+
+    def app(self) -> AsgiApp:
+        """Returns the app with all routes."""
+        app = fastapi.FastAPI(title="specgate door", docs_url=None, redoc_url=None, openapi_url=None)
+        page = Page()
+        read = ["GET", "HEAD"]
+        app.add_api_route("/", page.index, methods=read)
+        app.add_api_route("/page/{name}", page.file, methods=read)
+        app.add_api_route("/health", self.health, methods=read)
+        app.add_api_route("/metrics", self.metrics, methods=read)
+        app.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
+        app.add_api_route("/admin/v1/me", self.me, methods=read)
+        app.add_api_route("/admin/v1/board", self.board, methods=read)
+        app.add_api_route("/admin/v1/history", self.history, methods=read)
+        app.add_api_route("/admin/v1/policy", self.forwarded, methods=read)
+        app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
+        app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
+        app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
+        app.add_api_route("/admin/v1/audit", self.audit, methods=read)
+        if self._keys is not None:
+            app.include_router(KeysApi(self._keys, self._changed).routes())
+        app.add_exception_handler(GatewayError, self._failed)
+        return _Secured(Authorized(app, DOOR, self._authenticate, self._refused))
+
+    async def health(self) -> dict[str, str]:
+        """Returns 200 while this process serves."""
+        return {"status": "ok"}
+
+    async def me(self, request: fastapi.Request) -> dict[str, Any]:
+        """Tells a caller who it is and what it may do."""
+        principal = _principal(request)
+        return {"key": principal.key_id, "tenant": principal.tenant.name, "scopes": sorted(principal.scopes)}
+
+    async def board(self, request: fastapi.Request) -> Response:
+        """Returns the state of the cluster, or 304 if the caller has it already."""
+        return tagged(request, *await self._watch.board(), "application/json")
+
+    async def history(self, model: str = "", pool: str = "") -> dict[str, Any]:
+        """Returns the last half hour of one pool, or of all together."""
+        return self._watch.series((model, pool) if pool else None)
+
+    async def audit(self, limit: int = 100) -> dict[str, Any]:
+        """Returns the newest lines of the audit log that this door has written, newest first."""
+        return {"object": "list", "data": self._audit.recent(max(0, min(limit, _MAX_AUDIT_LINES)))}
+
+    async def metrics(self) -> Response:
+        """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""
+        sights, _ = await sights_of(self._replicas)
+        sources: dict[Endpoint, Mapping[str, str]] = {
+            endpoint: {"replica": name} for name, endpoint in self._replicas.running().items()
+        }
+        for sight in sights.values():
+            for pool in sight["pools"]:
+                if pool["kind"] != "remote":  # those are somebody else's
+                    labels = {"model": pool["model"], "pool": pool["pool"]}
+                    for engine in pool["engines"]:
+                        url, key = engine["url"], engine["key"]
+                        sources[Endpoint(url, key)] = {"replica": url.partition("://")[2], **labels}
+        texts = await asyncio.gather(*map(_metrics_of, sources))
+        merged = await asyncio.to_thread(merge, zip(sources.values(), texts, strict=True))
+        return Response(merged, media_type=CONTENT_TYPE_LATEST)
+
+    async def explain(self, request: fastapi.Request) -> Response:
+        """Explains the decision for a body; see the data port's route of the same name."""
+        body = await read_body(request.receive, request_headers(request.headers.raw), self._max_body_bytes)
+        return _response(await self._ask(request, body))
+
+    async def forwarded(self, request: fastapi.Request) -> Response:
+        """Returns what a gateway replica tells."""
+        return _response(await self._ask(request))
+
+    async def order(self, request: fastapi.Request) -> Response:
+        """Takes an order about a pool in quarantine; the audit log gets a line."""
+        body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
+        before = await self._ask(request, method="GET")
+        answer = await self._ask(request, body)
+        if answer.status == 200:
+            order = json.loads(body)
+            states = (_state_of(order, json.loads(each.body)) for each in (before, answer))
+            self._write(request, f"quarantine.{order['action']}", _name_of(order), order["reason"], *states)
+        return _response(answer)
+
+    async def _ask(self, request: fastapi.Request, body: bytes = b"", method: str = "") -> Answer:
+        """Asks one gateway replica after the other until one answers.
+
+        Raises:
+            PoolUnavailableError: None does.
+        """
+        headers = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
+        query = request.scope["query_string"].decode("latin-1")
+        path = request.scope["path"] + (f"?{query}" if query else "")
+        method = method or request.method.replace("HEAD", "GET")
+        for name, endpoint in self._replicas.running().items():
+            try:
+                return await ask(endpoint, method, path, body, headers)
+            except PoolUnavailableError as error:
+                log.warning("gateway replica %s: %s", name, error)
+                self._replicas.forget(name)
+        raise PoolUnavailableError("No gateway replica answers; try again shortly.", None, None, _RETRY_AFTER_S)
+
+    def _changed(self, request: fastapi.Request, action: str, what: str, before: Any, after: Any) -> None:
+        self._write(request, action, what, "", before, after)
+
+    async def _failed(self, request: fastapi.Request, error: Exception) -> Response:
+        if isinstance(error, InsufficientScopeError):  # the route's own rule was kept, the store's was not
+            scope = request.scope
+            self._refused(scope, request_headers(scope["headers"]), _principal(request), error)
+        return await _error_response(request, error)
+
+    def _write(
+        self, request: fastapi.Request, action: str, what: str, reason: str, before: Any = None, after: Any = None
+    ) -> None:
+        principal = _principal(request)
+        headers = request_headers(request.headers.raw)
+        self._audit.write(
+            AuditEntry(
+                principal.key_id, principal.tenant.name, _source(request.scope), action, what, before, after,
+                request_id_of(headers), reason,
+            )
+        )  # fmt: skip
+
+    def _refused(
+        self, scope: Scope, headers: Mapping[str, str], principal: Principal | None, error: GatewayError
+    ) -> None:
+        key, tenant = (principal.key_id, principal.tenant.name) if principal is not None else ("", "")
+        what = f"{scope['method']} {scope['path']}"
+        request_id = request_id_of(headers)
+        self._audit.write(
+            AuditEntry(key, tenant, _source(scope), "refused", what, request_id=request_id, reason=error.code)
+        )
+
+
+class _Secured:
+    """An ASGI app whose every response tells browsers what they may do with it."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+        self._headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def secured(message: AsgiMessage) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, secured)
+
+
+async def _metrics_of(endpoint: Endpoint) -> str:
+    """Returns a process's metrics; none if it does not answer, so that one process never hides the others."""
+    try:
+        answer = await ask(endpoint, "GET", "/metrics")
+    except PoolUnavailableError as error:
+        log.info("no metrics: %s", error)
+        return ""
+    return answer.body.decode(errors="replace") if answer.status == 200 else ""
+
+
+async def _error_response(_: fastapi.Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)
+    return Response(error.to_json(), error.status, error.headers, media_type="application/json")
+
+
+def _response(answer: Answer) -> Response:
+    passed = {name: value for name, value in answer.headers.items() if name in ("retry-after", "x-specgate-evidence")}
+    return JSONResponse(json.loads(answer.body), answer.status, passed)
+
+
+def _principal(request: fastapi.Request) -> Principal:
+    principal: Principal = request.scope["state"][PRINCIPAL]
+    return principal
+
+
+def _source(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _name_of(order: Mapping[str, Any]) -> str:
+    return f"{order['model']}/{order['pool']} {order['request_class']}"
+
+
+def _state_of(order: Mapping[str, Any], listing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the state of the cells that an order is about."""
+    wanted = {name: order[name] for name in ("model", "pool", "request_class")}
+    if order.get("speculative") is not None:
+        wanted["speculative"] = order["speculative"]
+    shown = ("speculative", "status", "held", "by", "why")
+    return [
+        {name: cell[name] for name in shown}
+        for cell in listing.get("data", ())
+        if all(cell[name] == value for name, value in wanted.items())
+    ]

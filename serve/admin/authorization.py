@@ -1,0 +1,121 @@
+"""Lets requests through to an app by a table of its routes: what is not listed is refused before anything runs."""
+
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp
+
+from serve.access.principal import NOBODY, Authenticate, Principal
+from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
+from serve.errors import (
+    CrossSiteError,
+    GatewayError,
+    InsufficientScopeError,
+    InvalidApiKeyError,
+    MethodNotAllowedError,
+    RouteNotFoundError,
+)
+from serve.http1.asgi import Receive, Scope, Send
+from serve.proxy.exchange import request_headers
+
+PRINCIPAL = "specgate.principal"  # key of the scope's `state`
+OnRefusal = Callable[[Scope, Mapping[str, str], Principal | None, GatewayError], None]
+
+
+class Authorized:
+    """An ASGI app around another that serves the routes of a table, to those who may use them.
+
+    Args:
+        app: Serves all routes of the table.
+        rules: The table.
+        authenticate: Returns the principal of a request, given its headers.
+        on_refusal: Told of requests that lack a key or a scope: their scope, headers, principal if known, and error.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: Rules,
+        authenticate: Authenticate,
+        on_refusal: OnRefusal = lambda *_: None,
+    ) -> None:
+        self._app = app
+        self._rules = rules
+        self._authenticate = authenticate
+        self._on_refusal = on_refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request or the app's lifespan; anything else, such as a WebSocket, ends here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await receive()  # `websocket.connect`, which ASGI lets an app refuse by closing
+            await send({"type": "websocket.close"})
+            return
+        try:
+            self._check(scope)
+        except GatewayError as error:
+            await refuse(send, error, head=scope["method"] == "HEAD")
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        method, path = scope["method"], scope["path"]
+        rules = rules_of(self._rules, path)
+        if rules is None:
+            raise RouteNotFoundError(f"{path} is not served here.")
+        rule = rules.get(method)
+        if rule is None:
+            allowed = ", ".join(sorted(rules))
+            message = f"{path} is not served for {method}, but for {allowed}."
+            raise MethodNotAllowedError(message, None, None, 0.0, {"allow": allowed})
+        headers = request_headers(scope["headers"])
+        if not rule.pages:
+            check_same_site(headers)
+        scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
+
+    def _principal(self, scope: Scope, headers: Mapping[str, str], needed: str) -> Principal:
+        principal = NOBODY
+        try:
+            principal = self._authenticate(headers)
+            if needed not in (ANY_KEY, OPEN):
+                principal.require(needed)
+        except GatewayError as error:
+            if needed == OPEN:
+                return NOBODY
+            if isinstance(error, InvalidApiKeyError | InsufficientScopeError):
+                self._on_refusal(scope, headers, None if principal is NOBODY else principal, error)
+            raise
+        return principal
+
+
+def check_same_site(headers: Mapping[str, str]) -> None:
+    """Refuses a request that a page of another site makes, which needs no credential that the page would lack.
+
+    Browsers name the page's site in `Origin`, other clients send none.
+
+    Args:
+        headers: By lower-case name.
+
+    Raises:
+        CrossSiteError: The page's site is not this server.
+    """
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")
+
+
+async def refuse(send: Send, error: GatewayError, *, head: bool = False) -> None:
+    """Responds with an error.
+
+    Args:
+        send: ASGI's.
+        error: What the client is told.
+        head: The request was a `HEAD`, whose response has no body.
+    """
+    body = error.to_json()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else body})

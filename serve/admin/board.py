@@ -1,0 +1,132 @@
+"""The board: what the page shows, as one JSON document. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from serve.admin.history import History, PoolName, PoolTick, Tick, quantile
+
+_CELL = (
+    "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",
+    "bad_rate_at_least", "bad_rate_at_most", "reference",
+)  # fmt: skip
+_MAX_CELLS = 12  # of one pool; those in quarantine come first
+_MAX_RERUNS = 50
+_MAX_WHY = 300
+
+
+def board(
+    sights: Mapping[str, Mapping[str, Any]], silent: Collection[str], up: Mapping[str, bool], history: History
+) -> dict[str, Any]:
+    """Returns the state of the whole cluster.
+
+    Args:
+        sights: What each gateway replica sees, by its name.
+        silent: Gateway replicas that have announced themselves and do not answer.
+        up: Whether somebody listens at an engine's URL, as far as that is known.
+        history: The last half hour.
+    """
+    lately = history.window()
+    rows = _pools(sights.values())
+    acceptance = _acceptance(sights.values())
+    cells = _cells(sights.values())
+    total = sum(tick.requests for tick in lately.pools.values())
+    return {
+        "gateways": [
+            *({"replica": name, "answers": True} for name in sights),
+            *({"replica": name, "answers": False} for name in silent),
+        ],
+        "policy": _policy(sights.values()),
+        "window_s": history.window_s,
+        "pools": [
+            {
+                **row,
+                **_health(row, engines, up),
+                **_numbers(lately.pools.get(name) or PoolTick(), total, history.window_s),
+                "acceptance": acceptance.get(name, {}),
+                "cells": cells.get(name, []),
+            }
+            for name, (row, engines) in rows.items()
+        ],
+        "decisions": _decisions(lately),
+        "reruns": _reruns(sights.values()),
+        "history": history.series(),
+    }
+
+
+def _pools(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, tuple[dict[str, Any], set[str]]]:
+    """Returns the pools and their engines: slots as any replica knows them, what is held by all together."""
+    rows: dict[PoolName, tuple[dict[str, Any], set[str]]] = {}
+    for sight in sights:
+        for pool in sight["pools"]:
+            name = pool["model"], pool["pool"]
+            plain = {key: pool[key] for key in ("model", "pool", "kind", "may_sleep", "slots")}
+            row, engines = rows.setdefault(name, ({**plain, "held": 0, "waiting": 0}, set()))
+            row["held"] += pool["held"]
+            row["waiting"] += pool["waiting"]
+            engines |= {engine["url"] for engine in pool["engines"]}
+    return rows
+
+
+def _health(row: Mapping[str, Any], engines: Collection[str], up: Mapping[str, bool]) -> dict[str, Any]:
+    running = sum(up.get(url, True) for url in engines)
+    if not engines:
+        state = "asleep" if row["may_sleep"] else "down"
+    else:
+        state = "down" if not running else "up" if running == len(engines) else "degraded"
+    return {"state": state, "engines": len(engines), "engines_up": running}
+
+
+def _numbers(tick: PoolTick, total: float, window_s: float) -> dict[str, Any]:
+    return {
+        "requests_per_s": round(tick.requests / window_s, 2) if window_s else 0.0,
+        "error_share": round(tick.errors / tick.requests, 4) if tick.requests else None,
+        "traffic_share": round(tick.requests / total, 4) if total else None,
+        "ttft_p50_s": quantile(tick.first_tokens, 0.5),
+        "ttft_p95_s": quantile(tick.first_tokens, 0.95),
+    }
+
+
+def _policy(sights: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    policies = [sight["policy"] for sight in sights]
+    refused = next((policy["refused_update"] for policy in policies if policy["refused_update"]), None)
+    return {"digests": sorted({policy["digest"] for policy in policies}), "refused_update": refused}
+
+
+def _acceptance(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str, float]]:
+    """Returns tokens per step by pool and class: the mean of what the replicas have learned."""
+    learned: defaultdict[PoolName, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for sight in sights:
+        for name, labels, value in sight["samples"]:
+            if name == "specgate_acceptance_length":
+                learned[labels["model"], labels["pool"]][labels["request_class"]].append(value)
+    return {
+        pool: {kind: round(sum(values) / len(values), 2) for kind, values in kinds.items()}
+        for pool, kinds in learned.items()
+    }
+
+
+def _cells(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, list[dict[str, Any]]]:
+    """Returns the cells of each pool; all replicas share one detector, so one of them has seen it all."""
+    found: defaultdict[PoolName, list[dict[str, Any]]] = defaultdict(list)
+    known: list[dict[str, Any]] = max((sight["cells"] for sight in sights), key=len, default=[])
+    for cell in sorted(known, key=lambda each: (each["status"] != "quarantined", -each["answers"])):
+        cells = found[cell["model"], cell["pool"]]
+        if len(cells) < _MAX_CELLS:
+            row = {name: cell[name] for name in _CELL}
+            cells.append({**row, "why": row["why"][:_MAX_WHY]} | _rounded(row))
+    return dict(found)
+
+
+def _rounded(cell: Mapping[str, Any]) -> dict[str, float]:
+    names = ("clean_rate", "bad_rate_at_least", "bad_rate_at_most")
+    return {name: round(cell[name], 4) for name in names if cell[name] is not None}
+
+
+def _decisions(tick: Tick) -> list[dict[str, Any]]:
+    return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(20)]
+
+
+def _reruns(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = [rerun for sight in sights for rerun in sight["reruns"]]
+    return sorted(found, key=lambda each: -each["at_s"])[:_MAX_RERUNS]

@@ -1,0 +1,94 @@
+"""The operator's door as a Ray Serve deployment: one replica on the head node, with a port of its own."""
+
+import asyncio
+import errno
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from serve.access.key_record import KeyChanges
+from serve.access.key_store import KeyStore
+from serve.access.live import LiveAccess, LocalKeySource, authenticator
+from serve.admin.app import DoorApi
+from serve.admin.audit import AuditLog
+from serve.admin.replicas import GatewayReplicas
+from serve.admin.watch import Watch
+from serve.config.admin import AdminConfig
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError, SharedStateError
+from serve.http1.listener import Listener
+from serve.http1.server import protocol_factory
+from serve.routing.endpoint import Endpoint
+
+log = logging.getLogger("ray.serve.specgate.door")
+
+_PORT_TIMEOUT_S = 60.0  # for the door of an older configuration to leave the port
+
+
+class Door:
+    """The deployment.
+
+    Args:
+        config: A `GatewayConfig` as a mapping.
+    """
+
+    async def __init__(self, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Ray Serve awaits it
+        parsed = GatewayConfig.parse(config)
+        admin = parsed.admin
+        self._replicas = GatewayReplicas()
+        self._listener = await _listener(admin)
+        audit = AuditLog(Path(admin.audit_dir) if admin.audit_dir else None)
+        watch = Watch(self._replicas)
+        store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
+        self._keys = LocalKeySource(store) if store is not None else None
+        access = LiveAccess(parsed.access, self._keys) if parsed.access.mode == "required" else None
+        api = DoorApi(self._replicas, watch, audit, authenticator(access), parsed.limits.max_body_bytes, store)
+        tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
+        await self._listener.start(api.app(), protocol_factory({}), **tls)
+        self._running = [asyncio.create_task(watch.run())]
+        if access is not None:
+            self._running.append(asyncio.create_task(access.run()))
+        log.info("the operator's door is at %s", admin.url)
+
+    async def announce(self, replica: str, url: str, key: str) -> None:
+        """Called by every gateway replica, again and again: where its operators' routes are, and the key to them."""
+        self._replicas.announce(replica, Endpoint(url, key))
+
+    async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
+        """Called by every gateway replica once a second: what has changed among the keys after a version.
+
+        Args:
+            version: The store's version that the replica knows.
+            used: Ids of the keys that it saw since the last call.
+
+        Raises:
+            SharedStateError: There is no store, or it can't be used.
+        """
+        if self._keys is None:
+            raise SharedStateError("The door has no store of keys.")
+        return await self._keys.sync(version, used)
+
+    async def check_health(self) -> None:
+        """Ray Serve's hook: replaces the replica if this raises."""
+        self._listener.check()
+        for task in self._running:
+            if task.done():
+                raise RuntimeError("a task of the door has ended") from task.exception()
+
+
+async def _listener(admin: AdminConfig) -> Listener:
+    """Returns the listener once it has its port.
+
+    Raises:
+        ConfigError: The port can't be had.
+    """
+    deadline_s = time.monotonic() + _PORT_TIMEOUT_S
+    while True:
+        try:
+            return Listener(admin.host, port=admin.port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
+                message = f"the operator's door can't listen on {admin.host} port {admin.port}: {error}"
+                raise ConfigError(message) from error
+            await asyncio.sleep(0.5)

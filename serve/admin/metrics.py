@@ -1,0 +1,45 @@
+"""Many processes' metrics as one text in Prometheus' format, with labels that tell whose they are. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def merge(expositions: Iterable[tuple[Mapping[str, str], str]]) -> str:
+    """Returns all samples, grouped by metric as the format demands, each with the labels of its process.
+
+    The texts are not parsed beyond their lines: an engine has hundreds, and a cluster many engines.
+
+    Args:
+        expositions: Labels of a process, and what its `/metrics` said. The labels must be none of its own.
+    """
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for labels, text in expositions:
+        added = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
+        comments: list[str] = []
+        samples: list[str] = []
+        current = ""
+        for line in text.split("\n"):  # values may hold what else ends a line
+            if line.startswith("#"):
+                _, kind, name, *_ = [*line.split(" ", 3), "", ""]
+                if kind not in ("HELP", "TYPE"):
+                    continue
+                if name != current:
+                    current = name
+                    comments, samples = families.setdefault(name, ([], []))
+                if not any(known.startswith(f"# {kind} ") for known in comments):
+                    comments.append(line)
+            elif line:
+                samples.append(_labelled(line, added))
+    lines = (line for comments, samples in families.values() if samples for line in (*comments, *samples))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labelled(sample: str, added: str) -> str:
+    """Returns a sample with more labels; braces may stand in the values of those that it has."""
+    brace = sample.find("{")
+    space = sample.find(" ")
+    if brace == -1 or 0 <= space < brace:
+        return f"{sample[:space]}{{{added}}}{sample[space:]}"
+    separator = "" if sample[brace + 1] == "}" else ","
+    return f"{sample[: brace + 1]}{added}{separator}{sample[brace + 1 :]}"

@@ -1,0 +1,106 @@
+"""The gateway replicas that have announced themselves at the door, and HTTP to them and to engines."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from serve.errors import PoolUnavailableError
+from serve.http1.connection_pool import ConnectionPool, Origin
+from serve.http1.message import encode_head
+from serve.routing.endpoint import Endpoint
+
+_GONE_S = 10.0  # after its last announcement
+_CONNECT_TIMEOUT_S = 2.0
+_READ_TIMEOUT_S = 10.0
+_MAX_ANSWER_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP response.
+
+    Attributes:
+        headers: By lower-case name.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class GatewayReplicas:
+    """The addresses of the gateway replicas that run.
+
+    Args:
+        clock: Seconds, of any origin.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._announced: dict[str, tuple[Endpoint, float]] = {}
+
+    def announce(self, replica: str, endpoint: Endpoint) -> None:
+        """Remembers where a replica listens, for some seconds."""
+        self._announced[replica] = endpoint, self._clock()
+
+    def forget(self, replica: str) -> None:
+        """Forgets a replica that does not answer, until it announces itself again."""
+        self._announced.pop(replica, None)
+
+    def running(self) -> dict[str, Endpoint]:
+        """Returns the replicas that were heard from lately, by name."""
+        now = self._clock()
+        self._announced = {name: each for name, each in self._announced.items() if now - each[1] <= _GONE_S}
+        return {name: endpoint for name, (endpoint, _) in sorted(self._announced.items())}
+
+
+async def ask(
+    endpoint: Endpoint, method: str, path: str, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = ()
+) -> Answer:
+    """Sends a request to a replica, with the replica's key, on a connection of its own.
+
+    Args:
+        endpoint: The replica.
+        method: HTTP's.
+        path: With its query.
+        body: JSON, if any.
+        headers: Further ones.
+
+    Raises:
+        PoolUnavailableError: It does not answer, or not in time.
+    """
+    origin = Origin.of(endpoint.url)
+    fields = [(b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)), *headers]
+    if endpoint.key is not None:
+        fields.append((b"authorization", f"Bearer {endpoint.key}".encode("latin-1")))
+    head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
+    connections = ConnectionPool(_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S)
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            connection = await connections.connect(origin)
+            try:
+                connection.send(head, body)
+                await connection.receive_head()
+                parts = bytearray()
+                while (part := await connection.read()) and len(parts) <= _MAX_ANSWER_BYTES:
+                    parts += part
+                return Answer(connection.status, connection.headers, bytes(parts))
+            finally:
+                connection.close()
+    except OSError as error:  # TimeoutError is one
+        raise PoolUnavailableError(f"{origin.authority} does not answer: {error!r}") from error
+
+
+async def reachable(url: str) -> bool:
+    """Returns True if somebody listens at an URL's host and port."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,122 @@
+// The page: asks the door for the board every two seconds while the tab is visible, and shows it.
+
+import { html, render, useEffect, useState } from "./preact-htm.js";
+import { Charts } from "./charts.js";
+import { ask, hasKey, setKey } from "./door.js";
+import { Playground, Rows } from "./explain.js";
+import { clock, percent } from "./format.js";
+import { Pools } from "./pools.js";
+
+const PERIOD_MS = 2000;
+const AUDIT_LINES = 20;
+
+function useDoor() {
+  const [state, setState] = useState({ board: null, me: null, audit: [], problem: "", locked: false, at: null });
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let me = null;
+    let etag = null;
+    let timer = null;
+    let asking = false;
+    let ended = false;
+    const look = async () => {
+      if (asking || ended || document.visibilityState === "hidden") return; // `visibilitychange` calls again
+      clearTimeout(timer);
+      asking = true;
+      try {
+        me ??= (await ask("/admin/v1/me")).body;
+        const board = await ask("/admin/v1/board", { etag });
+        if (ended) return;
+        etag = board.etag;
+        if (board.body !== null) {
+          const audit = (await ask(`/admin/v1/audit?limit=${AUDIT_LINES}`)).body.data;
+          setState({ board: board.body, me, audit, problem: "", locked: false, at: Date.now() });
+        } else {
+          setState((before) => ({ ...before, problem: "", at: Date.now() }));
+        }
+      } catch (error) {
+        if (ended) return;
+        if (error.status === 401) {
+          setState((before) => ({ ...before, board: null, me: null, locked: true, problem: hasKey() ? error.message : "" }));
+          return; // nothing is asked again without another key
+        }
+        setState((before) => ({ ...before, problem: error.message }));
+      } finally {
+        asking = false;
+      }
+      if (!ended) timer = setTimeout(look, PERIOD_MS);
+    };
+    look();
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", look);
+    };
+  }, [round]);
+  return { ...state, again: () => setRound((before) => before + 1) };
+}
+
+function App() {
+  const door = useDoor();
+  const { board, me } = door;
+  const operates = me?.scopes.includes("operate") ?? false;
+  return html`<header>
+      <h1>specgate</h1>
+      ${board && html`<${Summary} board=${board} />`}
+      <span class="soft push">${door.at ? `as of ${new Date(door.at).toLocaleTimeString()}` : ""}</span>
+      ${me && html`<span class="soft">${me.key}</span>`}
+      ${hasKey() && html`<button type="button" onClick=${() => { setKey(""); door.again(); }}>Forget the key</button>`}
+    </header>
+    <main>
+      ${door.problem && html`<p class="banner" role="alert">${door.problem}</p>`}
+      ${door.locked && html`<${KeyForm} onKey=${door.again} />`}
+      ${board && html`<${Board} board=${board} audit=${door.audit} operates=${operates} onOrder=${door.again} />`}
+      ${!board && !door.locked && !door.problem && html`<p class="soft">Looking …</p>`}
+    </main>`;
+}
+
+function KeyForm({ onKey }) {
+  const [key, change] = useState("");
+  const enter = (event) => {
+    event.preventDefault();
+    setKey(key.trim());
+    onKey();
+  };
+  return html`<form class="row" onSubmit=${enter}>
+    <label>key with the scope <code>observe</code>; it stays in this tab
+      <input type="password" name="key" autocomplete="off" required value=${key} onInput=${(event) => change(event.target.value)} /></label>
+    <button>Enter</button>
+  </form>`;
+}
+
+function Summary({ board }) {
+  const down = board.pools.filter((pool) => pool.state === "down").length;
+  const worn = board.pools.filter((pool) => pool.state === "degraded").length;
+  const silent = board.gateways.filter((gateway) => !gateway.answers).length;
+  const parts = [`${board.pools.length} pools`, down && `${down} down`, worn && `${worn} degraded`, `${board.gateways.length} gateway replicas`, silent && `${silent} silent`];
+  return html`<span role="status" class=${down || silent ? "bad" : worn ? "warn" : "good"}>${parts.filter(Boolean).join(", ")}</span>`;
+}
+
+function Board({ board, audit, operates, onOrder }) {
+  const total = board.decisions.reduce((sum, each) => sum + each.requests, 0);
+  const models = [...new Set(board.pools.map((pool) => pool.model))];
+  return html`
+    ${board.policy.refused_update && html`<p class="banner" role="alert">An update of the policy was refused, the old one is in force: ${board.policy.refused_update}</p>`}
+    ${board.policy.digests.length > 1 && html`<p class="banner" role="alert">Gateway replicas have different policies: ${board.policy.digests.join(", ")}</p>`}
+    <section><h2>The last half hour</h2><${Charts} history=${board.history} /></section>
+    <section><h2>Pools</h2><${Pools} pools=${board.pools} operates=${operates} onOrder=${onOrder} /></section>
+    <section><h2>Decisions of the last minute, by reason</h2>
+      <${Rows} names=${["reason", "requests", "share"]} empty="No request was decided in the last minute."
+        rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /></section>
+    <section><h2>Why would a request go where?</h2><${Playground} models=${models} /></section>
+    <section><h2>Last reruns</h2>
+      <${Rows} names=${["time", "pool", "class", "outcome", "what was wrong", "request"]} empty="No answer was rerun."
+        rows=${board.reruns.map((each) => [clock(each.at_s), `${each.model} / ${each.pool}`, each.request_class, each.outcome, each.defects.join("; "), each.request_id])} /></section>
+    <section><h2>What operators did</h2>
+      <${Rows} names=${["time", "key", "action", "object", "reason"]} empty="Nothing since this door began."
+        rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /></section>
+    <section><h2>Policy</h2><p>In force: ${board.policy.digests.map((digest) => html`<code key=${digest}>${digest} </code>`)}</p></section>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

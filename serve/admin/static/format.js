@@ -1,0 +1,10 @@
+// Figures as people read them. Null means that nothing is known.
+
+const NONE = "–";
+
+export const percent = (share, digits = 1) => (share == null ? NONE : `${(share * 100).toFixed(digits)} %`);
+export const number = (value, digits = 1) => (value == null ? NONE : value.toFixed(digits).replace(/\.0+$/, ""));
+export const seconds = (value) =>
+  value == null ? NONE : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`;
+export const clock = (at_s) => new Date(at_s * 1000).toLocaleTimeString();
+export const moment = (at_s) => new Date(at_s * 1000).toLocaleString();

@@ -1,0 +1,94 @@
+"""Keeps the board true: asks the gateway replicas what they see, and whether their engines can be reached."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from serve.admin.board import board
+from serve.admin.history import PERIOD_S, History, PoolName
+from serve.admin.replicas import GatewayReplicas, ask, reachable
+from serve.errors import PoolUnavailableError, encode_json
+from serve.routing.endpoint import Endpoint
+
+log = logging.getLogger("ray.serve.specgate.door")
+
+_WATCHED_PERIOD_S = 1.0  # while somebody looks at the board
+_WATCHED_FOR_S = 15.0  # after somebody looked
+
+Sights = Mapping[str, Mapping[str, Any]]
+
+
+class Watch:
+    """What the whole cluster looks like, a second old at most while somebody looks.
+
+    Args:
+        replicas: The gateway replicas that run.
+    """
+
+    def __init__(self, replicas: GatewayReplicas) -> None:
+        self._replicas = replicas
+        self._history = History()
+        self._fresh = asyncio.Lock()
+        self._board = b"{}"
+        self._etag = ""
+        self._made_s = float("-inf")
+        self._looked_s = float("-inf")
+        self._period_began_s = float("-inf")
+
+    async def board(self) -> tuple[bytes, str]:
+        """Returns the board as JSON, and its entity tag."""
+        self._looked_s = time.monotonic()
+        async with self._fresh:
+            if time.monotonic() - self._made_s > 2 * _WATCHED_PERIOD_S:
+                await self._look()
+        return self._board, self._etag
+
+    def series(self, only: PoolName | None) -> dict[str, list[Any]]:
+        """Returns the last half hour of one pool, or of all together."""
+        return self._history.series(only)
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            async with self._fresh:
+                await self._look()
+            watched = time.monotonic() - self._looked_s < _WATCHED_FOR_S
+            await asyncio.sleep(_WATCHED_PERIOD_S if watched else PERIOD_S)
+
+    async def _look(self) -> None:
+        sights, silent = await sights_of(self._replicas)
+        up = await _reachable(sights)
+        now_s = time.monotonic()
+        if now_s - self._period_began_s >= PERIOD_S - _WATCHED_PERIOD_S / 2:
+            self._history.add(time.time(), sights)
+            self._period_began_s = now_s
+        self._board = encode_json(board(sights, silent, up, self._history))
+        self._etag = f'"{sha256(self._board).hexdigest()[:32]}"'
+        self._made_s = now_s
+
+
+async def sights_of(replicas: GatewayReplicas) -> tuple[dict[str, Any], list[str]]:
+    """Returns what each gateway replica sees, and the names of those that do not answer."""
+    running = replicas.running()
+    found = await asyncio.gather(*(_sight(endpoint) for endpoint in running.values()))
+    sights = {name: sight for name, sight in zip(running, found, strict=True) if sight is not None}
+    return sights, [name for name in running if name not in sights]
+
+
+async def _sight(endpoint: Endpoint) -> dict[str, Any] | None:
+    try:
+        answer = await ask(endpoint, "GET", "/admin/v1/sight")
+    except PoolUnavailableError as error:
+        log.info("a gateway replica does not answer: %s", error)
+        return None
+    sight: dict[str, Any] | None = json.loads(answer.body) if answer.status == 200 else None
+    return sight
+
+
+async def _reachable(sights: Sights) -> dict[str, bool]:
+    urls = list({engine["url"] for sight in sights.values() for pool in sight["pools"] for engine in pool["engines"]})
+    return dict(zip(urls, await asyncio.gather(*map(reachable, urls)), strict=True))

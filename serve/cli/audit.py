@@ -1,0 +1,46 @@
+"""`specgate audit`: checks the audit log of the operator's door, and lists its newest lines."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from serve.admin.audit import verify
+from serve.cli.door import Url, ask
+from serve.cli.output import FOUND, Json, console, print_json
+
+app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args_is_help=True)
+
+Log = Annotated[Path, typer.Argument(metavar="PATH", help="The folder `admin.audit_dir`, or one file of it.")]
+Expect = Annotated[str, typer.Option(help="A hash that an earlier check printed; its line must still be there.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")]
+
+
+@app.command("verify")
+def check(path: Log, expect: Expect = "", as_json: Json = False) -> None:
+    """Check that no line was changed, added or taken out; exit code 1 if one was."""
+    checked = verify(path, expect)
+    if as_json:
+        print_json({"lines": checked.lines, "last": checked.last, "faults": list(checked.faults)})
+    else:
+        for fault in checked.faults:
+            console().print(fault, markup=False, style="red")
+        console().print(f"{checked.lines} lines, {len(checked.faults)} faults; hash of the last line: {checked.last}")
+    if checked.faults:
+        raise typer.Exit(FOUND)
+
+
+@app.command("list")
+def list_lines(url: Url, limit: Limit = 20, as_json: Json = False) -> None:
+    """List the newest lines that a running door has written."""
+    lines = ask("GET", url, f"/admin/v1/audit?limit={limit}")["data"]
+    if as_json:
+        print_json(lines)
+        return
+    names = ("time", "key", "tenant", "source", "action", "object", "reason")
+    table = Table(*names)
+    for line in lines:
+        table.add_row(*(escape(str(line[name])) for name in names))
+    console().print(table)

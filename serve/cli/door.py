@@ -1,0 +1,53 @@
+"""HTTP to the operator's door of a running gateway."""
+
+import os
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from serve.config.admin import DEFAULT_PORT
+from serve.errors import ConfigError
+
+_TIMEOUT_S = 10.0
+
+
+def local_door() -> str:
+    """Returns where the door of `specgate serve` on this machine is: `SPECGATE_ADMIN_PORT`, or the default port."""
+    return f"http://127.0.0.1:{os.environ.get('SPECGATE_ADMIN_PORT') or DEFAULT_PORT}"
+
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", "-u", default_factory=local_door, show_default=f"http://127.0.0.1:{DEFAULT_PORT}",
+        help="Base URL of the operator's door. If it asks for a key, set SPECGATE_KEY.",
+    ),
+]  # fmt: skip
+
+
+def ask(method: str, url: str, path: str, body: Any = None) -> Any:
+    """Returns what the door answers, decoded from JSON.
+
+    Args:
+        method: HTTP's.
+        url: The door's base URL.
+        path: With its query.
+        body: Sent as JSON, unless it is None.
+
+    Raises:
+        ConfigError: Nobody answers there, or it is no door, or it refuses; the message says why.
+    """
+    key = os.environ.get("SPECGATE_KEY")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        response = httpx.request(method, f"{url.rstrip('/')}{path}", json=body, headers=headers, timeout=_TIMEOUT_S)
+        content = response.json()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ConfigError(f"no operator's door answers at {url}: {error}; set its address with --url") from error
+    except ValueError as error:
+        message = f"{url} answered {response.status_code} without JSON, so it is not the operator's door"
+        raise ConfigError(message) from error
+    if response.status_code != httpx.codes.OK:
+        raise ConfigError(content.get("error", {}).get("message", f"{url} answered {response.status_code}"))
+    return content

@@ -1,0 +1,69 @@
+"""`specgate tenants`: the terms of the teams that share a gateway."""
+
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich.table import Table
+
+from serve.access.key_file import TenantRow
+from serve.cli.door import Url
+from serve.cli.key_service import StateDir, key_service, limits_of
+from serve.cli.output import Json, console, print_json
+from serve.config.access import TenantName
+from serve.errors import ConfigError
+
+app = typer.Typer(help="List, set and remove the terms of tenants.", no_args_is_help=True)
+
+Tenant = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
+
+
+@app.command("set")
+def set_terms(
+    url: Url,
+    name: Tenant,
+    weight: Annotated[float, typer.Option(help="Its share where tenants compete.")] = 1.0,
+    limit: Annotated[
+        list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000; may be repeated.")
+    ] = None,
+    priority_ceiling: Annotated[str, typer.Option(help="The first priority of its requests.")] = "interactive",
+    state_dir: StateDir = None,
+    as_json: Json = False,
+) -> None:
+    """Give a tenant terms, in place of all that it had: what is not given has its default."""
+    fields = {"weight": weight, "limits": limits_of(limit or []), "priority_ceiling": priority_ceiling}
+    try:
+        TypeAdapter[str](TenantName).validate_python(name)
+        terms = TenantRow.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc'])) or name}: {first['msg']}") from error
+    with key_service(url, state_dir) as keys:
+        tenant = keys.set_tenant(name, terms)
+    if as_json:
+        print_json(tenant)
+    else:
+        console().print(f"{name} has weight {tenant['weight']:g} and the limits {tenant['limits'] or 'none'}")
+
+
+@app.command("remove")
+def remove(url: Url, name: Tenant, state_dir: StateDir = None) -> None:
+    """Take a tenant's terms away; it must have no key."""
+    with key_service(url, state_dir) as keys:
+        keys.remove_tenant(name)
+    console().print(f"removed the terms of {name}", markup=False)
+
+
+@app.command("list")
+def list_all(url: Url, state_dir: StateDir = None, as_json: Json = False) -> None:
+    """List the tenants that have terms of their own in the store."""
+    with key_service(url, state_dir) as keys:
+        tenants = keys.tenants()
+    if as_json:
+        print_json(tenants)
+        return
+    table = Table("tenant", "weight", "limits", "limits of models", "first priority")
+    for tenant in tenants:
+        row = (tenant["limits"], tenant["model_limits"])
+        table.add_row(tenant["name"], f"{tenant['weight']:g}", *map(str, row), tenant["priority_ceiling"])
+    console().print(table)

@@ -1,0 +1,79 @@
+"""The configuration of who may use the gateway. It holds no secret: only paths, and hashes are in the files there."""
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from serve.config.pool import Seconds, _Strict
+
+RightName = Literal["infer", "explain", "metrics", "observe", "content", "operate", "keys:own", "keys"]
+RIGHTS: frozenset[str] = frozenset(get_args(RightName))
+RequestPriority = Literal["interactive", "standard", "batch"]
+PRIORITIES: tuple[RequestPriority, ...] = get_args(RequestPriority)  # from the first served to the last
+
+AccessMode = Literal["off", "required"]
+
+TenantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+# `*` alone is a wildcard, so that it can be told whether one pattern holds another.
+ModelPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:*-]+$", max_length=128)]
+# Asymmetric ones only: with a shared secret, whoever can check a token can make one.
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+
+class OidcConfig(_Strict):
+    """Tokens of an identity provider, for people.
+
+    Attributes:
+        issuer: The provider, exactly as its tokens name it in `iss`.
+        audience: What its tokens for this gateway name in `aud`.
+        algorithms: Signatures that are accepted.
+        jwks_file: File with the provider's public keys; it is read again when it changes.
+        jwks_url: Where the provider publishes them; asked by each gateway replica, at most every few minutes.
+        tenant_claim: The claim that names the tenant. A token without it is refused.
+        scopes_claim: The claim that lists scopes, as a list or separated by blanks; none: everybody has `scopes`.
+        scopes: What everybody with a token may do, and at most what `scopes_claim` can grant if that is set.
+        models: Models that such tokens may use; `*` stands for any characters.
+    """
+
+    issuer: Annotated[str, Field(min_length=1)]
+    audience: Annotated[str, Field(min_length=1)]
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("RS256", "ES256")
+    jwks_file: str | None = None
+    jwks_url: Annotated[str, Field(pattern=r"^https://")] | None = None
+    tenant_claim: str = "tenant"
+    scopes_claim: str | None = None
+    scopes: tuple[RightName, ...] = ("infer",)
+    models: tuple[ModelPattern, ...] = ("*",)
+
+    @model_validator(mode="after")
+    def _has_one_source_of_keys(self) -> Self:
+        if (self.jwks_file is None) == (self.jwks_url is None):
+            raise ValueError("the provider's public keys come from jwks_file or jwks_url: set one of them")
+        return self
+
+
+class AccessConfig(_Strict):
+    """Who may use the gateway.
+
+    Attributes:
+        mode: `required`: every request needs a key or a token. `off`: whoever reaches the port may do everything.
+        acknowledge_open: Says that the gateway is meant to be open to everybody who reaches it, because its network is
+            closed. Without it, `deploy` and `up` refuse a config without access control.
+        file: YAML file of tenants and hashes of keys, read again when it changes; every gateway replica must see it.
+        state_dir: Folder of the store of keys and tenants, on the head node's own disk and not on NFS.
+        oidc: Tokens of an identity provider.
+        stale_max_s: How long a gateway replica goes by the keys it knows while it can't reach the store.
+    """
+
+    mode: AccessMode = "off"
+    acknowledge_open: bool = False
+    file: str | None = None
+    state_dir: str | None = None
+    oidc: OidcConfig | None = None
+    stale_max_s: Seconds = 24 * 3600
+
+    @model_validator(mode="after")
+    def _somebody_can_enter(self) -> Self:
+        if self.mode == "required" and not (self.file or self.state_dir or self.oidc):
+            raise ValueError("access is required, but there is no source of keys: set file, state_dir or oidc")
+        return self

@@ -1,0 +1,40 @@
+"""The configuration of the operator's door."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from serve.config.pool import _Strict
+
+DEFAULT_PORT = 8001
+
+
+class AdminConfig(_Strict):
+    """The operator's door: a port of its own for all that is not inference.
+
+    Attributes:
+        host: Address to listen on: loopback, or the head node's private one.
+        port: TCP port, on the head node.
+        tls_certfile: PEM file of the certificate; without one the door speaks plain HTTP.
+        tls_keyfile: PEM file of its key.
+        audit_dir: Folder of the audit log, on the head node; without one its lines are kept in memory only.
+    """
+
+    host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = DEFAULT_PORT
+    tls_certfile: str | None = None
+    tls_keyfile: str | None = None
+    audit_dir: str | None = None
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if (self.tls_certfile is None) != (self.tls_keyfile is None):
+            raise ValueError("tls_certfile and tls_keyfile go together")
+        return self
+
+    @property
+    def url(self) -> str:
+        """The door's base URL, as somebody on the same machine reaches it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        scheme = "http" if self.tls_certfile is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"

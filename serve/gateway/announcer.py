@@ -1,0 +1,61 @@
+"""One gateway replica's side of the operator's door: a port for the door alone, and its address at the door."""
+
+import asyncio
+import logging
+import secrets
+from typing import Any
+
+import fastapi
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from serve.http1.allowed_routes import AllowedRoutes
+from serve.http1.listener import Listener, node_address
+from serve.http1.server import protocol_factory
+
+log = logging.getLogger("ray.serve.specgate.gateway")
+
+_PERIOD_S = 2.0
+
+
+class Announcer:
+    """Serves the operators' routes of one replica to whoever has its key, and tells the door address and key.
+
+    HAProxy does not know the port. The key travels through Ray's own channel between deployments.
+
+    Args:
+        door: The door's deployment.
+        replica: The name of this replica.
+        app: Serves the operators' routes.
+    """
+
+    def __init__(self, door: DeploymentHandle, replica: str, app: fastapi.FastAPI) -> None:
+        self._door = door
+        self._replica = replica
+        self._app = app
+
+    async def run(self) -> None:
+        """Serves and announces for ever."""
+        listener = Listener(node_address(), secrets.token_urlsafe(24))
+        keyed = AllowedRoutes(self._app, listener.key, routes_of(self._app))
+        await listener.start(keyed, protocol_factory({}))  # not the one with the completions before it
+        lost = False
+        try:
+            while True:
+                try:
+                    await self._door.announce.remote(self._replica, listener.url, listener.key)
+                    lost = False
+                except (RayError, RayServeException) as error:
+                    if not lost:
+                        log.warning("the operator's door can't be reached: %r", error)
+                    lost = True
+                await asyncio.sleep(_PERIOD_S)
+        finally:
+            await listener.stop()
+
+
+def routes_of(app: fastapi.FastAPI) -> set[tuple[str, str]]:
+    """Returns the methods and paths of an app without path parameters."""
+    routes: list[Any] = list(app.routes)
+    return {(method, route.path) for route in routes for method in route.methods or ()}

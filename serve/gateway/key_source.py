@@ -1,0 +1,40 @@
+"""The store of keys as a gateway replica reaches it: at the operator's door, on the head node."""
+
+import asyncio
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from serve.access.key_record import KeyChanges
+from serve.errors import SharedStateError
+
+_TIMEOUT_S = 5.0
+
+
+class DoorKeySource:
+    """Asks the door.
+
+    Args:
+        door: The door's deployment.
+    """
+
+    def __init__(self, door: DeploymentHandle) -> None:
+        self._door = door
+
+    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
+        """Returns what has changed after a version, and tells which keys were used.
+
+        Args:
+            version: The store's version that is known here.
+            used: Ids of keys.
+
+        Raises:
+            SharedStateError: The door can't be reached, or its store can't be used.
+        """
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                changes: KeyChanges = await self._door.sync_keys.remote(version, used)
+        except (RayError, RayServeException, TimeoutError) as error:
+            raise SharedStateError(f"The operator's door does not tell of keys: {error!r}") from error
+        return changes

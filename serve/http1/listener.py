@@ -1,0 +1,120 @@
+"""A replica's own HTTP listener: tokens reach the gateway over it, not through a Ray handle (docs/adr/0002)."""
+
+import asyncio
+import os
+import secrets
+import socket
+from typing import Any
+
+import ray
+import uvicorn
+
+from serve.http1.asgi import AsgiApp
+
+
+class Listener:
+    """Serves one ASGI app on a free port of this node, inside the running event loop.
+
+    Args:
+        host: Address to bind: the node's own, so that other nodes of the cluster reach it and nothing else is exposed.
+        key: The secret; made up if it is empty.
+        port: TCP port; 0 lets the operating system choose.
+
+    Attributes:
+        key: Secret that callers learn through Ray's control plane and send as a bearer token. Without it, anybody on
+            the network could bypass the policy by talking to an engine directly.
+        port: TCP port.
+    """
+
+    def __init__(self, host: str, key: str = "", port: int = 0) -> None:
+        self.host = host
+        self.key = key or secrets.token_urlsafe(24)
+        self._socket = socket.create_server((host, port), family=_family(host), backlog=2048)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port: int = self._socket.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The address and key of the replica, for `record_replica_metadata` to publish."""
+        return {"http_host": self.host, "http_port": self.port, "http_key": self.key}
+
+    @property
+    def url(self) -> str:
+        """Its base URL."""
+        return url_of(self.host, self.port)
+
+    @property
+    def ongoing(self) -> int:
+        """The number of requests that are being served."""
+        return len(self._server.server_state.tasks) if self._server is not None else 0
+
+    async def start(self, app: AsgiApp, http: Any = "auto", **options: Any) -> None:
+        """Starts to serve; returns when requests are accepted.
+
+        Args:
+            app: The replica's.
+            http: uvicorn's setting of the same name: its own protocol, or the class of another one.
+            options: Further settings of uvicorn, such as `ssl_certfile`.
+
+        Raises:
+            RuntimeError: The start-up of the app failed.
+        """
+        config = uvicorn.Config(
+            app,
+            http=http,
+            log_level="warning",
+            access_log=False,
+            loop="none",
+            lifespan="on",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=1,
+            **options,
+        )
+        self._server = uvicorn.Server(config)
+        self._task = asyncio.create_task(self._server._serve([self._socket]))  # signals stay with Ray, not uvicorn
+        while not self._server.started:
+            if self._task.done():
+                raise RuntimeError("the replica's HTTP application did not start") from self._task.exception()
+            await asyncio.sleep(0.01)
+
+    def check(self) -> None:
+        """Does nothing while the listener runs.
+
+        Raises:
+            RuntimeError: The listener has stopped although nobody called `stop`.
+        """
+        if self._task is not None and self._task.done():
+            raise RuntimeError("the replica's HTTP listener has stopped") from self._task.exception()
+
+    async def stop(self) -> None:
+        """Stops the listener; Ray Serve has waited for open streams before it calls this."""
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+def engine_key() -> str:
+    """Returns the key of all engines that `SPECGATE_ENGINE_KEY` sets, for whoever must know it; empty without one."""
+    return os.environ.get("SPECGATE_ENGINE_KEY", "")
+
+
+def node_address() -> str:
+    """Returns where engines of this node listen: `SPECGATE_ENGINE_HOST`, or the node's address in the Ray cluster.
+
+    Ray gives a node an external address even where the whole cluster is one machine; `specgate serve` sets 127.0.0.1.
+    """
+    if host := os.environ.get("SPECGATE_ENGINE_HOST"):
+        return host
+    node_id = ray.get_runtime_context().get_node_id()
+    return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == node_id)
+
+
+def url_of(host: str, port: int) -> str:
+    """Returns a base URL, also for an IPv6 address."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,0 +1,138 @@
+"""Reads the usage in an engine's response off its bytes; takes the frame out that the client did not ask for."""
+
+import msgspec
+from msgspec import Struct
+
+from serve.limits.usage import Usage
+
+# Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
+_NO_CHOICES = (b'"choices":[]', b'"choices": []')
+_FRAME_ENDS = (b"\n\n", b"\r\n\r\n")
+_MOST_WAITING_BYTES = 1024 * 1024
+
+
+class _Details(Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _Tokens(Struct, gc=False):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Answer(Struct, gc=False):
+    usage: _Tokens | None = None
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def _usage_in(data: bytes) -> Usage | None:
+    """Returns the usage of a completion or a chunk; None if it has none, or is none."""
+    try:
+        tokens = _decode(data).usage
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if tokens is None:
+        return None
+    details = tokens.prompt_tokens_details
+    cached = details.cached_tokens if details is not None else None
+    return Usage(tokens.prompt_tokens, min(cached or 0, tokens.prompt_tokens), tokens.completion_tokens or 0)
+
+
+class AnswerMeter:
+    """The usage of one attempt.
+
+    Args:
+        pool: That answers.
+        speculative: With speculation.
+        takes_out: The frame with the usage is not for the client.
+
+    Attributes:
+        status: The response's; 0 until there is one.
+        frames: Of a stream, so far.
+    """
+
+    __slots__ = (
+        "_end",
+        "_is_stream",
+        "_parts",
+        "_takes_out",
+        "_usage",
+        "_waiting",
+        "frames",
+        "pool",
+        "speculative",
+        "status",
+    )
+
+    def __init__(self, pool: str, speculative: bool, takes_out: bool) -> None:
+        self.pool = pool
+        self.speculative = speculative
+        self.status = 0
+        self.frames = 0
+        self._takes_out = takes_out
+        self._is_stream = False
+        self._end = b""  # of a frame, as this engine writes it
+        self._parts: list[bytes] = []
+        self._waiting = b""
+        self._usage: Usage | None = None
+
+    def begin(self, status: int, is_stream: bool) -> None:
+        """Notes what kind of response it is, before its first byte."""
+        self.status = status
+        self._is_stream = is_stream
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the bytes that are for the client; of a stream, whole frames."""
+        if not self._is_stream:
+            self._parts.append(data)
+            return data
+        if self._waiting:
+            data = self._waiting + data
+            self._waiting = b""
+        if not self._end:
+            self._end = _FRAME_ENDS[b"\r\n" in data] if b"\n" in data else b""
+        if not self._end or not data.endswith(self._end):
+            data = self._cut(data)
+        self.frames += data.count(self._end or _FRAME_ENDS[0])
+        if _NO_CHOICES[0] in data or _NO_CHOICES[1] in data:
+            return self._without_usage(data)
+        return data
+
+    def finish(self) -> bytes:
+        """Returns what is left when the response is over."""
+        rest, self._waiting = self._waiting, b""
+        return self._without_usage(rest) if rest else rest
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the engine has told; None if it has not."""
+        if self._usage is None and self._parts:
+            body = b"".join(self._parts)
+            self._parts = []
+            self._usage = _usage_in(body)
+        return self._usage
+
+    def _cut(self, data: bytes) -> bytes:
+        """Returns the frames that are complete; the beginning of the next one waits."""
+        end = data.rfind(self._end) if self._end else -1
+        cut = end + len(self._end) if end >= 0 else 0
+        if len(data) - cut > _MOST_WAITING_BYTES:
+            return data
+        self._waiting = data[cut:]
+        return data[:cut]
+
+    def _without_usage(self, data: bytes) -> bytes:
+        kept: list[bytes] = []
+        end = self._end or _FRAME_ENDS[0]
+        for frame in data.split(end):
+            has_none = _NO_CHOICES[0] in frame or _NO_CHOICES[1] in frame
+            usage = _usage_in(frame[frame.find(b"data:") + 5 :]) if has_none else None
+            if usage is not None:
+                self._usage = usage
+                if self._takes_out:
+                    continue
+            kept.append(frame)
+        return end.join(kept)

@@ -1,0 +1,152 @@
+"""Usage by the hour and spending by the month, in SQLite: a row for each sum, never one for a request."""
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from serve.errors import ConfigError
+from serve.limits.messages import USAGE_COLUMNS, Spending, UsageKey, UsageSums
+
+DIMENSIONS = UsageKey._fields
+FILE = "usage.sqlite"
+_HOUR = "%Y-%m-%dT%H:00Z"
+_MONTH = "%Y-%m"
+_MOST_REPORTERS = 4096
+
+_SCHEMA = f"""
+create table if not exists usage (
+  hour text not null, {", ".join(f"{name} not null" for name in DIMENSIONS)},
+  {", ".join(f"{name} integer not null" for name in USAGE_COLUMNS)},
+  primary key (hour, {", ".join(DIMENSIONS)})
+) without rowid;
+create table if not exists spending (
+  month text not null, scope text not null, cost real not null, primary key (month, scope)
+) without rowid;
+create table if not exists reports (replica text primary key, number integer not null);
+"""
+_ADD_USAGE = f"""
+insert into usage values ({", ".join("?" * (1 + len(DIMENSIONS) + len(USAGE_COLUMNS)))})
+on conflict do update set {", ".join(f"{name} = {name} + excluded.{name}" for name in USAGE_COLUMNS)}
+"""
+_ADD_SPENDING = "insert into spending values (?, ?, ?) on conflict do update set cost = cost + excluded.cost"
+_NUMBER = "insert into reports values (?, ?) on conflict do update set number = excluded.number"
+
+
+class UsageBook:
+    """The sums. One process writes: the ledger's.
+
+    Args:
+        folder: Where the file is; None keeps the sums in memory.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        if folder is not None:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(str(Path(folder) / FILE) if folder else ":memory:", isolation_level=None)
+        self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal;" + _SCHEMA)
+        self._months: dict[tuple[str, str], float] = {}
+
+    def add(
+        self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Iterable[Spending], at: datetime
+    ) -> None:
+        """Adds what a report says, unless it did before, perhaps to a ledger that has died since.
+
+        Args:
+            replica: Whose report.
+            number: Of the report.
+            usage: To add.
+            spent: To add.
+            at: The time, in UTC.
+        """
+        spent = tuple(spent)
+        if not usage and not spent:
+            return
+        known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
+        if known is not None and number <= known[0]:
+            return
+        hour, month = at.strftime(_HOUR), at.strftime(_MONTH)
+        self._db.execute("begin")
+        try:
+            self._db.executemany(_ADD_USAGE, [(hour, *key, *sums) for key, sums in usage.items()])
+            self._db.executemany(_ADD_SPENDING, [(month, *spending) for spending in spent])
+            self._db.execute(_NUMBER, (replica, number))
+            self._db.execute(
+                "delete from reports where rowid <= (select max(rowid) from reports) - ?", (_MOST_REPORTERS,)
+            )
+            self._db.execute("commit")
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        for scope, cost in spent:
+            if (month, scope) in self._months:
+                self._months[month, scope] += cost
+
+    def spending(self, scopes: Iterable[str], at: datetime) -> dict[str, float]:
+        """Returns what scopes have spent in the month of a time."""
+        month = at.strftime(_MONTH)
+        return {scope: self._spent(month, scope) for scope in scopes}
+
+    def usage(
+        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns sums, a row for each set of values of some dimensions.
+
+        Args:
+            by: Dimensions: `hour`, `day`, or fields of `UsageKey`.
+            since: The first hour; None for all.
+            until: The first hour that does not count; None for all.
+        """
+        return summed(self._db, by, since, until)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _spent(self, month: str, scope: str) -> float:
+        if (month, scope) not in self._months:
+            row = self._db.execute("select cost from spending where month = ? and scope = ?", (month, scope)).fetchone()
+            self._months[month, scope] = row[0] if row else 0.0
+        return self._months[month, scope]
+
+
+_EXPRESSIONS = {"hour": "hour", "day": "substr(hour, 1, 10)", **{name: name for name in DIMENSIONS}}
+
+
+def summed(
+    db: sqlite3.Connection, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Returns sums of a database; see `UsageBook.usage`.
+
+    Raises:
+        ConfigError: There is no such dimension.
+    """
+    unknown = [name for name in by if name not in _EXPRESSIONS]
+    if unknown:
+        raise ConfigError(f"usage has no {', '.join(unknown)}; it has {', '.join(_EXPRESSIONS)}")
+    groups = ", ".join(f"{_EXPRESSIONS[name]} as {name}" for name in by)
+    sums = ", ".join(f"sum({name}) as {name}" for name in USAGE_COLUMNS)
+    bounds = [("hour >= ?", since), ("hour < ?", until)]
+    where = " and ".join(text for text, at in bounds if at is not None) or "true"
+    values = [at.astimezone(UTC).strftime(_HOUR) for _, at in bounds if at is not None]
+    order = f" group by {', '.join(by)} order by {', '.join(by)}" if by else ""
+    cursor = db.execute(f"select {', '.join(filter(None, (groups, sums)))} from usage where {where}{order}", values)
+    names = [column[0] for column in cursor.description]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor if row[-1] is not None]
+    return [{**row, "speculative": bool(row["speculative"])} if "speculative" in row else row for row in rows]
+
+
+def read(folder: str, by: Sequence[str], since: datetime | None, until: datetime | None) -> list[dict[str, Any]]:
+    """Returns the sums in a folder's file, while its ledger runs or not.
+
+    Raises:
+        ConfigError: There is no such file or dimension.
+    """
+    path = Path(folder) / FILE
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist: is this the `access.state_dir` of a gateway that has served?")
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return summed(db, by, since, until)
+    finally:
+        db.close()

@@ -1,0 +1,82 @@
+"""The limits that a principal's requests to a model meet, as slices to spend from."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from serve.access.principal import Principal
+from serve.access.tenants import NO_LIMITS
+from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
+from serve.limits.messages import Meter, Terms
+from serve.limits.reservation import Line
+from serve.limits.slice import Slice
+
+_MINUTE_S = 60.0
+
+
+class Quota(NamedTuple):
+    """A monthly quota.
+
+    Attributes:
+        scope: As of `Meter`.
+        limit: In weighted tokens.
+    """
+
+    scope: str
+    limit: int
+    shadow: bool
+
+
+class Plan(NamedTuple):
+    """What a request meets.
+
+    Attributes:
+        principal: Whose request.
+        lines: Limits of rates and of concurrency.
+        quotas: Limits of months.
+        weights: What its tokens count.
+    """
+
+    principal: Principal
+    lines: tuple[Line, ...]
+    quotas: tuple[Quota, ...]
+    weights: TokenWeights
+
+
+def plan_of(
+    principal: Principal, model: str, config: RateLimitsConfig, slice_of: Callable[[Meter, Terms], Slice]
+) -> Plan:
+    """Returns what requests meet.
+
+    Args:
+        principal: Whose.
+        model: The model's own name.
+        config: Settings.
+        slice_of: Returns the slice of a meter.
+    """
+    lines: list[Line] = []
+    quotas: list[Quota] = []
+    for scope, limits in _scopes(principal, model, config.default):
+        for meter, terms in _meters(scope, limits, config.burst_s):
+            lines.append(Line(slice_of(meter, terms), limits.shadow))
+        if limits.tokens_per_month is not None:
+            quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
+    return Plan(principal, tuple(lines), tuple(quotas), config.weights)
+
+
+def _scopes(principal: Principal, model: str, default: Limits) -> Iterator[tuple[str, Limits]]:
+    tenant = principal.tenant
+    yield f"tenant:{tenant.name}", default if tenant.limits == NO_LIMITS else tenant.limits
+    yield f"key:{principal.key_id}", principal.limits
+    if model in tenant.model_limits:
+        yield f"model:{tenant.name}:{model}", tenant.model_limits[model]
+
+
+def _meters(scope: str, limits: Limits, burst_s: float) -> Iterator[tuple[Meter, Terms]]:
+    if limits.requests_per_minute is not None:
+        rate = limits.requests_per_minute / _MINUTE_S
+        yield Meter(scope, "requests"), Terms(rate, max(1.0, rate * burst_s))
+    if limits.tokens_per_minute is not None:
+        rate = limits.tokens_per_minute / _MINUTE_S
+        yield Meter(scope, "tokens"), Terms(rate, rate * burst_s)
+    if limits.concurrency is not None:
+        yield Meter(scope, "concurrency"), Terms(0.0, float(limits.concurrency))

@@ -1,0 +1,88 @@
+"""What one request has reserved, until its usage is known."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from serve.limits.slice import Slice
+
+State = Literal["open", "settled", "kept"]
+
+
+class Line(NamedTuple):
+    """One limit that a request meets.
+
+    Attributes:
+        held: Where it is spent.
+        shadow: It is counted and refuses nothing.
+    """
+
+    held: Slice
+    shadow: bool
+
+
+class Reservation:
+    """A request's reservation; it is settled or kept once, whoever asks how often.
+
+    Args:
+        slices: What it was taken from.
+        cost: Weighted tokens that are reserved.
+
+    Attributes:
+        state: `open`; then `settled` by real usage, or `kept` as it was, where nobody knows the usage.
+    """
+
+    __slots__ = ("_cost", "_slices", "state")
+
+    def __init__(self, slices: Sequence[Slice], cost: float) -> None:
+        self._slices = slices
+        self._cost = cost
+        self.state: State = "open"
+
+    def settle(self, cost: float | None) -> float | None:
+        """Corrects what was reserved.
+
+        Args:
+            cost: Weighted tokens that were used; None keeps what was reserved.
+
+        Returns:
+            What is charged; None if that was done before.
+        """
+        if self.state != "open":
+            return None
+        self.state = "kept" if cost is None else "settled"
+        actual = self._cost if cost is None else cost
+        for held in self._slices:
+            kind = held.meter.kind
+            if kind == "tokens":
+                held.settle(self._cost, actual)
+            elif kind == "concurrency":
+                held.settle(1.0, 0.0)
+        return actual
+
+
+def amount_of(held: Slice, cost: float) -> float:
+    """Returns what a request of a cost takes from a slice."""
+    return cost if held.meter.kind == "tokens" else 1.0
+
+
+def reserve(lines: Iterable[Line], cost: float, now_s: float) -> Reservation | None:
+    """Reserves from every slice, or from none.
+
+    Args:
+        lines: The limits that the request meets.
+        cost: Weighted tokens.
+        now_s: Monotonic.
+
+    Returns:
+        None if a slice is too small.
+    """
+    spent: list[Slice] = []
+    for held, _ in lines:
+        amount = amount_of(held, cost)
+        if not held.affords(amount):
+            for other in spent:
+                other.undo(amount_of(other, cost))
+            return None
+        held.spend(amount, now_s)
+        spent.append(held)
+    return Reservation(spent, cost)

@@ -1,0 +1,96 @@
+"""One request under way: counted while it lasts, and learned from when it is over."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from policies import Candidate
+from policies.acceptance import Acceptance
+from policies.ranking import PoolLoad
+from policies.step_model import StepModel
+from serve.load.spec_report import completion_tokens, spec_report
+
+# Shorter answers are mostly prefill and waiting; their step times would be too long.
+_LEARNED_STEPS = 50
+
+
+class Response(Protocol):
+    """A response as it is read when it is over."""
+
+    @property
+    def last(self) -> Iterable[bytes]:
+        """Its last parts."""
+        ...
+
+
+class Table(NamedTuple):
+    """Step times by batch as they were assumed before anything was learned, at a draft length."""
+
+    step_s: Sequence[float]
+    drafts: int
+
+
+class Place(NamedTuple):
+    """What is known of a candidate: the load of its pool, its drafts for such requests, and its step times."""
+
+    load: PoolLoad
+    learned: Acceptance
+    steps: StepModel
+    table: Table
+
+
+class Sent:
+    """A request under way.
+
+    Args:
+        place: Returns the place of a candidate.
+        candidate: Where it goes.
+        clock: Returns seconds.
+
+    Attributes:
+        response: Its response, once that has begun.
+    """
+
+    __slots__ = ("_batch", "_candidate", "_clock", "_length", "_place", "_posted_s", "_there", "response")
+
+    def __init__(
+        self, place: Callable[[Candidate], Place], candidate: Candidate, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.response: Response | None = None
+        self._place = place
+        self._clock = clock
+        self._posted_s = clock()
+        self._begin(candidate)
+
+    def posted(self, candidate: Candidate) -> None:
+        """Tells that the request has a slot and goes out, maybe to another candidate than the first."""
+        if candidate is not self._candidate:
+            self._there.load.end(self._length)
+            self._begin(candidate)
+        self._posted_s = self._clock()
+        self._batch = self._there.load.per_engine
+
+    def end(self) -> None:
+        """Counts the end of the request, and learns from its response."""
+        load = self._there.load
+        batch = max(1.0, (self._batch + load.per_engine) / 2)
+        load.end(self._length)
+        if self.response is None:
+            return
+        last = list(self.response.last)
+        report = spec_report(last)
+        if report is not None:
+            self._there.learned.learn(report.steps, report.accepted)
+        table = self._there.table
+        # Without drafts a token is a step; an engine that drafts says how many steps it took.
+        steps = report.steps if report is not None else completion_tokens(last) if not table.drafts else None
+        if steps is not None and steps >= _LEARNED_STEPS:
+            observed_s = (self._clock() - self._posted_s) / steps
+            self._there.steps.learn(batch, observed_s / table.step_s[min(round(batch), len(table.step_s) - 1)])
+
+    def _begin(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self._there = self._place(candidate)
+        self._length = self._there.learned.length
+        self._there.load.begin(self._length)
+        self._batch = self._there.load.per_engine

@@ -1,0 +1,270 @@
+"""Who may use the gateway, over real HTTP: decided before a body is read, and no key seen anywhere else."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
+from support.engines import Engine, answering
+from support.stack import listening
+
+from serve.access.key_file import KeyTerms
+from serve.access.key_store import IssuedKey, KeyStore
+from serve.access.token import new_id, new_token
+from serve.gateway import ingress
+from serve.gateway.ingress import GatewayReplica
+from serve.telemetry.instruments import Telemetry
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+MESSAGES: dict[str, Any] = {**CHAT, "max_tokens": 9}
+RESPONSES: dict[str, Any] = {"model": "m", "input": "hello"}
+BODIES = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": "m", "prompt": "hello"},
+    "/v1/messages": MESSAGES,
+    "/v1/messages/count_tokens": MESSAGES,
+    "/v1/responses": RESPONSES,
+    "/v1/route/explain": CHAT,
+}
+STRANGER = new_token(new_id())
+
+
+class Gateway:
+    """A running gateway with a store of keys."""
+
+    def __init__(self, url: str, store: KeyStore, replica: GatewayReplica) -> None:
+        self.url = url
+        self.store = store
+        self.replica = replica
+
+    async def key(self, **terms: Any) -> IssuedKey:
+        """Makes a key that the gateway knows."""
+        issued = self.store.create(KeyTerms.model_validate({"tenant": "red", **terms}))
+        await self.hear()
+        return issued
+
+    async def hear(self) -> None:
+        """Lets the gateway hear of changes now, and not within the second."""
+        access = self.replica._access
+        assert access is not None
+        await access.refresh()
+
+    async def ask(
+        self, path: str, token: str | None = None, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        """Sends a request; a POST if there is a body."""
+        sent = {**({"authorization": f"Bearer {token}"} if token else {}), **(headers or {})}
+        method = "GET" if body is None else "POST"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"{self.url}{path}", json=body, headers=sent) as response,
+        ):
+            text = await response.text()
+            content = json.loads(text) if response.content_type == "application/json" else text
+            return response.status, {name.lower(): value for name, value in response.headers.items()}, content
+
+
+@asynccontextmanager
+async def gateway(folder: Path, engine: Engine | None = None, **access: Any) -> AsyncIterator[Gateway]:
+    async with listening(engine or answering()) as behind:
+        pools = {"pool": {"kind": "remote", "url": behind.url}}
+        model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
+        models = {"m": {**model, "aliases": ["alias"]}, "secret/model": model}
+        config = {"models": models, "access": {"mode": "required", "state_dir": str(folder), **access}}
+        replica = GatewayReplica(config, [])
+        store = KeyStore(folder)
+        async with listening(replica.app(), replica.hot) as front:
+            served = Gateway(front.url, store, replica)
+            await served.hear()
+            yield served
+        store.close()
+
+
+@pytest.mark.parametrize("path", [*BODIES, "/v1/models", "/v1/models/m", "/v1/nothing"])
+async def test_without_a_valid_key_nothing_is_served(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path) as served:
+        for token in (None, STRANGER, "none"):
+            status, headers, body = await served.ask(path, token, BODIES.get(path))
+            if path == "/v1/nothing":
+                assert status == 404
+                continue
+            assert (status, headers["www-authenticate"]) == (401, "Bearer")
+            assert headers["x-should-retry"] == "false"
+            assert STRANGER not in json.dumps(body)
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_valid_key_is_served_in_either_header(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path) as served:
+        issued = await served.key(scopes=("infer", "explain"))
+        for how in ({"authorization": f"Bearer {issued.token}"}, {"x-api-key": issued.token}):
+            status, _, body = await served.ask(path, None, BODIES[path], how)
+            assert status == 200, body
+
+
+async def test_each_api_words_a_refused_key_as_its_clients_read_it(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served:
+        _, _, chat = await served.ask("/v1/chat/completions", STRANGER, CHAT)
+        _, _, messages = await served.ask("/v1/messages", None, MESSAGES, {"x-api-key": STRANGER})
+        _, _, counted = await served.ask("/v1/messages/count_tokens", STRANGER, MESSAGES)
+        _, _, responses = await served.ask("/v1/responses", STRANGER, {**RESPONSES, "stream": True})
+    assert (chat["error"]["code"], chat["error"]["type"]) == ("invalid_api_key", "invalid_request_error")
+    assert (messages["type"], messages["error"]["type"]) == ("error", "authentication_error")
+    assert counted["error"]["type"] == "authentication_error"
+    assert responses["error"]["code"] == "invalid_api_key"
+
+
+async def test_health_and_readiness_need_no_key_and_name_no_pool(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served:
+        observer = await served.key(scopes=("observe",))
+        assert (await served.ask("/health"))[0] == 200
+        for token in (None, STRANGER):
+            assert (await served.ask("/ready", token))[2] == {"ready": True}
+        assert "m/pool" in (await served.ask("/ready", observer.token))[2]["pools"]
+
+
+async def test_a_model_outside_a_keys_scope_does_not_exist(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served:
+        issued = await served.key(models=("m",), scopes=("infer", "explain"))
+        _, _, listed = await served.ask("/v1/models", issued.token)
+        assert [model["id"] for model in listed["data"]] == ["m"]
+        unknown = [(path, {**BODIES[path], "model": "nothing"}) for path in BODIES]
+        hidden = [(path, {**BODIES[path], "model": "secret/model"}) for path in BODIES]
+        for (path, one), (_, other) in zip(unknown, hidden, strict=True):
+            status, _, body = await served.ask(path, issued.token, one)
+            again, _, same = await served.ask(path, issued.token, other)
+            assert status == again
+            assert status in (400, 404), path
+            message = body["error"]["message"]
+            assert same["error"]["message"] == message.replace("nothing", "secret/model")
+            assert "secret" not in message
+        for name in ("secret/model", "nothing"):
+            status, _, body = await served.ask(f"/v1/models/{name}", issued.token)
+            assert (status, body["error"]["code"]) == (404, "model_not_found")
+        assert (await served.ask("/v1/models/alias", issued.token))[0] == 200
+        assert (await served.ask("/v1/chat/completions", issued.token, {**CHAT, "model": "alias:nospec"}))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "scope"),
+    [("/v1/chat/completions", "explain"), ("/v1/messages", "observe"), ("/v1/route/explain", "infer")],
+)
+async def test_a_key_without_the_scope_is_told_which_one(tmp_path: Path, path: str, scope: str) -> None:
+    async with gateway(tmp_path) as served:
+        issued = await served.key(scopes=(scope,))
+        status, _, body = await served.ask(path, issued.token, BODIES[path])
+        needed = "explain" if path == "/v1/route/explain" else "infer"
+        assert status == 403
+        assert needed in body["error"]["message"]
+
+
+async def test_a_revoked_key_and_a_rotated_one_change_what_is_served(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served:
+        old = await served.key()
+        new = served.store.rotate(old.key.id, grace_s=3600)
+        await served.hear()
+        assert [(await served.ask("/v1/models", each.token))[0] for each in (old, new)] == [200, 200]
+        served.store.revoke(old.key.id)
+        await served.hear()
+        assert [(await served.ask("/v1/models", each.token))[0] for each in (old, new)] == [401, 401]
+
+
+async def test_a_bad_file_keeps_the_keys_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text("tenants: {red: {weight: 2}}", encoding="utf-8")
+    async with gateway(tmp_path / "state", file=str(path)) as served:
+        access = served.replica._access
+        assert access is not None
+        path.write_text(f"tenants: {STRANGER}", encoding="utf-8")
+        with caplog.at_level(logging.ERROR):
+            await served.hear()
+        assert access.ring.tenant("red").weight == 2
+        assert "kept the old one" in caplog.text
+        assert STRANGER not in caplog.text
+        path.unlink()
+        await served.hear()
+        assert access.ring.tenant("red").weight == 2
+        path.write_text("tenants: {red: {weight: 7}}", encoding="utf-8")
+        await served.hear()
+        assert access.ring.tenant("red").weight == 7
+
+
+def stored_in(folder: Path) -> list[str]:
+    return [path.read_bytes().decode("latin-1") for path in folder.iterdir()]
+
+
+async def raw(url: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    return reader, writer
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_refused_body_is_neither_asked_for_nor_read(tmp_path: Path, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 900000\r\n"
+    async with gateway(tmp_path) as served:
+        issued = await served.key(scopes=("infer", "explain"))
+        reader, writer = await raw(served.url, f"{head}expect: 100-continue\r\n\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()
+        reader, writer = await raw(served.url, f"{head}\r\n".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        writer.close()
+        expected = f"{head}authorization: Bearer {issued.token}\r\nexpect: 100-continue\r\n\r\n"
+        reader, writer = await raw(served.url, expected.encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")
+        writer.close()
+
+
+async def test_after_twenty_refused_keys_a_connection_is_closed(tmp_path: Path) -> None:
+    request = f"GET /v1/models HTTP/1.1\r\nhost: x\r\nx-api-key: {STRANGER}\r\n\r\n".encode()
+    async with gateway(tmp_path) as served:
+        reader, writer = await raw(served.url, request * 30)
+        answers = await reader.read()
+        writer.close()
+    assert answers.count(b"HTTP/1.1 401") == 20
+    assert answers.count(b"connection: close") == 1
+
+
+async def test_a_key_reaches_no_engine_log_span_metric_or_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    spans = InMemorySpanExporter()
+    monkeypatch.setattr(ingress, "Telemetry", lambda: Telemetry({}, spans))
+    engine = answering()
+    seen: list[str] = []
+    async with gateway(tmp_path, engine) as served:
+        issued = await served.key(scopes=("infer", "explain", "observe"), models=("m",))
+        rotated = served.store.rotate(issued.key.id)
+        await served.hear()
+        canaries = [each.token.split("_")[2] for each in (issued, rotated)] + [STRANGER.split("_")[2]]
+        for token in (issued.token, rotated.token, STRANGER):
+            for path, body in BODIES.items():
+                for how in ({"authorization": f"Bearer {token}"}, {"x-api-key": token}):
+                    for sent in (body, {**body, "model": "nothing"}, {**body, "stream": True}):
+                        _, headers, answer = await served.ask(path, None, sent, how)
+                        seen += [json.dumps(answer), json.dumps(headers)]
+            for path in ("/v1/models", "/ready", "/health"):
+                seen.append(json.dumps((await served.ask(path, token))[1:]))
+        principal = served.replica._authenticate({"x-api-key": issued.token})
+        seen += [repr(principal), repr(vars(served.replica)), repr(issued), str(issued), repr(served.store.keys())]
+        _, _, body = await served.ask("/v1/chat/completions", issued.token, CHAT)
+        seen.append(repr(served.replica._access and served.replica._access.ring._entries))
+        served.replica._telemetry.shutdown()
+    seen += [span.to_json() for span in spans.get_finished_spans()]
+    seen += [caplog.text, repr(engine.__dict__)]
+    seen += [generate_latest().decode(), *stored_in(tmp_path)]
+    assert body["choices"]
+    assert len(spans.get_finished_spans()) > 0
+    text = "\n".join(seen)
+    assert issued.key.id in text  # ids may be seen: the search itself works
+    assert [canary for canary in canaries if canary in text] == []

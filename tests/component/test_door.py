@@ -1,0 +1,304 @@
+"""The operator's door at the socket: who may use which route, what it tells of the whole cluster, and its audit log."""
+
+import asyncio
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fastapi
+import pytest
+from fastapi.responses import PlainTextResponse
+from prometheus_client.parser import text_string_to_metric_families
+from support.door import door_before, serving
+from support.stack import listening
+from typer.testing import CliRunner
+from yarl import URL
+
+from serve.access.principal import Principal, everybody
+from serve.access.tenants import Tenant
+from serve.admin.app import DoorApi
+from serve.admin.audit import AuditLog, verify
+from serve.admin.replicas import GatewayReplicas
+from serve.admin.routes import DATA_PORT, DOOR, Rules, rules_of
+from serve.admin.watch import Watch
+from serve.cli import app as specgate
+from serve.config.access import RIGHTS
+from serve.errors import InvalidApiKeyError
+from serve.gateway.announcer import routes_of as served
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.allowed_routes import AllowedRoutes
+from serve.http1.listener import Listener
+from serve.http1.server import protocol_factory
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}
+BODIES = {"/v1/route/explain": CHAT, "/admin/v1/quarantine": ORDER}
+ROUTES = [(method, path) for path, methods in DOOR.items() for method in methods]
+GUARDED = [(method, path) for method, path in ROUTES if DOOR[path][method].scope not in ("", "*")]
+
+
+def config(url: str = "http://127.0.0.1:9") -> dict[str, Any]:
+    pool = {"kind": "remote", "url": url, "facts": {"engine": "sim"}}
+    return {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool}}}}
+
+
+def keys(headers: Mapping[str, str]) -> Principal:
+    """Keys that are named after their scopes."""
+    scopes = frozenset(headers.get("authorization", "").removeprefix("Bearer ").split("+"))
+    if not scopes <= RIGHTS:
+        raise InvalidApiKeyError("This API key is not valid here.")
+    return Principal("key-" + "-".join(sorted(scopes)), Tenant("team"), scopes)
+
+
+async def ask(method: str, url: str, key: str = "", body: Any = None, **how: Any) -> tuple[int, Any, bytes]:
+    headers = {**({"authorization": f"Bearer {key}"} if key else {}), **how.pop("headers", {})}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, URL(url, encoded=True), json=body, headers=headers, **how) as response,
+    ):
+        return response.status, response.headers, await response.read()
+
+
+def routes_of(app: Any) -> Iterator[tuple[str, str]]:
+    while not hasattr(app, "routes"):
+        app = app._app
+    for route in app.routes:
+        for method in route.methods:
+            yield method, route.path
+
+
+def api() -> DoorApi:
+    replicas = GatewayReplicas()
+    return DoorApi(replicas, Watch(replicas), AuditLog(None), everybody, 2**20)
+
+
+def both_apps() -> list[tuple[Any, Rules]]:
+    return [(GatewayReplica(config(), []).app(), DATA_PORT), (api().app(), DOOR)]
+
+
+def test_every_route_of_both_ports_has_a_line_in_the_table() -> None:
+    for app, rules in both_apps():
+        found = set(routes_of(app))
+        assert len(found) > 8
+        missing = [(method, path) for method, path in found if method not in (rules_of(rules, path) or {})]
+        assert missing == []
+
+
+def test_every_line_of_the_tables_is_a_route() -> None:
+    for app, rules in both_apps():
+        found = {(method, path.partition("{")[0]) for method, path in routes_of(app)}
+        lines = {(method, path.removesuffix("*")) for path, methods in rules.items() for method in methods}
+        assert lines <= found
+
+
+def test_only_pages_and_health_need_no_key() -> None:
+    lines = [(path, rule) for table in (DATA_PORT, DOOR) for path, rules in table.items() for rule in rules.values()]
+    assert {path for path, rule in lines if not rule.scope} == {"/", "/page/*", "/health", "/ready"}
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+async def test_a_route_opens_to_its_own_scope_alone(method: str, path: str, tmp_path: Path) -> None:
+    needed = DOOR[path][method].scope
+    async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
+        url, body = ports.door + path, BODIES.get(path) if method == "POST" else None
+        assert (await ask(method, url, "", body))[0] == 401
+        assert (await ask(method, url, "nonsense", body))[0] == 401
+        status, _, told = await ask(method, url, "+".join(sorted(RIGHTS - {needed})), body)
+        assert (status, json.loads(told)["error"]["code"]) == (403, "insufficient_scope")
+        assert (await ask(method, url, needed, body))[0] == 200
+    lines = lines_of(tmp_path)
+    refused = [(line["object"], line["reason"]) for line in lines if line["action"] == "refused"]
+    wanted = f"{method} {path}"
+    assert refused == [(wanted, "invalid_api_key"), (wanted, "invalid_api_key"), (wanted, "insufficient_scope")]
+    assert "nonsense" not in str(lines), "never a secret"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin/v1/%71uarantine", "/admin/v1%2fquarantine", "//admin/v1/quarantine", "/admin/v1/./quarantine",
+        "/admin/v1/x/../quarantine", "/admin/v1/quarantine/", "/admin/v1/quarantine;x", "/page/../admin/v1/quarantine",
+        "/page/%2e%2e/admin/v1/quarantine", "/admin/v1/sight", "/docs", "/openapi.json", "/page/vendored.json",
+        "/page/../app.py", "/page/%2e%2e%2fapp.py", "/v1/chat/completions",
+    ],
+)  # fmt: skip
+async def test_what_is_no_route_is_nobodys(path: str) -> None:
+    async with serving(config(), authenticate=keys) as ports:
+        assert (await ask("GET", ports.door + path, allow_redirects=False))[0] == 404
+
+
+async def test_the_host_header_decides_nothing() -> None:
+    async with serving(config(), authenticate=keys) as ports:
+        for host in ("localhost/health?", "x/page/app.js?", "[::1]"):
+            status, _, _ = await ask("GET", f"{ports.door}/admin/v1/policy", headers={"host": host})
+            assert status in (400, 401)
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+async def test_no_page_of_another_site_reaches_the_door(method: str, path: str) -> None:
+    async with serving(config()) as ports:
+        body = BODIES.get(path) if method == "POST" else None
+        for origin in ("https://app.example.com", "null", ports.data):
+            status, _, told = await ask(method, ports.door + path, "", body, headers={"origin": origin})
+            assert (status, json.loads(told)["error"]["code"]) == (403, "cross_site")
+        assert (await ask(method, ports.door + path, "", body, headers={"origin": ports.door}))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "framing", [b"content-length: 99999999\r\n\r\n", b"transfer-encoding: chunked\r\n\r\nFFFFFF\r\n"]
+)
+async def test_an_order_larger_than_any_order_is_413_before_all_of_it_has_come(framing: bytes) -> None:
+    async with serving(config()) as ports:
+        parts = URL(ports.door)
+        reader, writer = await asyncio.open_connection(parts.host, parts.port)
+        head = b"POST /admin/v1/quarantine HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        writer.write(head + framing + b"x" * 300_000)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_every_response_tells_browsers_to_load_nothing_else() -> None:
+    async with serving(config(), authenticate=keys) as ports:
+        for path in ("/", "/page/app.js", "/admin/v1/board", "/nothing"):
+            _, headers, _ = await ask("GET", ports.door + path)
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path) -> None:
+    async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
+        url = f"{ports.door}/admin/v1/quarantine"
+        await ask("POST", url, "operate+observe", ORDER, headers={"x-request-id": "r-1"})
+        await ask("POST", url, "operate+observe", {**ORDER, "action": "lift", "reason": "mended"})
+        await ask("POST", url, "operate+observe", {**ORDER, "pool": "nope"})
+        lines = json.loads((await ask("GET", f"{ports.door}/admin/v1/audit", "observe"))[2])["data"]
+    lifted, ordered = lines
+    assert (ordered["key"], ordered["tenant"]) == ("key-observe-operate", "team")
+    assert (ordered["action"], lifted["action"]) == ("quarantine.quarantine", "quarantine.lift")
+    assert (ordered["object"], ordered["reason"], ordered["request_id"]) == ("m/p tools_auto", "incident 17", "r-1")
+    assert (ordered["before"], ordered["after"][0]["status"]) == ([], "quarantined")
+    assert (lifted["before"][0]["status"], lifted["after"][0]["status"]) == ("quarantined", "open")
+    assert verify(tmp_path).faults == ()
+    result = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "verify", str(tmp_path), "--json"])
+    assert (result.exit_code, json.loads(result.output)["lines"]) == (0, 2)
+
+
+async def test_the_command_line_sends_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(config(), authenticate=keys) as ports:
+        command = ["quarantine", "list", "--url", ports.door]
+        refused = await asyncio.to_thread(CliRunner().invoke, specgate, command)
+        monkeypatch.setenv("SPECGATE_KEY", "observe")
+        served = await asyncio.to_thread(CliRunner().invoke, specgate, command)
+        listed = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "list", "--url", ports.door])
+    assert (refused.exit_code, "not valid here" in refused.output) == (2, True)
+    assert (served.exit_code, "no counts yet" in served.output) == (0, True)
+    assert "invalid_api_key" in listed.output
+
+
+async def test_metrics_are_those_of_all_gateway_replicas() -> None:
+    apps = [GatewayReplica(config(), []).operators_app() for _ in range(2)]
+    async with door_before(*apps) as ports:
+        text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+    families = list(text_string_to_metric_families(text))
+    assert {sample.labels["replica"] for family in families for sample in family.samples} == {"replica-1", "replica-2"}
+    assert len({family.name for family in families}) == len(families)
+
+
+async def test_metrics_of_engines_in_the_cluster_are_asked_for_with_their_key() -> None:
+    engine = fastapi.FastAPI()
+
+    @engine.get("/metrics")
+    def metrics(request: fastapi.Request) -> PlainTextResponse:
+        key = request.headers["authorization"]
+        return PlainTextResponse(f'# TYPE vllm:running gauge\nvllm:running{{key="{key}"}} 3\n')
+
+    async with listening(engine) as endpoint:
+        pool = {"model": "m", "pool": "p", "may_sleep": False, "slots": 1, "held": 0, "waiting": 0}
+        engines = {"engines": [{"url": endpoint.url, "key": "k"}]}
+        remote = {"engines": [{"url": endpoint.url, "key": "not-yours"}]}
+        pools = [{**pool, "kind": "vllm", **engines}, {**pool, "pool": "far", "kind": "remote", **remote}]
+        async with door_before(seeing(pools)) as ports:
+            text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+    replica = endpoint.url.partition("://")[2]
+    assert f'vllm:running{{replica="{replica}",model="m",pool="p",key="Bearer k"}} 3\n' in text
+    assert "not-yours" not in text
+
+
+async def test_the_board_is_there_once_and_304_after_that() -> None:
+    async with serving(config()) as ports:
+        url = f"{ports.door}/admin/v1/board"
+        status, headers, body = await ask("GET", url)
+        again, _, nothing = await ask("GET", url, headers={"if-none-match": headers["etag"]})
+    assert (status, again, nothing) == (200, 304, b"")
+    board = json.loads(body)
+    assert [(pool["pool"], pool["state"]) for pool in board["pools"]] == [("p", "down")]
+    assert "key" not in board["pools"][0]
+
+
+async def test_it_goes_on_with_the_replicas_that_are_left_and_says_so_if_there_is_none() -> None:
+    async with serving(config()) as ports:
+        alive = ports.replicas.running()["replica-1"]
+        ports.replicas.announce("a-dead-one", type(alive)("http://127.0.0.1:9", "key"))
+        assert (await ask("GET", f"{ports.door}/admin/v1/policy"))[0] == 200
+        board = json.loads((await ask("GET", f"{ports.door}/admin/v1/board"))[2])
+        assert len(board["pools"]) == 1
+    async with door_before() as empty:
+        status, headers, told = await ask("GET", f"{empty.door}/admin/v1/policy")
+        assert (status, json.loads(told)["error"]["code"]) == (503, "pool_unavailable")
+        assert headers["retry-after"]
+        assert json.loads((await ask("GET", f"{empty.door}/admin/v1/board"))[2])["pools"] == []
+
+
+async def test_it_explains_bodies_of_each_api_as_the_data_port_does() -> None:
+    async with serving(config()) as ports:
+        answers = [await ask("POST", f"{url}/v1/route/explain", "", CHAT) for url in (ports.data, ports.door)]
+        body = {**CHAT, "max_tokens": 9}
+        status, headers, told = await ask("POST", f"{ports.door}/v1/route/explain?api=messages", "", body)
+    assert answers[0][2] == answers[1][2]
+    assert (status, json.loads(told)["pool"]) == (200, "p")
+    assert headers["x-specgate-evidence"].startswith("evidence=")
+
+
+async def test_a_replicas_operators_routes_need_the_replicas_own_key() -> None:
+    app = GatewayReplica(config(), []).operators_app()
+    async with listening(AllowedRoutes(app, "secret", served(app)), {}) as replica:
+        assert (await ask("GET", f"{replica.url}/admin/v1/policy"))[0] == 401
+        assert (await ask("GET", f"{replica.url}/admin/v1/policy", "secret"))[0] == 200
+        assert (await ask("POST", f"{replica.url}/v1/chat/completions", "secret", CHAT))[0] == 404
+
+
+async def test_it_speaks_tls_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
+    await asyncio.to_thread(subprocess.run, [*command, *names], check=True, capture_output=True)
+    listener = Listener("127.0.0.1")
+    await listener.start(api().app(), protocol_factory({}), ssl_certfile=str(cert), ssl_keyfile=str(key))
+    context = ssl.create_default_context(cafile=str(cert))
+    try:
+        status, _, _ = await ask("GET", f"https://localhost:{listener.port}/health", ssl=context)
+        assert status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await ask("GET", f"http://localhost:{listener.port}/health")
+    finally:
+        await listener.stop()
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for each in sorted(folder.glob("*.jsonl")) for line in each.read_text().splitlines()]
+
+
+def seeing(pools: list[dict[str, Any]]) -> Any:
+    app = fastapi.FastAPI()
+    policy = {"digest": "d", "refused_update": None}
+    app.add_api_route(
+        "/admin/v1/sight", lambda: {"policy": policy, "pools": pools, "cells": [], "reruns": [], "samples": []}
+    )
+    return app

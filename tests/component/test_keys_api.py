@@ -1,0 +1,159 @@
+"""Keys and tenants at the operator's door: made, listed, rotated and ended by whoever may, and nobody else."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.door import door_before
+
+from serve.access.key_file import KeyTerms
+from serve.access.key_ring import KeyRing
+from serve.access.key_store import KeyStore
+from serve.access.principal import Principal
+from serve.access.token import is_token
+
+
+class Door:
+    """A door with a store of keys, in which every change counts at once."""
+
+    def __init__(self, url: str, store: KeyStore) -> None:
+        self.url = url
+        self.admin = store.create(KeyTerms(tenant="ops", scopes=("infer", "explain", "observe", "keys"))).token
+        self.own = store.create(KeyTerms(tenant="red", scopes=("infer", "keys:own"))).token
+        self.user = store.create(KeyTerms(tenant="red")).token
+
+    async def ask(self, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        async with (
+            aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session,
+            session.request(method, f"{self.url}/admin/v1{path}", json=body) as response,
+        ):
+            return response.status, await response.json()
+
+
+def written_in(folder: Path) -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jsonl")))
+
+
+@asynccontextmanager
+async def running(audit: Path | None = None) -> AsyncIterator[Door]:
+    store = KeyStore(None)
+    ring = KeyRing(stale_max_s=60)
+
+    def authenticate(headers: Any) -> Principal:
+        ring.adopt(store.changes_since(ring.version))
+        return ring.authenticate(headers)
+
+    async with door_before(authenticate=authenticate, audit=audit, keys=store) as ports:
+        yield Door(ports.door, store)
+    store.close()
+
+
+async def test_a_key_is_made_used_rotated_and_revoked() -> None:
+    async with running() as door:
+        status, made = await door.ask(
+            door.admin, "POST", "/keys", {"tenant": "blue", "name": "ci", "scopes": ["observe"]}
+        )
+        assert status == 200
+        assert is_token(made["token"])
+        assert (made["tenant"], made["name"], made["scopes"]) == ("blue", "ci", ["observe"])
+        assert (await door.ask(made["token"], "GET", "/me"))[1]["key"] == made["id"]
+        status, rotated = await door.ask(door.admin, "POST", f"/keys/{made['id']}/rotate", {"grace_s": 600})
+        assert (status, rotated["id"]) == (200, made["id"])
+        assert [(await door.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [200, 200]
+        _, listed = await door.ask(door.admin, "GET", "/keys?tenant=blue")
+        assert [key["id"] for key in listed["data"]] == [made["id"]]
+        assert listed["data"][0]["old_secret_until"] is not None
+        assert (await door.ask(door.admin, "DELETE", f"/keys/{made['id']}"))[0] == 200
+        assert [(await door.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [401, 401]
+        assert (await door.ask(door.admin, "DELETE", f"/keys/{made['id']}"))[0] == 400
+
+
+async def test_a_tenants_admin_stays_within_its_tenant_and_its_rights() -> None:
+    async with running() as door:
+        status, _ = await door.ask(door.own, "POST", "/keys", {"tenant": "red", "scopes": ["infer"]})
+        assert status == 200
+        assert {key["tenant"] for key in (await door.ask(door.own, "GET", "/keys"))[1]["data"]} == {"red"}
+        for method, path, body in [
+            ("POST", "/keys", {"tenant": "blue"}),
+            ("POST", "/keys", {"tenant": "red", "scopes": ["keys"]}),
+            ("POST", "/keys", {"tenant": "red", "scopes": ["operate"]}),
+            ("GET", "/keys?tenant=ops", None),
+            ("GET", "/tenants", None),
+            ("PUT", "/tenants/red", {"weight": 100}),
+            ("DELETE", "/tenants/red", None),
+        ]:
+            status, answer = await door.ask(door.own, method, path, body)
+            assert (status, answer["error"]["code"]) == (403, "insufficient_scope"), (method, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/keys"),
+        ("POST", "/keys"),
+        ("POST", "/keys/abcdefghij/rotate"),
+        ("DELETE", "/keys/abcdefghij"),
+        ("GET", "/tenants"),
+        ("PUT", "/tenants/red"),
+        ("DELETE", "/tenants/red"),
+    ],
+)
+async def test_a_users_key_manages_nothing(method: str, path: str) -> None:
+    async with running() as door:
+        body = {"tenant": "red"} if path == "/keys" and method == "POST" else {}
+        status, _ = await door.ask(door.user, method, path, body)
+        assert status in (400, 403)
+        if not path.startswith("/keys/"):
+            assert status == 403
+        assert (await door.ask("none", method, path, body))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"tenant": "red", "id": "abcdefghij"},
+        {"tenant": "red", "hashes": []},
+        {"tenant": "red", "created_s": 0},
+        {"tenant": "red", "scopes": ["root"]},
+        {"tenant": "red", "models": []},
+        {"tenant": "../red"},
+        {"tenant": "red", "name": "line\nbreak"},
+        {"tenant": "red", "limits": {"tokens": 1}},
+        [],
+    ],
+)
+async def test_only_named_fields_can_be_set(body: Any) -> None:
+    async with running() as door:
+        status, answer = await door.ask(door.admin, "POST", "/keys", body)
+        assert (status, answer["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_a_tenants_terms_are_set_listed_and_removed() -> None:
+    async with running() as door:
+        terms = {"weight": 2, "limits": {"tokens_per_minute": 1000}, "model_limits": {"m": {"concurrency": 3}}}
+        status, tenant = await door.ask(door.admin, "PUT", "/tenants/green", terms)
+        assert (status, tenant["weight"], tenant["limits"]) == (200, 2, {"tokens_per_minute": 1000})
+        assert [each["name"] for each in (await door.ask(door.admin, "GET", "/tenants"))[1]["data"]] == ["green"]
+        assert (await door.ask(door.admin, "PUT", "/tenants/green", {"name": "blue"}))[0] == 400
+        assert (await door.ask(door.admin, "PUT", "/tenants/a%20b", {}))[0] == 400
+        assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 200
+        assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 400
+
+
+async def test_every_change_and_every_refusal_is_in_the_audit_log_and_no_token_is(tmp_path: Path) -> None:
+    async with running(tmp_path) as door:
+        _, made = await door.ask(door.admin, "POST", "/keys", {"tenant": "blue"})
+        _, rotated = await door.ask(door.admin, "POST", f"/keys/{made['id']}/rotate", {})
+        await door.ask(door.admin, "DELETE", f"/keys/{made['id']}")
+        await door.ask(door.admin, "PUT", "/tenants/blue", {"weight": 2})
+        await door.ask(door.own, "POST", "/keys", {"tenant": "blue"})
+        tokens = [door.admin, door.own, made["token"], rotated["token"]]
+    text = written_in(tmp_path)
+    actions = [json.loads(line)["action"] for line in text.splitlines()]
+    assert actions == ["keys.create", "keys.rotate", "keys.revoke", "tenants.set", "refused"]
+    assert not any(token.split("_")[2] in text for token in tokens)

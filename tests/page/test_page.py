@@ -1,0 +1,270 @@
+"""The operator's page in a real browser, before a gateway with simulated engines; `make test-page`."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import fastapi
+import pytest
+from support.door import Ports, door_before, serving
+from support.stack import listening
+
+from serve.access.principal import ANONYMOUS, Principal
+from serve.access.tenants import Tenant
+from serve.engine.sim import SimSettings, build_sim_app
+from serve.errors import InvalidApiKeyError
+from serve.http1.listener import Listener
+
+playwright = pytest.importorskip("playwright.async_api", reason="the page's tests need playwright: pip install it")
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
+HOSTILE = "<img src=x onerror=alert(1)>"
+_NARROW, _WIDE = {"width": 360, "height": 800}, {"width": 1400, "height": 1000}
+_KEYS = {
+    "all": ANONYMOUS,
+    "looks": Principal("viewer", Tenant("default"), frozenset({"observe", "explain"})),
+}
+
+
+def browser_path() -> str:
+    """Where the browser is; `SPECGATE_BROWSER` says so, else one of Debian's names."""
+    found = os.environ.get("SPECGATE_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"the page's tests need a browser: one of {', '.join(BROWSERS)}, or SPECGATE_BROWSER")
+    return found
+
+
+def by_key(headers: Mapping[str, str]) -> Principal:
+    principal = _KEYS.get(headers.get("authorization", "").removeprefix("Bearer "))
+    if principal is None:
+        raise InvalidApiKeyError("This API key is not valid here.")
+    return principal
+
+
+class Tab:
+    """A tab of the browser that may reach the door only, and everything that went wrong in it."""
+
+    def __init__(self, page: Any, door: str) -> None:
+        self.page = page
+        self.foreign: list[str] = []
+        self.problems: list[str] = []
+        self._door = door
+        page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
+
+    async def open(self) -> None:
+        await self.page.route("**/*", self._let_through)
+        await self.page.goto(self._door)
+
+    async def _let_through(self, route: Any) -> None:
+        if route.request.url.startswith((self._door + "/", "data:")):
+            await route.continue_()
+        else:
+            self.foreign.append(route.request.url)
+            await route.abort()
+
+    async def until(self, holds: str, timeout_s: float = 15.0) -> None:
+        """Waits until an expression in JavaScript is true."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                # `wait_for_function` needs what the page's CSP forbids.
+                while not await self.page.evaluate(holds):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"never true: {holds}\n{await self.text()}\n{self.problems}") from None
+
+    async def text(self) -> str:
+        return str(await self.page.inner_text("body"))
+
+
+@asynccontextmanager
+async def tab(door: str, size: dict[str, int] = _WIDE, key: str = "", dark: bool = False) -> AsyncIterator[Tab]:
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        try:
+            page = await browser.new_page(viewport=size, color_scheme="dark" if dark else "light")
+            if key:
+                await page.add_init_script(f"sessionStorage.setItem('specgate-key', {json.dumps(key)})")
+            opened = Tab(page, door)
+            await opened.open()
+            yield opened
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def gateway(**how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
+    """A gateway with two pools, and the listener of the speculative one, which a test may stop."""
+    fast = Listener("127.0.0.1")
+    await fast.start(build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"wrong_name": 0.7})))
+    async with listening(build_sim_app(SimSettings(model="m"))) as safe:
+        pools = {
+            "speculative": {"kind": "remote", "url": fast.url, "facts": {"engine": "sim", "method": "sim"}},
+            "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim"}},
+        }
+        model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
+        async with serving({"models": {"m": model}}, **how) as ports:
+            try:
+                yield ports, fast
+            finally:
+                await fast.stop()
+
+
+async def ask_with_tools(url: str, name: str = "f") -> int:
+    tool = {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [tool], "tool_choice": "required"}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as response:
+        await response.read()
+        return response.status
+
+
+POOL = "document.querySelector('[data-pool=\"m/speculative\"]')"
+
+
+async def test_it_loads_without_any_other_host_and_shows_the_pools() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL}?.dataset.state === 'up'")
+        text = await opened.text()
+        assert "m / speculative" in text
+        assert "● up" in text, "not by colour alone"
+        assert opened.foreign == []
+        assert opened.problems == []
+
+
+async def test_a_pool_that_dies_turns_red_within_four_seconds() -> None:
+    async with gateway() as (ports, engine), tab(ports.door) as opened:
+        await opened.until(f"{POOL}?.dataset.state === 'up'")
+        await engine.stop()
+        await opened.until(f"{POOL}.dataset.state === 'down'", timeout_s=4)
+        assert "✕ down" in await opened.text()
+        colour = await opened.page.evaluate(f"getComputedStyle({POOL}).borderLeftColor")
+        red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+        assert red > 2 * max(green, blue)
+
+
+async def test_a_rerun_appears_and_what_a_client_named_stays_text() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        for _ in range(10):
+            await ask_with_tools(ports.data, HOSTILE)
+        await opened.until("document.body.innerText.includes('unknown_tool')")
+        await opened.page.fill("textarea[name=body]", json.dumps({"model": HOSTILE, "messages": []}))
+        await opened.page.click("text=Explain")
+        await opened.until(f"document.body.innerText.includes({json.dumps(HOSTILE)})")
+        assert await opened.page.evaluate("document.querySelectorAll('#app img').length") == 0
+        await asyncio.sleep(0.2)
+        assert [each for each in opened.problems if "400" not in each and "404" not in each] == []
+
+
+async def test_an_operator_quarantines_by_button_and_the_audit_log_has_a_line(tmp_path: Path) -> None:
+    async with gateway(audit=tmp_path) as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        pool = opened.page.locator("[data-pool='m/speculative']")
+        await pool.get_by_text("Quarantine a class of requests").click()
+        await pool.locator("input[name=reason]").fill("incident 17")
+        await opened.page.keyboard.press("Enter")
+        await opened.until(f"{POOL}.innerText.includes('in quarantine by an operator')")
+        await opened.until("document.body.innerText.includes('quarantine.quarantine')")
+        assert opened.problems == []
+        (line,) = lines_of(tmp_path)
+        assert (line["action"], line["object"], line["reason"]) == (
+            "quarantine.quarantine", "m/speculative tools_auto", "incident 17",
+        )  # fmt: skip
+        await pool.locator("button[data-action=lift]").first.click()
+        await pool.locator("tbody input[name=reason]").fill("mended")
+        await opened.page.keyboard.press("Enter")
+        await opened.until(f"{POOL}.textContent.includes('in service')")
+
+
+async def test_without_a_key_it_asks_for_one_and_a_wrong_one_is_told() -> None:
+    async with gateway(authenticate=by_key) as (ports, _), tab(ports.door) as opened:
+        await opened.until("document.querySelector('input[name=key]') !== null")
+        await opened.page.fill("input[name=key]", "wrong")
+        await opened.page.keyboard.press("Enter")
+        await opened.until("document.body.innerText.includes('not valid here')")
+        await opened.page.fill("input[name=key]", "all")
+        await opened.page.keyboard.press("Enter")
+        await opened.until(f"{POOL} !== null")
+        assert "all" not in opened.page.url
+        assert await opened.page.evaluate("document.cookie") == ""
+
+
+async def test_a_key_without_the_scope_sees_no_buttons_of_operators() -> None:
+    async with gateway(authenticate=by_key) as (ports, _), tab(ports.door, key="looks") as opened:
+        await opened.until(f"{POOL} !== null")
+        assert "Quarantine a class" not in await opened.text()
+        assert await opened.page.locator("[data-action]").count() == 0
+
+
+@pytest.mark.parametrize("size", [_NARROW, _WIDE], ids=["narrow", "wide"])
+@pytest.mark.parametrize("pools", [0, 50])
+async def test_it_fits_the_screen_with_any_number_of_pools(pools: int, size: dict[str, int]) -> None:
+    async with door_before(*([seeing(pools)] if pools else [])) as ports, tab(ports.door, size) as opened:
+        await opened.until("document.querySelector('h2') !== null")
+        await opened.until(f"document.querySelectorAll('[data-pool]').length === {pools}")
+        assert await opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        assert opened.problems == []
+
+
+async def test_everything_can_be_reached_with_the_keyboard() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        reached = set()
+        for _ in range(30):
+            await opened.page.keyboard.press("Tab")
+            reached.add(await opened.page.evaluate("document.activeElement.tagName"))
+        assert {"SUMMARY", "SELECT", "BUTTON", "TEXTAREA"} <= reached
+
+
+@pytest.mark.skipif(not os.environ.get("SPECGATE_SCREENSHOTS"), reason="writes docs/images: make screenshots")
+@pytest.mark.parametrize(("name", "size", "dark"), [("page-wide", _WIDE, False), ("page-narrow", _NARROW, True)])
+async def test_screenshots(name: str, size: dict[str, int], dark: bool) -> None:
+    async with gateway() as (ports, _), tab(ports.door, size, dark=dark) as opened:
+        await opened.until(f"{POOL} !== null")
+        for _ in range(14):
+            await asyncio.gather(*(ask_with_tools(ports.data) for _ in range(6)))
+            await asyncio.sleep(1)
+        await opened.until("document.body.innerText.includes('clean') || true")
+        await opened.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+
+
+def seeing(pools: int) -> fastapi.FastAPI:
+    """A gateway replica that sees so many pools, each with cells."""
+    app = fastapi.FastAPI()
+    cell: dict[str, Any] = {
+        "request_class": "tools_auto+strict", "speculative": True, "status": "open", "held": False, "by": "",
+        "why": "", "since_s": 0.0, "answers": 200, "clean_rate": 0.98, "bad_rate_at_least": 0.01,
+        "bad_rate_at_most": 0.05, "reference": False,
+    }  # fmt: skip
+    names = [(f"a-model-with-a-rather-long-name-{number}", "speculative") for number in range(pools)]
+    row = {"kind": "remote", "may_sleep": False, "slots": 256, "held": 12, "waiting": 3, "engines": []}
+    sight = {
+        "policy": {"digest": "0123456789abcdef", "refused_update": None},
+        "pools": [{"model": model, "pool": pool, **row} for model, pool in names],
+        "cells": [
+            {**cell, "model": model, "pool": pool, "request_class": kind}
+            for model, pool in names
+            for kind in ("tools_auto", "tools_forced", "json_schema", "tools_auto+strict")
+        ],
+        "reruns": [],
+        "samples": [],
+    }
+    app.add_api_route("/admin/v1/sight", _returning(sight))
+    return app
+
+
+def _returning(value: Any) -> Callable[[], Any]:
+    return lambda: value

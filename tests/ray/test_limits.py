@@ -1,0 +1,86 @@
+"""Limits of two gateway replicas in a Ray cluster: their ledger is killed under load, and no client notices."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+from support.cluster import Cluster, running
+
+from serve.limits.book import read
+
+pytestmark = pytest.mark.ray
+CLIENTS = 8
+BODY = {"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
+PLENTY = {"requests_per_minute": 10**8, "tokens_per_minute": 10**10, "concurrency": 10**6}
+HELD_S = 2.0  # a request on a busy test machine takes far less; one that waits for a dead actor far more
+
+
+def config(state_dir: Path) -> dict[str, Any]:
+    pool = {"kind": "sim", "max_ongoing_requests": 64, "ray_actor_options": {"num_cpus": 0.1}}
+    return {
+        "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}},
+        "access": {"state_dir": str(state_dir)},
+        "rate_limits": {"enabled": True, "default": PLENTY},
+        "replicas": 2,
+        "ray_actor_options": {"num_cpus": 0.1},
+    }
+
+
+@pytest.fixture(scope="module")
+def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def ledgers(cluster: Cluster) -> list[psutil.Process]:
+    """The ledger's process: that of this test's own cluster."""
+    folder = str(cluster._short)
+    found = [
+        each for each in psutil.process_iter(["cmdline"]) if "ray::LedgerActor" in " ".join(each.info["cmdline"] or [])
+    ]
+    return [each for each in found if any(folder in file.path for file in each.open_files())]
+
+
+async def load(url: str, stopped: asyncio.Event) -> list[tuple[int, float]]:
+    """Asks over and over; returns status and duration of every answer."""
+    answers = []
+    async with aiohttp.ClientSession() as session:
+        while not stopped.is_set():
+            begun_s = time.monotonic()
+            async with session.post(f"{url}/v1/chat/completions", json=BODY) as response:
+                await response.read()
+                answers.append((response.status, time.monotonic() - begun_s))
+    return answers
+
+
+@pytest.mark.timeout(900)
+async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_exact_afterwards(
+    bare_cluster: Cluster, tmp_path: Path
+) -> None:
+    await bare_cluster.deploy(config(tmp_path))
+    await bare_cluster.until_replicas("Gateway", 2)
+    stopped = asyncio.Event()
+    clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+    await asyncio.sleep(5)
+    (ledger,) = ledgers(bare_cluster)
+    ledger.kill()
+    await asyncio.sleep(15)
+    stopped.set()
+    answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+    assert {status for status, _ in answers} == {200}
+    assert max(duration_s for _, duration_s in answers) < HELD_S
+
+    counted = 0
+    for _ in range(120):  # until both replicas have reported what came last
+        counted = read(str(tmp_path), [], None, None)[0]["requests"]
+        if counted == len(answers):
+            break
+        await asyncio.sleep(0.5)
+    assert counted == len(answers)
+    (another,) = ledgers(bare_cluster)
+    assert another.pid != ledger.pid

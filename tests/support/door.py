@@ -1,0 +1,86 @@
+"""A gateway replica and the operator's door before it, over real HTTP and without Ray."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serve.access.key_store import KeyStore
+from serve.access.principal import Authenticate, everybody
+from serve.admin.app import DoorApi
+from serve.admin.audit import AuditLog
+from serve.admin.replicas import GatewayReplicas
+from serve.admin.watch import Watch
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.asgi import AsgiApp
+from support.stack import listening
+
+_MAX_BODY_BYTES = 2**20
+
+
+@dataclass
+class Ports:
+    """Where the two listen.
+
+    Attributes:
+        data: Base URL of the data port.
+        door: Base URL of the door.
+        replicas: Those that the door knows.
+    """
+
+    data: str
+    door: str
+    replicas: GatewayReplicas
+
+
+@asynccontextmanager
+async def serving(config: Mapping[str, Any], **how: Any) -> AsyncIterator[Ports]:
+    """Runs one gateway replica and a door before it.
+
+    Args:
+        config: The gateway's.
+        how: As of `door_before`.
+    """
+    replica = GatewayReplica(dict(config), [])
+    async with listening(replica.app(), replica.hot) as data, door_before(replica.operators_app(), **how) as door:
+        yield Ports(data.url, door.door, door.replicas)
+
+
+@asynccontextmanager
+async def door_before(
+    *replicas: AsgiApp,
+    authenticate: Authenticate = everybody,
+    audit: Path | None = None,
+    keys: KeyStore | None = None,
+) -> AsyncIterator[Ports]:
+    """Runs a door before apps with the operators' routes of gateway replicas.
+
+    Args:
+        replicas: The apps.
+        authenticate: Says who asks.
+        audit: Folder of the audit log.
+        keys: The store of keys.
+    """
+    known = GatewayReplicas(lambda: 0.0)
+    watch = Watch(known)
+    log = AuditLog(audit)
+    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys)
+    async with _all_listening(replicas, known), listening(api.app(), {}) as door:
+        watching = asyncio.create_task(watch.run())
+        try:
+            yield Ports("", door.url, known)
+        finally:
+            watching.cancel()
+            log.close()
+
+
+@asynccontextmanager
+async def _all_listening(apps: tuple[AsgiApp, ...], known: GatewayReplicas) -> AsyncIterator[None]:
+    if not apps:
+        yield
+        return
+    async with listening(apps[0]) as endpoint, _all_listening(apps[1:], known):
+        known.announce(f"replica-{len(apps)}", endpoint)
+        yield

@@ -1,0 +1,122 @@
+"""The declarative file: what is wrong with it is said without repeating a value, since one may be a token."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serve.access.key_file import KeyTerms, key_row, read_key_file
+from serve.access.key_record import KeyRecord, SecretHash
+from serve.access.tenants import Tenant
+from serve.access.token import digest, new_id, new_token
+from serve.config.rate_limits import Limits
+from serve.errors import ConfigError
+
+HASH = "sha256:" + "ab" * 32
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "keys.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_tenants_and_keys_are_read_with_all_their_terms(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        f"""
+tenants:
+  red: {{weight: 2, limits: {{tokens_per_minute: 1000}}, model_limits: {{big: {{concurrency: 3}}}}}}
+  blue:
+keys:
+- id: 0123456789
+  tenant: red
+  name: ci
+  hash: {HASH}
+  scopes: [infer, explain]
+  models: [tiny-*]
+  expires: 2027-02-20
+  previous: {{hash: "{HASH}", until: 2027-01-01T00:00:00Z}}
+""".replace("id: 0123456789", "id: '0123456789'"),
+    )
+    tenants, [key] = read_key_file(path)
+    assert tenants == (
+        Tenant("red", 2.0, Limits(tokens_per_minute=1000), {"big": Limits(concurrency=3)}),
+        Tenant("blue"),
+    )
+    assert (key.id, key.tenant, key.scopes, key.models) == ("0123456789", "red", {"infer", "explain"}, ("tiny-*",))
+    assert key.expires_s == datetime(2027, 2, 20, tzinfo=UTC).timestamp()
+    until_s = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+    assert key.hashes == (SecretHash(b"\xab" * 32), SecretHash(b"\xab" * 32, until_s))
+
+
+def test_an_empty_file_holds_nothing(tmp_path: Path) -> None:
+    assert read_key_file(written(tmp_path, "")) == ((), ())
+
+
+TOKEN = new_token(new_id())
+
+
+# A token in the parameters would be in the names of the tests, and differ from one test process to the next.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "keys: [{id: abcdefghij, tenant: red, hash: TOKEN}]",
+        "keys: [{id: TOKEN, tenant: red, hash: HASH}]",
+        "keys: [{id: abcdefghij, tenant: red, hash: HASH, token: TOKEN}]",
+        "keys: [{id: abcdefghij, tenant: red, hash: HASH, scopes: [TOKEN]}]",
+        "keys: TOKEN",
+        "TOKEN",
+        "keys: [TOKEN",
+        "tenants: [TOKEN]",
+    ],
+)
+def test_a_wrong_file_is_refused_without_repeating_what_may_be_a_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_key_file(written(tmp_path, text.replace("TOKEN", TOKEN).replace("HASH", f"'{HASH}'")))
+    assert TOKEN not in str(caught.value)
+    assert TOKEN[15:40] not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"keys: [{{id: abcdefghij, tenant: red, hash: '{HASH}'}}, {{id: abcdefghij, tenant: blue, hash: '{HASH}'}}]",
+        f"keys: [{{id: short, tenant: red, hash: '{HASH}'}}]",
+        f"keys: [{{id: abcdefghij, tenant: '', hash: '{HASH}'}}]",
+        f"keys: [{{id: abcdefghij, tenant: red, hash: '{HASH}', models: []}}]",
+        f"keys: [{{id: abcdefghij, tenant: red, hash: '{HASH}', models: ['a[b]']}}]",
+        f"keys: [{{id: abcdefghij, tenant: red, hash: '{HASH}', scopes: [root]}}]",
+        "keys: [{id: abcdefghij, tenant: red, hash: 'sha256:abc'}]",
+        "tenants: {red: {weight: 0}}",
+        "tenants: {red: {wieght: 1}}",
+        "tenant: {}",
+    ],
+)
+def test_whatever_does_not_belong_there_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError):
+        read_key_file(written(tmp_path, text))
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        read_key_file(tmp_path / "nowhere.yaml")
+
+
+def test_a_row_that_is_printed_can_be_read_back(tmp_path: Path) -> None:
+    terms = KeyTerms(tenant="red", name="ci: #1", scopes=("infer", "explain"), expires=datetime(2027, 2, 20))
+    terms = terms.model_copy(update={"limits": Limits(concurrency=3), "priority_ceiling": "batch"})
+    hashes = (SecretHash(digest(TOKEN)), SecretHash(b"\x01" * 32, 1800000000.0))
+    key = terms.record("abcdefghij", hashes, 0.0)
+    document = "keys:\n" + key_row(key)
+    assert isinstance(yaml.safe_load(document), dict)
+    assert read_key_file(written(tmp_path, document)) == ((), (key,))
+    assert TOKEN not in document
+
+
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    key = KeyTerms(tenant="red", expires=datetime(2027, 2, 20)).record("abcdefghij", (), 0.0)
+    assert isinstance(key, KeyRecord)
+    assert key.expires_s == datetime(2027, 2, 20, tzinfo=UTC).timestamp()

@@ -1,0 +1,191 @@
+"""Authentication as one process does it: from memory, and refusing is the default."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
+from serve.access.key_ring import KeyRing
+from serve.access.principal import ANONYMOUS, Principal, everybody
+from serve.access.tenants import Tenant
+from serve.access.token import digest, new_id, new_token
+from serve.config.access import RIGHTS
+from serve.errors import InvalidApiKeyError, SharedStateError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def bearer(token: str) -> Mapping[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def made(tenant: str = "red") -> tuple[str, KeyRecord]:
+    key_id = new_id()
+    token = new_token(key_id)
+    return token, KeyRecord(key_id, tenant, "ci", (SecretHash(digest(token)),))
+
+
+def test_without_access_control_everybody_may_do_everything() -> None:
+    assert everybody({}) is ANONYMOUS
+    assert ANONYMOUS.scopes == RIGHTS
+    assert ANONYMOUS.may_use("any/model")
+
+
+def test_a_key_stands_for_its_tenant_and_its_scopes() -> None:
+    ring = KeyRing()
+    token, key = made()
+    key = replace(key, scopes=frozenset({"infer", "explain"}), models=("tiny-*",))
+    ring.declare([Tenant("red", weight=2.0)], [key])
+    principal = ring.authenticate(bearer(token))
+    assert (principal.key_id, principal.tenant.weight) == (key.id, 2.0)
+    assert principal.scopes == {"infer", "explain"}
+    assert principal.may_use("tiny-kimi")
+    assert not principal.may_use("big")
+
+
+def test_a_tenant_that_nobody_has_described_has_the_default_terms() -> None:
+    ring = KeyRing()
+    token, key = made("new")
+    ring.declare([], [key])
+    assert ring.authenticate(bearer(token)).tenant == Tenant("new")
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer "}, {"x-api-key": ""}, bearer("sgk_"), bearer("é")])
+def test_whatever_is_no_known_key_is_refused(headers: Mapping[str, str]) -> None:
+    ring = KeyRing()
+    ring.declare([], [made()[1]])
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(headers)
+
+
+def test_a_right_id_with_another_secret_is_refused() -> None:
+    ring = KeyRing()
+    _, key = made()
+    ring.declare([], [key])
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(bearer(new_token(key.id)))
+
+
+def test_a_key_ends_when_it_expires() -> None:
+    clock = Clock()
+    ring = KeyRing(clock=clock)
+    token, key = made()
+    ring.declare([], [replace(key, expires_s=1010.0)])
+    ring.authenticate(bearer(token))
+    clock.now_s = 1010.0
+    with pytest.raises(InvalidApiKeyError, match="expired"):
+        ring.authenticate(bearer(token))
+
+
+def test_while_a_key_is_rotated_both_secrets_hold_until_the_old_ones_end() -> None:
+    clock = Clock()
+    ring = KeyRing(clock=clock)
+    old, key = made()
+    new = new_token(key.id)
+    ring.declare([], [replace(key, hashes=(SecretHash(digest(new)), SecretHash(digest(old), 1010.0)))])
+    assert ring.authenticate(bearer(old)) == ring.authenticate(bearer(new))
+    clock.now_s = 1010.0
+    ring.authenticate(bearer(new))
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(bearer(old))
+
+
+def test_a_revoked_key_is_unknown_after_the_next_news() -> None:
+    ring = KeyRing(stale_max_s=60)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,)))
+    ring.authenticate(bearer(token))
+    ring.adopt(KeyChanges(2, removed_keys=(key.id,)))
+    assert ring.version == 2
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(bearer(token))
+
+
+def test_a_whole_snapshot_forgets_what_is_not_in_it() -> None:
+    ring = KeyRing(stale_max_s=60)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,), tenants=(Tenant("red", 3.0),)))
+    other, other_key = made()
+    ring.adopt(KeyChanges(9, whole=True, keys=(other_key,)))
+    assert ring.authenticate(bearer(other)).tenant == Tenant("red")
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(bearer(token))
+
+
+def test_new_terms_of_a_tenant_hold_for_keys_that_did_not_change() -> None:
+    ring = KeyRing(stale_max_s=60)
+    token, key = made()
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,), tenants=(Tenant("red", 1.0),)))
+    ring.adopt(KeyChanges(2, tenants=(Tenant("red", 5.0),)))
+    assert ring.authenticate(bearer(token)).tenant.weight == 5.0
+    ring.adopt(KeyChanges(3, removed_tenants=("red",)))
+    assert ring.authenticate(bearer(token)).tenant == Tenant("red")
+
+
+def test_an_id_in_both_sources_authenticates_nobody_until_one_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    ring = KeyRing(stale_max_s=60)
+    token, key = made()
+    ring.declare([], [key])
+    ring.adopt(KeyChanges(1, whole=True, keys=(key,)))
+    with pytest.raises(InvalidApiKeyError):
+        ring.authenticate(bearer(token))
+    assert key.id in caplog.text
+    ring.declare([], [])
+    ring.authenticate(bearer(token))
+
+
+def test_before_the_first_news_of_the_store_nobody_can_say_that_a_key_is_wrong() -> None:
+    ring = KeyRing(stale_max_s=60, clock=Clock())
+    token, _ = made()
+    with pytest.raises(SharedStateError):
+        ring.authenticate(bearer(token))
+
+
+def test_stored_keys_go_on_without_the_store_for_a_while_and_those_of_the_file_for_ever() -> None:
+    clock = Clock()
+    ring = KeyRing(stale_max_s=60, clock=clock)
+    stored, stored_key = made()
+    declared, declared_key = made()
+    ring.declare([], [declared_key])
+    ring.adopt(KeyChanges(1, whole=True, keys=(stored_key,)))
+    clock.now_s += 60
+    ring.authenticate(bearer(stored))
+    clock.now_s += 1
+    ring.authenticate(bearer(declared))
+    with pytest.raises(SharedStateError):
+        ring.authenticate(bearer(stored))
+    ring.adopt(KeyChanges(1))
+    ring.authenticate(bearer(stored))
+
+
+def test_a_key_never_comes_before_its_tenant_in_the_queue() -> None:
+    ring = KeyRing()
+    token, key = made()
+    ring.declare([Tenant("red", priority_ceiling="batch")], [replace(key, priority_default="interactive")])
+    principal = ring.authenticate(bearer(token))
+    assert (principal.priority_default, principal.priority_ceiling) == ("batch", "batch")
+
+
+def test_a_token_of_another_form_goes_to_who_knows_those() -> None:
+    def person(token: str) -> Principal:
+        return Principal(token, Tenant("red"), frozenset())
+
+    assert KeyRing(fallback=person).authenticate(bearer("a.b.c")).key_id == "a.b.c"
+    with pytest.raises(InvalidApiKeyError):
+        KeyRing(fallback=person).authenticate(bearer(new_token(new_id())))
+
+
+def test_used_keys_are_told_once() -> None:
+    ring = KeyRing()
+    token, key = made()
+    ring.declare([], [key])
+    ring.authenticate(bearer(token))
+    assert ring.take_used() == {key.id}
+    assert ring.take_used() == frozenset()

@@ -1,0 +1,252 @@
+"""The store: what is written once holds, in the order of versions, for whoever asks and at any time."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from serve.access.key_file import KeyTerms, TenantRow
+from serve.access.key_record import KeyRecord
+from serve.access.key_ring import KeyRing
+from serve.access.key_store import FILE_NAME, IssuedKey, KeyStore
+from serve.access.principal import Principal
+from serve.access.tenants import Tenant
+from serve.access.token import is_token
+from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequestError
+
+RED = KeyTerms(tenant="red", name="ci")
+OWN = Principal("k", Tenant("red"), frozenset({"infer", "keys:own"}))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def works(ring: KeyRing, token: str) -> bool:
+    try:
+        ring.authenticate({"authorization": f"Bearer {token}"})
+    except InvalidApiKeyError:
+        return False
+    return True
+
+
+def test_a_token_is_shown_once_and_stored_nowhere(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path)
+    issued = store.create(RED)
+    assert is_token(issued.token)
+    store.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    secret = issued.token.split("_")[2].encode()
+    assert issued.key.id.encode() in stored
+    assert secret not in stored
+    assert secret.decode() not in repr(issued) + str(issued)
+
+
+def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
+    KeyStore(tmp_path / "state").close()
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "state" / FILE_NAME).stat().st_mode & 0o077 == 0
+
+
+def test_what_one_process_writes_another_one_sees(tmp_path: Path) -> None:
+    reader, writer = KeyStore(tmp_path), KeyStore(tmp_path)
+    before = reader.changes_since(0)
+    issued = writer.create(RED)
+    changes = reader.changes_since(before.version)
+    assert (changes.whole, changes.keys) == (False, (issued.key,))
+    assert reader.changes_since(changes.version) == type(changes)(changes.version)
+
+
+def test_a_replica_that_knows_nothing_gets_everything_but_what_is_gone() -> None:
+    store = KeyStore(None)
+    gone, kept = store.create(RED), store.create(RED)
+    store.revoke(gone.key.id)
+    store.set_tenant("red", TenantRow(weight=2))
+    store.set_tenant("blue", TenantRow())
+    store.remove_tenant("blue")
+    changes = store.changes_since(0)
+    assert (changes.whole, changes.keys, changes.removed_keys) == (True, (kept.key,), ())
+    assert (changes.tenants, changes.removed_tenants) == ((Tenant("red", 2.0),), ())
+
+
+def test_a_store_that_begins_again_does_not_repeat_versions_it_has_told() -> None:
+    clock = Clock()
+    first = KeyStore(None, clock)
+    first.create(RED)
+    known = first.changes_since(0).version
+    clock.now_s += 1
+    second = KeyStore(None, clock)
+    second.create(RED)
+    assert second.changes_since(known).whole
+
+
+def test_a_store_from_a_backup_tells_everything_to_who_knows_more() -> None:
+    assert KeyStore(None).changes_since(2**60).whole
+
+
+def test_a_rotated_key_has_two_secrets_for_a_while() -> None:
+    clock = Clock()
+    store, ring = KeyStore(None, clock), KeyRing(stale_max_s=1e9, clock=clock)
+    old = store.create(RED)
+    new = store.rotate(old.key.id, grace_s=60)
+    ring.adopt(store.changes_since(0))
+    assert new.key.id == old.key.id
+    assert works(ring, old.token)
+    assert works(ring, new.token)
+    clock.now_s += 60
+    assert not works(ring, old.token)
+    assert works(ring, new.token)
+
+
+def test_after_a_second_rotation_the_first_secret_ends_at_once() -> None:
+    store, ring = KeyStore(None), KeyRing(stale_max_s=60)
+    first = store.create(RED)
+    second = store.rotate(first.key.id)
+    store.rotate(first.key.id)
+    ring.adopt(store.changes_since(0))
+    assert not works(ring, first.token)
+    assert works(ring, second.token)
+
+
+def test_a_key_that_does_not_exist_or_is_revoked_can_not_be_changed() -> None:
+    store = KeyStore(None)
+    issued = store.create(RED)
+    store.revoke(issued.key.id)
+    for key_id in (issued.key.id, "unknown"):
+        with pytest.raises(InvalidRequestError):
+            store.revoke(key_id)
+        with pytest.raises(InvalidRequestError):
+            store.rotate(key_id)
+    assert store.keys() == ()
+
+
+def test_a_tenants_admin_sees_and_changes_only_its_own_keys() -> None:
+    store = KeyStore(None)
+    red = store.create(RED)
+    blue = store.create(KeyTerms(tenant="blue"))
+    assert [key.id for key in store.keys(OWN)] == [red.key.id]
+    for refused in (
+        lambda: store.keys(OWN, "blue"),
+        lambda: store.create(KeyTerms(tenant="blue"), OWN),
+        lambda: store.rotate(blue.key.id, issuer=OWN),
+        lambda: store.revoke(blue.key.id, OWN),
+        lambda: store.set_tenant("red", TenantRow(weight=100), OWN),
+        lambda: store.remove_tenant("red", OWN),
+    ):
+        with pytest.raises(InsufficientScopeError):
+            refused()
+    assert store.create(RED, OWN).key.tenant == "red"
+
+
+def test_a_new_secret_of_a_stronger_key_is_not_handed_out() -> None:
+    store = KeyStore(None)
+    admin = store.create(KeyTerms(tenant="red", scopes=("infer", "keys")))
+    with pytest.raises(InsufficientScopeError):
+        store.rotate(admin.key.id, issuer=OWN)
+
+
+def test_what_was_refused_left_no_trace() -> None:
+    store = KeyStore(None)
+    admin = store.create(KeyTerms(tenant="red", scopes=("infer", "keys")))
+    before = store.changes_since(0)
+    with pytest.raises(InsufficientScopeError):
+        store.rotate(admin.key.id, issuer=OWN)
+    assert store.changes_since(0) == before
+
+
+def test_a_tenant_with_keys_keeps_its_terms() -> None:
+    store = KeyStore(None)
+    store.set_tenant("red", TenantRow(weight=2))
+    issued = store.create(RED)
+    with pytest.raises(InvalidRequestError):
+        store.remove_tenant("red")
+    store.revoke(issued.key.id)
+    store.remove_tenant("red")
+    assert store.tenants() == ()
+    with pytest.raises(InvalidRequestError):
+        store.remove_tenant("red")
+
+
+def test_the_day_of_a_keys_last_use_is_kept_without_being_a_change() -> None:
+    clock = Clock()
+    store = KeyStore(None, clock)
+    issued = store.create(RED)
+    version = store.changes_since(0).version
+    store.mark_used([issued.key.id, "unknown"])
+    [key] = store.keys()
+    assert key.last_used_day == "2027-01-15"
+    assert store.changes_since(version).keys == ()
+
+
+def test_a_file_that_is_no_store_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("not a database, but long enough to be taken for one" * 20)
+    with pytest.raises(sqlite3.DatabaseError):
+        KeyStore(tmp_path)
+
+
+class Replicas(RuleBasedStateMachine):
+    """Two replicas hear of changes at odd moments, from a store that may begin again from nothing."""
+
+    issued = Bundle("issued")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.store = KeyStore(None, self.clock)
+        self.rings = [KeyRing(1e12, clock=self.clock) for _ in range(2)]
+        self.valid: dict[str, KeyRecord] = {}
+        self.tokens: set[str] = set()
+
+    @rule(target=issued, tenant=st.sampled_from(["red", "blue"]))
+    def create(self, tenant: str) -> IssuedKey:
+        made = self.store.create(KeyTerms(tenant=tenant))
+        self.valid[made.token] = made.key
+        return made
+
+    @rule(made=consumes(issued))
+    def revoke(self, made: IssuedKey) -> None:
+        if made.token in self.valid:
+            self.store.revoke(made.key.id)
+            del self.valid[made.token]
+        self.tokens.add(made.token)
+
+    @rule(name=st.sampled_from(["red", "blue"]), weight=st.integers(1, 9))
+    def weigh(self, name: str, weight: int) -> None:
+        self.store.set_tenant(name, TenantRow(weight=weight))
+
+    @rule()
+    def begin_again(self) -> None:
+        self.clock.now_s += 1
+        self.store.close()
+        self.store = KeyStore(None, self.clock)
+        self.tokens |= self.valid.keys()
+        self.valid.clear()
+
+    @rule(which=st.integers(0, 1))
+    def hear(self, which: int) -> None:
+        ring = self.rings[which]
+        ring.adopt(self.store.changes_since(ring.version))
+        for token in self.valid:
+            principal = ring.authenticate({"x-api-key": token})
+            terms = {tenant.name: tenant for tenant in self.store.tenants()}
+            assert principal.tenant == terms.get(principal.tenant.name, Tenant(principal.tenant.name))
+        assert not any(works(ring, token) for token in self.tokens)
+
+    @invariant()
+    def versions_are_the_stores(self) -> None:
+        newest = self.store.changes_since(0).version
+        assert all(ring.version <= newest for ring in self.rings)
+
+    def teardown(self) -> None:
+        self.store.close()
+
+
+Replicas.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestReplicas = Replicas.TestCase

@@ -1,0 +1,80 @@
+"""Rates and quantiles of the last half hour, from counters that begin anew and go away."""
+
+import pytest
+
+from serve.admin.history import PERIOD_S, History, quantile
+
+
+def sight(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: int = 0) -> dict[str, object]:
+    pool = {"model": "m", "pool": "p"}
+    bucket = "specgate_time_to_first_token_seconds_bucket"
+    return {
+        "pools": [{**pool, "held": held, "waiting": 1}],
+        "samples": [
+            ("specgate_requests_total", {**pool, "speculative": "on", "status": "200"}, requests),
+            ("specgate_requests_total", {**pool, "speculative": "on", "status": "502"}, errors),
+            ("specgate_requests_total", {"model": "", "pool": "", "speculative": "", "status": "404"}, 1000),
+            ("specgate_decisions_total", {**pool, "reason": "quarantine"}, requests),
+            (bucket, {**pool, "le": "0.1"}, fast),
+            (bucket, {**pool, "le": "1"}, fast + slow),
+            (bucket, {**pool, "le": "+Inf"}, fast + slow),
+        ],
+    }
+
+
+def test_what_was_counted_before_the_first_look_belongs_to_no_period() -> None:
+    history = History()
+    history.add(0.0, {"a": sight(500)})
+    history.add(5.0, {"a": sight(510, errors=2)})
+    pool = history.window().pools["m", "p"]
+    assert (pool.requests, pool.errors) == (12, 2)
+    assert history.series()["requests"] == [0, 12 / PERIOD_S]
+
+
+def test_replicas_add_up_and_one_that_comes_or_goes_makes_no_jump() -> None:
+    history = History()
+    history.add(0.0, {"a": sight(100), "b": sight(200)})
+    history.add(5.0, {"a": sight(101), "b": sight(202), "c": sight(900)})
+    history.add(10.0, {"a": sight(102), "c": sight(903)})
+    assert history.window().pools["m", "p"].requests == 1 + 2 + 1 + 3
+    assert history.window().decisions["quarantine"] == 7
+
+
+def test_a_replica_that_comes_back_with_smaller_counters_counts_nothing_below_zero() -> None:
+    history = History()
+    history.add(0.0, {"a": sight(100)})
+    history.add(5.0, {"a": sight(3)})
+    assert history.window().pools["m", "p"].requests == 3
+
+
+def test_the_window_is_the_last_minute() -> None:
+    history = History()
+    for number in range(30):
+        history.add(number * PERIOD_S, {"a": sight(number)})
+    assert history.window().pools["m", "p"].requests == 12
+    assert history.window_s == 60
+
+
+def test_half_an_hour_is_kept() -> None:
+    history = History()
+    for number in range(500):
+        history.add(number * PERIOD_S, {"a": sight(number)})
+    assert len(history.series(("m", "p"))["at_s"]) == 360
+    assert history.series(("m", "other"))["held"][-1] == 0
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 0.1), (0.75, 0.55), (1.0, 1.0)])
+def test_a_quantile_lies_between_the_bounds_of_its_bucket(share: float, expected: float) -> None:
+    assert quantile({0.1: 50, 1.0: 50}, share) == pytest.approx(expected)
+
+
+def test_a_quantile_above_all_bounds_is_the_highest_of_them_and_of_nothing_is_none() -> None:
+    assert quantile({1.0: 1, float("inf"): 9}, 0.95) == 1.0
+    assert quantile({}, 0.5) is None
+
+
+def test_times_to_the_first_token_are_those_of_the_window() -> None:
+    history = History()
+    history.add(0.0, {"a": sight(0, fast=10)})
+    history.add(5.0, {"a": sight(0, fast=10, slow=10)})
+    assert history.window().pools["m", "p"].first_tokens == {1.0: 10}

@@ -1,0 +1,46 @@
+"""The metrics of many processes as one text."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serve.admin.metrics import merge
+
+
+def text_of(value: str, count: int) -> str:
+    registry = CollectorRegistry()
+    Counter("requests", "Requests, of any {kind}", ["model"], registry=registry).labels(value).inc(count)
+    Counter("plain", "Without labels", registry=registry).inc(count)
+    Histogram("wait_seconds", "Waits", registry=registry).observe(0.3)
+    return generate_latest(registry).decode()
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    families = text_string_to_metric_families(text)
+    return {(s.name, frozenset(s.labels.items())): s.value for family in families for s in family.samples}
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=3, unique=True))
+def test_every_sample_is_there_once_with_the_label_of_its_process(values: list[str]) -> None:
+    texts = [text_of(value, number) for number, value in enumerate(values)]
+    merged = merge(({"replica": f'r"{number}\\'}, text) for number, text in enumerate(texts))
+    expected = {
+        (name, labels | {("replica", f'r"{number}\\')}): value
+        for number, text in enumerate(texts)
+        for (name, labels), value in samples(text).items()
+    }
+    assert samples(merged) == expected
+
+
+def test_each_metric_is_described_once_and_its_samples_stand_together() -> None:
+    merged = merge(({"replica": str(number)}, text_of("m", number)) for number in range(3))
+    assert merged.count("# TYPE requests_total counter") == 1
+    names = [line.partition("{")[0] for line in merged.splitlines() if line.startswith("requests_total")]
+    lines = merged.splitlines()
+    first = lines.index(next(line for line in lines if line.startswith("requests_total")))
+    assert [line.partition("{")[0] for line in lines[first : first + 3]] == names == ["requests_total"] * 3
+
+
+def test_a_process_without_metrics_adds_nothing() -> None:
+    assert merge([({"replica": "a"}, ""), ({"replica": "b"}, "")]) == ""

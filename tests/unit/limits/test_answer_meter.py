@@ -1,0 +1,87 @@
+"""Usage is read off the bytes of an answer, however they are cut."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.limits.answer_meter import AnswerMeter
+from serve.limits.usage import Usage
+
+USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}
+TELLS = {"id": "c", "choices": [], "usage": USAGE}
+TEXT = {"id": "c", "choices": [{"index": 0, "delta": {"content": 'a "choices":[] "usage":{"prompt_tokens":9}'}}]}
+
+
+def stream(*payloads: object, end: str = "\n\n", compact: bool = True) -> bytes:
+    separators = (",", ":") if compact else (", ", ": ")
+    return "".join(f"data: {json.dumps(each, separators=separators)}{end}" for each in payloads).encode() + (
+        f"data: [DONE]{end}".encode()
+    )
+
+
+def read(meter: AnswerMeter, data: bytes, cuts: list[int]) -> bytes:
+    places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
+    return b"".join(meter.feed(data[a:b]) for a, b in pairwise(places)) + meter.finish()
+
+
+@given(st.lists(st.integers(0, 400), max_size=6), st.sampled_from(["\n\n", "\r\n\r\n"]), st.booleans())
+def test_the_frame_nobody_asked_for_is_taken_out_and_read(cuts: list[int], end: str, compact: bool) -> None:
+    meter = AnswerMeter("p", False, takes_out=True)
+    meter.begin(200, is_stream=True)
+    assert read(meter, stream(TEXT, TEXT, TELLS, end=end, compact=compact), cuts) == stream(
+        TEXT, TEXT, end=end, compact=compact
+    )
+    assert meter.usage == Usage(12, 5, 7)
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_a_frame_that_the_client_asked_for_stays(cuts: list[int]) -> None:
+    data = stream(TEXT, TELLS)
+    meter = AnswerMeter("p", False, takes_out=False)
+    meter.begin(200, is_stream=True)
+    assert read(meter, data, cuts) == data
+    assert meter.usage == Usage(12, 5, 7)
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_frames_without_choices_that_tell_no_usage_stay(cuts: list[int]) -> None:
+    """Azure's first frame holds the results of its filters."""
+    data = stream({"choices": [], "prompt_filter_results": []}, TEXT)
+    meter = AnswerMeter("p", False, takes_out=True)
+    meter.begin(200, is_stream=True)
+    assert read(meter, data, cuts) == data
+    assert meter.usage is None
+
+
+def test_frames_that_arrived_are_counted() -> None:
+    meter = AnswerMeter("p", False, takes_out=True)
+    meter.begin(200, is_stream=True)
+    meter.feed(stream(TEXT, TEXT)[:-3])
+    assert meter.frames == 2
+
+
+def test_a_stream_that_breaks_off_keeps_its_last_bytes() -> None:
+    meter = AnswerMeter("p", False, takes_out=True)
+    meter.begin(200, is_stream=True)
+    assert meter.feed(b'data: {"cho') + meter.finish() == b'data: {"cho'
+
+
+@pytest.mark.parametrize("members", [{"choices": [TEXT], "usage": USAGE}, {"usage": USAGE, "choices": [TEXT]}])
+@given(cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_a_whole_answer_tells_its_usage_wherever_it_stands(members: dict[str, object], cuts: list[int]) -> None:
+    data = json.dumps(members).encode()
+    meter = AnswerMeter("p", False, takes_out=False)
+    meter.begin(200, is_stream=False)
+    assert read(meter, data, cuts) == data
+    assert meter.usage == Usage(12, 5, 7)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"usage":null}', b'{"usage":5}', b"\xff"])
+def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
+    meter = AnswerMeter("p", False, takes_out=False)
+    meter.begin(200, is_stream=False)
+    meter.feed(body)
+    assert meter.usage is None

@@ -26,7 +26,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-real-engine bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-limits bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -88,13 +88,14 @@ build/agents/%/.ready: requirements/agents/%.txt | $(READY)
 test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
 	@$(BIN)/python -m pytest tests/agents --numprocesses logical --dist loadscope
 
+KIMI_PYTHON ?= python3.13
 agents: $(READY) ## install the agents that test-agents runs where they are installed (needs npm; 1.5 GB)
 	@mkdir -p build/agents/npm
 	@cp requirements/agents/package.json build/agents/npm
 	@npm install --prefix build/agents/npm --no-audit --no-fund --loglevel=error
-	@if $(BIN)/uv venv --quiet --clear --python 3.12 build/agents/kimi; then \
+	@if $(BIN)/uv venv --quiet --clear --python $(KIMI_PYTHON) build/agents/kimi; then \
 	  $(UV) install --quiet --python build/agents/kimi/bin/python kimi-cli==1.47.0; \
-	else echo "no Python 3.12, which Kimi CLI wants"; fi
+	else echo "Kimi CLI wants Python 3.13: set KIMI_PYTHON=/path/to/python3.13"; fi
 
 .PHONY: test-page screenshots
 test-page: $(READY) ## the operator's page in a headless Chromium; needs playwright and a browser (SPECGATE_BROWSER says which)
@@ -134,6 +135,9 @@ bench-gateway: $(READY) ## specgate beside other gateways, the same load (instal
 
 bench-goodput: $(READY) ## two pools under load: today's order, static rules, the load ranking, an oracle; virtual time (5 minutes)
 	@$(BIN)/python -m bench.goodput $(ARGS)
+
+bench-limits: $(READY) ## how well token limits hold over replicas and without their ledger, and what they cost (2 minutes)
+	@$(BIN)/python -m bench.limits $(ARGS)
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots

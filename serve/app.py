@@ -31,6 +31,7 @@ _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # or find it full, spread over all the others.
 _ROUTERS = {
     "balanced": RequestRouterConfig(request_router_class="serve.routing.request_routers:BalancedRouter"),
+    "prefix": RequestRouterConfig(request_router_class="serve.routing.request_routers:PrefixRouter"),
     "sticky": RequestRouterConfig(
         request_router_class="serve.routing.request_routers:StickyRouter",
         request_router_kwargs={"num_fallback_replicas": 1_000_000},

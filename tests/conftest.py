@@ -10,7 +10,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `support`, which importlib mode does not put on the path
 
-from support.session import served
+from support.session import Served, served
 
 # Timing decides no test: a busy machine is no failure.
 settings.register_profile("specgate", deadline=None)
@@ -18,10 +18,22 @@ settings.load_profile("specgate")
 
 
 @pytest.fixture(scope="session")
-def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One gateway for the session, started as a user starts it: the laptop's real engines, and simulated ones."""
-    with served(tmp_path_factory.mktemp("serve")) as url:
-        yield url
+    with served(tmp_path_factory.mktemp("serve")) as urls:
+        yield urls
+
+
+@pytest.fixture
+def gateway_url(gateway: Served) -> str:
+    """The data port of the session's gateway."""
+    return gateway.data
+
+
+@pytest.fixture
+def door_url(gateway: Served) -> str:
+    """The operator's door of the session's gateway."""
+    return gateway.door
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bench.gateway.runner import Results, Workload
 
 _CELLS = (
     "short@1", "short@16", "short@64", "stream@1", "stream@16", "stream@64", "paced@16", "tools-text@16", "tools@16",
-    "rerun@16", "long@16", "long-stream@16",
+    "messages-text@16", "messages@16", "responses-text@16", "responses@16", "rerun@16", "long@16", "long-stream@16",
 )  # fmt: skip
 _QUICK = ("short@16", "stream@16", "paced@16", "tools-text@16", "tools@16", "rerun@16", "long-stream@16")
 

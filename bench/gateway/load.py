@@ -105,7 +105,7 @@ async def run(url: str, shape: Shape, concurrency: int, seconds: float, kind: ty
     """Send one kind of request over `concurrency` connections for `seconds`; answers under way then still count."""
     where = urlsplit(url)
     head = (
-        f"POST {where.path}/v1/chat/completions HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
+        f"POST {where.path}{shape.path} HTTP/1.1\r\nhost: {where.netloc}\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer sk-bench\r\naccept: */*\r\ncontent-length: {len(shape.body)}\r\n\r\n"
     )
     sample, began, cpu = Sample(), time.perf_counter(), time.process_time()

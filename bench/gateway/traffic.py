@@ -25,8 +25,9 @@ class Shape:
         name: As in the table.
         body: Request body.
         text: What the answer says, or the tool call's arguments; however a gateway spells the JSON, this must arrive.
-        exact: The answer's bytes as the upstream sends them.
+        exact: The answer's bytes as the upstream sends them, always as chat.
         streamed: Whether the answer is a stream.
+        path: Where it goes.
         chunks: Frames of the answer that carry something.
     """
 
@@ -35,6 +36,7 @@ class Shape:
     text: str
     exact: bytes
     streamed: bool
+    path: str = "/v1/chat/completions"
 
     @property
     def chunks(self) -> int:
@@ -85,6 +87,20 @@ def _request(said: str, **more: Any) -> bytes:
     return json.dumps({"model": MODEL, "messages": messages, "max_tokens": 256, **more}, separators=(",", ":")).encode()
 
 
+def _messages(said: str, *tools: str) -> bytes:
+    """A streamed request to Anthropic's API."""
+    functions = [_tool(name)["function"] for name in tools]
+    offered = [{"name": each["name"], "input_schema": each["parameters"]} for each in functions]
+    return _request(said, tools=offered, stream=True)
+
+
+def _responses(said: str, *tools: str) -> bytes:
+    """A streamed request to OpenAI's Responses API."""
+    offered = [{"type": "function", "strict": False, **_tool(name)["function"]} for name in tools]
+    body = {"model": MODEL, "input": said, "max_output_tokens": 256, "tools": offered, "stream": True}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 def _long_request(**more: Any) -> bytes:
     """An agent's request: 120,000 tokens of conversation (about 4 characters each) and 30 tools."""
     turns = [
@@ -111,6 +127,10 @@ def shapes() -> dict[str, Shape]:
         Shape("tools-text", text_request, said, text, True),
         Shape("tools", tool_request, ARGUMENTS, tool, True),
         Shape("rerun", rerun_request, ARGUMENTS, tool, True),
+        Shape("messages-text", _messages("hello", "get_weather"), said, text, True, "/v1/messages"),
+        Shape("messages", _messages("Weather?", "get_weather", "search"), ARGUMENTS, tool, True, "/v1/messages"),
+        Shape("responses-text", _responses("hello", "get_weather"), said, text, True, "/v1/responses"),
+        Shape("responses", _responses("Weather?", "get_weather", "search"), ARGUMENTS, tool, True, "/v1/responses"),
         Shape("long", _long_request(), said, whole_text(), False),
         Shape("long-stream", _long_request(stream=True), said, text, True),
     )
@@ -123,9 +143,20 @@ def said_in(answer: bytes, streamed: bool) -> str:
         return str(json.loads(answer)["choices"][0]["message"]["content"])
     said = ""
     for line in answer.splitlines():
-        if not line.startswith(b"data: {"):
-            continue
-        for choice in json.loads(line[6:])["choices"]:
-            said += choice["delta"].get("content") or ""
-            said += "".join(call["function"].get("arguments") or "" for call in choice["delta"].get("tool_calls") or [])
+        if line.startswith(b"data: {"):
+            said += _said_by(json.loads(line[6:]))
+    return said
+
+
+def _said_by(event: dict[str, Any]) -> str:
+    """The text or arguments in one event, in any of the APIs."""
+    match event.get("type"):
+        case "content_block_delta":
+            return str(event["delta"].get("text") or event["delta"].get("partial_json") or "")
+        case "response.output_text.delta" | "response.function_call_arguments.delta":
+            return str(event["delta"])
+    said = ""
+    for choice in event.get("choices", ()):
+        said += choice["delta"].get("content") or ""
+        said += "".join(call["function"].get("arguments") or "" for call in choice["delta"].get("tool_calls") or [])
     return said

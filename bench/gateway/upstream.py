@@ -17,6 +17,7 @@ import uvloop
 from bench.gateway import traffic
 
 _PACE_S = 0.005
+_ANSWERED = (b"/completions", b"/messages", b"/responses")  # the latter two only without a gateway between
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
@@ -78,7 +79,7 @@ class FakeEngine(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         body, self._body = b"".join(self._body), []
-        if not self._target.endswith(b"/completions"):
+        if not self._target.endswith(_ANSWERED):
             self._transport.write(MODELS)
         elif b'"stream":true' not in body and b'"stream": true' not in body:
             self._transport.write(WHOLE)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, detection, latency, report, simulation, unseen
+from bench.guard import correctness, cpu, detection, dialects, latency, report, simulation, unseen
 
 RATES = (0.01, 0.10, 0.50)
 
@@ -35,6 +35,7 @@ def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Call
         "simulation": simulated,
         "cpu_us_per_chunk": cpu_time,
         "unseen": random_tools,
+        "dialects": partial(dialects.measure, 0.5, requests),
     }
 
 

@@ -78,6 +78,8 @@ def _type_of(parameter: Any) -> str:
 
 def _default_of(parameter: Any) -> str:
     default = parameter.default
+    if callable(default):  # worked out when the command runs
+        return code(parameter.show_default)
     if parameter.required:
         return "required"
     if default is None or default is False or default == []:

@@ -26,6 +26,7 @@ DESCRIPTIONS: dict[str, str] = {
     "policy": "How decisions are made.",
     "requests": "Which fields and headers of a request reach an engine.",
     "http": "What web pages may do.",
+    "admin": "The operator's door: where it listens, and its audit log.",
     "access": "Who may use the gateway.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "rate_limits": "What tenants, keys and models of a tenant may use, and how usage is counted.",
@@ -163,18 +164,56 @@ ROUTES: dict[tuple[str, str], str] = {
         "POST",
         "/v1/responses",
     ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
-    ("GET", "/v1/models/{model:path}"): "One model, by its name or an alias.",
+    ("GET", "/v1/models/*"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
         "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
         "involved. `?api=messages` and `?api=responses` for a body of those APIs."
     ),
-    ("GET", "/v1/policy"): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
-    ("GET", "/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
-    ("POST", "/v1/quarantine"): "Quarantines, lifts or pins one pool for one request class; returns the new list.",
-    ("GET", "/health"): "200 as long as this gateway replica runs.",
+    (
+        "GET",
+        "/admin/v1/policy",
+    ): "The active policy: its digest, what each pool may do, and why a newer one was refused.",
+    ("GET", "/admin/v1/quarantine"): "Every counted pool and request class, with clean rate, bounds and status.",
+    (
+        "POST",
+        "/admin/v1/quarantine",
+    ): "Quarantines, lifts or pins one pool for one request class; returns the new list. The audit log gets a line.",
+    ("GET", "/health"): "200 as long as the process that answers runs.",
     ("GET", "/ready"): (
         "200 if every pool has a running replica, or may scale to zero; else 503. A full pool is up. The body lists "
-        "the pools."
+        "the pools for callers with the scope `observe`."
     ),
-    ("GET", "/metrics"): "This replica's metrics in Prometheus' text format.",
+    ("GET", "/metrics"): (
+        "Metrics of all gateway replicas, with a label `replica`, and of all engines of this cluster, with `model` and "
+        "`pool` too, in Prometheus' text format."
+    ),
+    ("GET", "/"): "The page.",
+    ("GET", "/page/*"): "Its files.",
+    (
+        "GET",
+        "/admin/v1/keys",
+    ): "The store's keys that the caller may manage, without secrets: `?tenant=T`.",
+    ("POST", "/admin/v1/keys"): (
+        "Makes a key: `tenant`, and optionally `name`, `scopes`, `models`, `limits`, `priority_default`, "
+        "`priority_ceiling`, `expires`. The response has the token, which is never shown again."
+    ),
+    ("POST", "/admin/v1/keys/*"): (
+        "`/admin/v1/keys/ID/rotate` gives a key another secret; the old one stays valid for `grace_s` seconds (a day)."
+    ),
+    ("DELETE", "/admin/v1/keys/*"): "Ends the key with that id for ever; within two seconds no replica takes it.",
+    ("GET", "/admin/v1/tenants"): "The tenants that have terms of their own in the store.",
+    ("PUT", "/admin/v1/tenants/*"): (
+        "Gives a tenant terms, in place of all that it had: `weight`, `limits`, `model_limits`, `priority_ceiling`."
+    ),
+    ("DELETE", "/admin/v1/tenants/*"): "Takes a tenant's terms away; it must have no key.",
+    ("GET", "/admin/v1/me"): "The caller's key, tenant and scopes.",
+    (
+        "GET",
+        "/admin/v1/board",
+    ): "What the page shows, as JSON, with an `ETag`: pools, decisions, reruns, half an hour of figures.",
+    ("GET", "/admin/v1/history"): "That half hour for one pool: `?model=M&pool=P`.",
+    (
+        "GET",
+        "/admin/v1/audit",
+    ): "The newest lines of the audit log that this door has written, newest first: `?limit=100`.",
 }

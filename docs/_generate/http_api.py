@@ -1,15 +1,12 @@
 """Errors and routes of the gateway's HTTP API, from the code."""
 
-import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-import serve
 from docs._generate.descriptions import ERRORS, ROUTES
 from docs._generate.markdown import code, table
+from serve.admin.routes import ANY_KEY, OPEN, Rule, Rules
 from serve.errors import GatewayError
 
-_SERVE = Path(serve.__file__).parent
 _FINER = {
     "invalid_json": 400,
     "missing_field": 400,
@@ -36,17 +33,18 @@ def errors_table() -> str:
     return table(("status", "code", "type", "meaning, and what to do"), rows)
 
 
-def routes() -> list[tuple[str, str]]:
-    """Returns (method, path) of every route, in alphabetical order of paths."""
-    found: set[tuple[str, str]] = set()
-    for path in sorted((*_SERVE.glob("gateway/*.py"), *_SERVE.glob("quarantine/*.py"), _SERVE / "dialects/table.py")):
-        found.update(_routes_of(ast.parse(path.read_text(encoding="utf-8"))))
-    return sorted(found, key=lambda route: (route[1], route[0]))
+def routes_table(rules: Rules) -> str:
+    """Returns the table of one port's routes."""
+    rows = [
+        (code(f"{method} {path}"), _scope(rule), ROUTES.get((method, path), ""))
+        for path, methods in sorted(rules.items())
+        for method, rule in sorted(methods.items())
+    ]
+    return table(("route", "scope", "meaning"), rows)
 
 
-def routes_table() -> str:
-    """Returns the table of routes."""
-    return table(("route", "meaning"), [(code(f"{how} {path}"), ROUTES.get((how, path), "")) for how, path in routes()])
+def _scope(rule: Rule) -> str:
+    return {OPEN: "none", ANY_KEY: "any"}.get(rule.scope) or code(rule.scope)
 
 
 def _subclasses(error: type[GatewayError]) -> Iterator[type[GatewayError]]:
@@ -54,25 +52,3 @@ def _subclasses(error: type[GatewayError]) -> Iterator[type[GatewayError]]:
         if subclass.__module__ == GatewayError.__module__:
             yield subclass
             yield from _subclasses(subclass)
-
-
-def _routes_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yields routes by their literals: `router.get("/..")`, `add_api_route("/..", methods=[..])`, `{"/v1/..": app}`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Dict):
-            yield from (("POST", path) for path in map(_path_of, node.keys) if path)
-        elif isinstance(node, ast.Call) and node.args and (path := _path_of(node.args[0])):
-            yield from ((method, path) for method in _methods_of(node))
-
-
-def _path_of(node: ast.expr | None) -> str | None:
-    """Returns the literal if it is a path."""
-    literal = node.value if isinstance(node, ast.Constant) else None
-    return literal if isinstance(literal, str) and literal.startswith("/") else None
-
-
-def _methods_of(call: ast.Call) -> list[str]:
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "post"):
-        return [call.func.attr.upper()]
-    named = [keyword.value for keyword in call.keywords if keyword.arg == "methods"]
-    return [method for methods in named for method in ast.literal_eval(methods) if method != "HEAD"]

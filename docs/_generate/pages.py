@@ -8,10 +8,12 @@ A page is written by hand except for blocks between two comments:
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from docs._generate import cli, configuration, http_api, metrics
 from policies import load_advisories
+from serve.admin.routes import DATA_PORT, DOOR
 from serve.cli.advisories import to_markdown
 from serve.live_policy import SHIPPED_ADVISORIES
 
@@ -26,7 +28,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli": cli.sections,
     "metrics": metrics.metrics_table,
     "errors": http_api.errors_table,
-    "routes": http_api.routes_table,
+    "routes": partial(http_api.routes_table, DATA_PORT),
+    "door": partial(http_api.routes_table, DOOR),
 }
 PAGES = ("configuration.md", "cli.md", "metrics.md", "http-api.md", "advisories.md")
 

@@ -10,9 +10,9 @@ _CELL = (
     "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",
     "bad_rate_at_least", "bad_rate_at_most", "reference",
 )  # fmt: skip
-_MAX_CELLS = 12  # of one pool; those in quarantine come first
+_MAX_CELLS = 200  # of all pools together, and equally many of each; those in quarantine come first
 _MAX_RERUNS = 50
-_MAX_WHY = 300
+_MAX_WHY = 200
 
 
 def board(
@@ -29,7 +29,7 @@ def board(
     lately = history.window()
     rows = _pools(sights.values())
     acceptance = _acceptance(sights.values())
-    cells = _cells(sights.values())
+    cells = _cells(sights.values(), _MAX_CELLS // max(1, len(rows)))
     total = sum(tick.requests for tick in lately.pools.values())
     return {
         "gateways": [
@@ -106,13 +106,13 @@ def _acceptance(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str,
     }
 
 
-def _cells(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, list[dict[str, Any]]]:
+def _cells(sights: Iterable[Mapping[str, Any]], limit: int) -> dict[PoolName, list[dict[str, Any]]]:
     """Returns the cells of each pool; all replicas share one detector, so one of them has seen it all."""
     found: defaultdict[PoolName, list[dict[str, Any]]] = defaultdict(list)
     known: list[dict[str, Any]] = max((sight["cells"] for sight in sights), key=len, default=[])
     for cell in sorted(known, key=lambda each: (each["status"] != "quarantined", -each["answers"])):
         cells = found[cell["model"], cell["pool"]]
-        if len(cells) < _MAX_CELLS:
+        if len(cells) < limit:
             row = {name: cell[name] for name in _CELL}
             cells.append({**row, "why": row["why"][:_MAX_WHY]} | _rounded(row))
     return dict(found)

@@ -140,7 +140,7 @@ def quantile(bounds: Mapping[float, float], share: float) -> float | None:
 
 
 def _increment(before: float, now: float) -> float:
-    """Returns by how much a counter has grown; a smaller one has begun anew."""
+    """Returns by how much a counter has grown; a smaller one has started again."""
     return now - before if now >= before else now
 
 

@@ -50,12 +50,12 @@ DOOR: Rules = {
     "/admin/v1/policy": _OBSERVE,
     "/admin/v1/quarantine": {"GET": Rule("observe"), "POST": Rule("operate")},
     "/admin/v1/audit": _OBSERVE,
+    "/admin/v1/usage": _OBSERVE,
     # Whose keys a key may manage, and what it may hand out, depends on the key: the store decides.
     "/admin/v1/keys": {"GET": Rule(ANY_KEY), "POST": Rule(ANY_KEY)},
     "/admin/v1/keys/*": {"POST": Rule(ANY_KEY), "DELETE": Rule(ANY_KEY)},
     "/admin/v1/tenants": {"GET": Rule("keys")},
     "/admin/v1/tenants/*": {"PUT": Rule("keys"), "DELETE": Rule("keys")},
-    "/admin/v1/usage": _OBSERVE,
 }
 
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from serve.admin.audit import verify
-from serve.cli.door import Url, ask
+from serve.cli.door import LOCAL, Url, ask
 from serve.cli.output import FOUND, Json, console, print_json
 
 app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args_is_help=True)
@@ -33,7 +33,7 @@ def check(path: Log, expect: Expect = "", as_json: Json = False) -> None:
 
 
 @app.command("list")
-def list_lines(url: Url, limit: Limit = 20, as_json: Json = False) -> None:
+def list_lines(url: Url = LOCAL, limit: Limit = 20, as_json: Json = False) -> None:
     """List the newest lines that a running door has written."""
     lines = ask("GET", url, f"/admin/v1/audit?limit={limit}")["data"]
     if as_json:

@@ -8,6 +8,7 @@ import typer
 
 from serve.cli.output import console
 from serve.config import layers
+from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.errors import ConfigError
 from serve.launch import submit
@@ -55,6 +56,8 @@ def deploy(
 
     if not accept_hazards:
         check_engines(parsed, say)
+        if openness := open_gateway(parsed.access, listening_host(document)):
+            raise ConfigError(f"{config}: {openness}; --accept-hazards deploys it anyway")
     submit.submit(document, url, say)
     say(f"sent {config} to {url}")
     if wait:

@@ -7,6 +7,8 @@ import typer
 from rich.table import Table
 
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.config import layers
+from serve.config.exposure import listening_host
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 
@@ -18,7 +20,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine a configuration; exit code 1 if it has hazards that nothing covers."""
-    report = examine(Decider.load(config))
+    report = examine(Decider.load(config), listening_host(layers.read(config)))
     if as_json:
         print_json(report)
     else:

@@ -9,18 +9,13 @@ import typer
 from serve.config.admin import DEFAULT_PORT
 from serve.errors import ConfigError
 
+LOCAL = f"http://127.0.0.1:{DEFAULT_PORT}"  # where `specgate serve` puts it
 _TIMEOUT_S = 10.0
-
-
-def local_door() -> str:
-    """Returns where the door of `specgate serve` on this machine is: `SPECGATE_ADMIN_PORT`, or the default port."""
-    return f"http://127.0.0.1:{os.environ.get('SPECGATE_ADMIN_PORT') or DEFAULT_PORT}"
-
 
 Url = Annotated[
     str,
     typer.Option(
-        "--url", "-u", default_factory=local_door, show_default=f"http://127.0.0.1:{DEFAULT_PORT}",
+        "--url", "-u", envvar="SPECGATE_ADMIN_URL",
         help="Base URL of the operator's door. If it asks for a key, set SPECGATE_KEY.",
     ),
 ]  # fmt: skip

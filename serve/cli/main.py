@@ -11,6 +11,7 @@ from serve.cli.explain import explain
 from serve.cli.fetch import fetch
 from serve.cli.keys import app as keys
 from serve.cli.output import Commands
+from serve.cli.plan import plan
 from serve.cli.probe import probe
 from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
@@ -36,6 +37,7 @@ app.command("fetch")(fetch)
 app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)
+app.command("plan")(plan)
 app.command("probe")(probe)
 app.command("conform")(conform)
 app.command("usage")(usage)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from serve.cli.door import Url, ask
+from serve.cli.door import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json
 
 app = typer.Typer(help="List, set, lift or pin quarantines in a running gateway.", no_args_is_help=True)
@@ -22,7 +22,7 @@ Speculative = Annotated[
 
 
 @app.command("list")
-def list_all(url: Url, as_json: Json = False) -> None:
+def list_all(url: Url = LOCAL, as_json: Json = False) -> None:
     """List every pool and request class with answers: clean rate, bounds and status."""
     _show(_ask("GET", url), as_json)
 
@@ -35,8 +35,8 @@ def _command(action: str, description: str) -> Callable[..., None]:
         pool: Pool,
         request_class: Class,
         reason: Reason,
-        url: Url,
         speculative: Speculative = None,
+        url: Url = LOCAL,
         as_json: Json = False,
     ) -> None:
         cell = {"model": model, "pool": pool, "request_class": request_class, "speculative": speculative}

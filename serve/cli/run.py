@@ -13,6 +13,7 @@ import typer
 from serve.cli.key_service import first_key
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config.access import AccessConfig, AccessMode
+from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
 from serve.launch.ports import claim_door, require_free
@@ -57,7 +58,10 @@ def serve(
         if code is not None:
             raise typer.Exit(code)
         if (token := first_key(parsed.access)) is not None:
-            _print(f"First API key, with every right, shown only now: {token}")
+            _print("First API key, with every right, shown only now:")
+            _print(token)
+        if openness := open_gateway(parsed.access, host):
+            _print(f"warning: {openness}")
         with cluster(parsed, port, _clocked(), verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)

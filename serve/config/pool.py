@@ -46,6 +46,9 @@ class PoolConfig(_Strict):
         url: Base URL of a `remote` pool, without `/v1`.
         served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
             see our own names. If not given, the body reaches the engine with the name that the client used.
+        reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
+            `reasoning` (vLLM) or `reasoning_content` (many others). If not given, it stays as the client sent it, and
+            as `reasoning` from the Messages and Responses APIs.
         api_key_env: Environment variable that holds the key of a `remote` pool.
         sim: Settings of a `sim` pool.
         opt_out: Speculation can be switched off for one request inside the engine (installs our scheduler).
@@ -55,7 +58,8 @@ class PoolConfig(_Strict):
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process.
         routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
-            has capacity, docs/adr/0019).
+            has capacity, docs/adr/0019) or `prefix` (a prompt goes where its beginning was sent before, if that replica
+            is not much busier than others, docs/adr/0045).
         max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
             a remote pool, those of all gateway replicas together, divided among them.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
@@ -65,6 +69,7 @@ class PoolConfig(_Strict):
     engine_args: dict[str, Any] = Field(default_factory=dict)
     url: str | None = None
     served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     api_key_env: str | None = None
     sim: dict[str, Any] = Field(default_factory=dict)
     opt_out: bool = False
@@ -74,7 +79,7 @@ class PoolConfig(_Strict):
     markers: dict[str, int] = Field(default_factory=dict)
     replicas: Count = 1
     autoscaling: AutoscalingConfig | None = None
-    routing: Literal["balanced", "sticky"] = "balanced"
+    routing: Literal["balanced", "sticky", "prefix"] = "balanced"
     max_ongoing_requests: Count = 256
     max_queued_requests: Count = 512
     graceful_shutdown_timeout_s: Seconds = 600
@@ -93,6 +98,8 @@ class PoolConfig(_Strict):
             raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
         if self.kind != "remote" and self.served_name:
             raise ValueError("served_name belongs to a pool of kind 'remote'; vllm has served-model-name")
+        if self.kind != "remote" and self.reasoning_field:
+            raise ValueError("reasoning_field belongs to a pool of kind 'remote'; the others read `reasoning`")
         if self.kind != "sim" and self.sim:
             raise ValueError("sim settings belong to a pool of kind 'sim'")
         return self

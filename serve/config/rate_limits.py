@@ -15,8 +15,6 @@ from annotated_types import Ge, Gt
 Number = Annotated[int, Ge(1)]
 Weight = Annotated[float, Ge(0)]
 
-_SCHEMES = ("redis", "rediss", "valkey", "valkeys")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
@@ -60,7 +58,7 @@ class TokenWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class RateLimitsConfig:
-    """Limits and the accounting of usage.
+    """Limits and the accounting of usage; see docs/explanation/limits.md.
 
     Attributes:
         enabled: Measure every answer and enforce limits. By default where `access.mode` is `required`.
@@ -72,8 +70,6 @@ class RateLimitsConfig:
         output_caps: The most tokens that a model writes where a request names no limit, by the model's own name.
         output_cap: The same for models that are not in `output_caps`.
         tokens_per_image: Reserved for each image.
-        ledger: Where limits are shared: `sqlite`: within this cluster, by an actor that keeps its books in
-            `access.state_dir`. A `redis://` or `valkey://` URL: with every cluster that names the same server.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -86,10 +82,3 @@ class RateLimitsConfig:
     output_caps: Mapping[str, Number] = field(default_factory=dict)
     output_cap: Number = 8192
     tokens_per_image: Number = 1000
-    ledger: str = "sqlite"
-
-    def __post_init__(self) -> None:
-        """Refuses a ledger that nobody can open."""
-        scheme, _, rest = self.ledger.partition("://")
-        if self.ledger != "sqlite" and not (scheme in _SCHEMES and rest):
-            raise ValueError(f"ledger: neither `sqlite` nor a URL of one of {', '.join(_SCHEMES)}: {self.ledger!r}")

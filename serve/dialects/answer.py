@@ -63,6 +63,10 @@ class Answer:
         """Takes one chunk of a stream and returns its texts as (`REASONING` or `TEXT`, text)."""
         return self._feed(chunk, "delta")
 
+    def count(self, text: str) -> None:
+        """Counts a text of the answer that `feed` has not seen."""
+        self._characters += len(text)
+
     def feed_whole(self, completion: Mapping[str, Any]) -> dict[str, str]:
         """Takes a whole completion and returns its texts by kind, in their order.
 
@@ -111,11 +115,11 @@ class Answer:
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if isinstance(reasoning, str) and reasoning:
             texts.append((REASONING, reasoning))
-            self._characters += len(reasoning)
+            self.count(reasoning)
         content = delta.get("content") or delta.get("refusal")
         if isinstance(content, str) and content:
             texts.append((TEXT, content))
-            self._characters += len(content)
+            self.count(content)
         calls = delta.get("tool_calls")
         if calls:
             for position, call in enumerate(_mappings(calls)):
@@ -132,7 +136,7 @@ class Answer:
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
             parts.arguments.append(arguments)
-            self._characters += len(arguments)
+            self.count(arguments)
 
     @property
     def cut(self) -> bool:

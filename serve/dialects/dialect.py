@@ -34,7 +34,7 @@ class Translated:
 class Encoder(Protocol):
     """Turns the chunks of a chat stream into the events of a dialect, as bytes ready to be sent.
 
-    `start` is called once and first; then `feed` and `keep_alive`; at last either `finish` or `fail`, once.
+    `start` is called once and first, then what feeds it and `keep_alive`, and at last either `finish` or `fail`, once.
     """
 
     def start(self) -> bytes:
@@ -43,6 +43,15 @@ class Encoder(Protocol):
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
         """Returns the events for one chunk of any shape; what belongs together may wait for `finish`."""
+        ...
+
+    def feed_text(self, kind: str, text: str) -> bytes:
+        """Does what `feed` does, for a chunk that holds nothing but more of one text.
+
+        Args:
+            kind: `REASONING` or `TEXT`.
+            text: What is added; not empty.
+        """
         ...
 
     def keep_alive(self) -> bytes:

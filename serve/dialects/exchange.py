@@ -8,9 +8,11 @@ from typing import Any
 
 from opentelemetry.trace import Span
 
+from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
 from serve.errors import EngineError, GatewayError, retry_after
+from serve.guard.core import Place
 from serve.guard.frame_template import TemplateLearner
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.proxy.exchange import Exchange, RawHeaders
@@ -36,6 +38,12 @@ _MOST_DROPPED = 32
 _LONG_BODY_BYTES = 1024 * 1024
 _MAX_FRAME_BYTES = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 _CLIENTS_FAULT = frozenset({400, 404, 413})
+# The texts that clients get, by where a chat stream has them: those of the first choice.
+_KINDS = {
+    Place(0, "content", -1): TEXT,
+    Place(0, "reasoning", -1): REASONING,
+    Place(0, "reasoning_content", -1): REASONING,
+}
 
 
 class TranslatedExchange(Exchange):
@@ -206,14 +214,9 @@ class TranslatedExchange(Exchange):
         events: list[bytes] = []
         try:
             for frame in self._frames.feed(data):
-                chunk = self._chunk_of(frame)
-                if chunk is None:
-                    continue
-                if chunk.get("error") is not None:
-                    self._over = True
-                    events.append(encoder.fail(Failure.of_frame(chunk["error"])))
+                events.append(self._events(encoder, frame))
+                if self._over:
                     break
-                events.append(encoder.feed(chunk))
         except GatewayError as error:
             events.append(self._fail(error))
         except Exception:  # the last resort, as in the gateway itself
@@ -222,17 +225,21 @@ class TranslatedExchange(Exchange):
         self._silent = False
         return events[0] if len(events) == 1 else b"".join(events)
 
-    def _chunk_of(self, frame: bytes) -> Mapping[str, Any] | None:
-        """Returns the chunk in a frame, of a frame like those before with nothing but its text; None if it has none."""
+    def _events(self, encoder: Encoder, frame: bytes) -> bytes:
+        """Returns the events for one frame; one like those before, with nothing but more of a text, is not decoded."""
         template = self._templates.template
-        if template is not None and template.place.call < 0 and (text := template.match(frame)) is not None:
-            return {"choices": [{"index": template.place.choice, "delta": {template.place.field: text}}]}
+        kind = None if template is None else _KINDS.get(template.place)
+        if template is not None and kind is not None and (text := template.match(frame)) is not None:
+            return encoder.feed_text(kind, text)
         payload = frame_data(frame)
         if payload is None or is_done(payload):
-            return None
+            return b""
         chunk = decode_chunk(payload)
         self._templates.learn(frame, chunk)
-        return chunk
+        if chunk.get("error") is not None:
+            self._over = True
+            return encoder.fail(Failure.of_frame(chunk["error"]))
+        return encoder.feed(chunk)
 
     def _fail(self, error: GatewayError) -> bytes:
         """Returns the events that end a stream that can't be translated."""

@@ -38,7 +38,7 @@ class Announcer:
     async def run(self) -> None:
         """Serves and announces for ever."""
         listener = Listener(node_address(), secrets.token_urlsafe(24))
-        keyed = AllowedRoutes(self._app, listener.key, routes_of(self._app))
+        keyed = AllowedRoutes(self._app, listener.key, listed_routes(self._app))
         await listener.start(keyed, protocol_factory({}))  # not the one with the completions before it
         lost = False
         try:
@@ -55,7 +55,7 @@ class Announcer:
             await listener.stop()
 
 
-def routes_of(app: fastapi.FastAPI) -> set[tuple[str, str]]:
+def listed_routes(app: fastapi.FastAPI) -> set[tuple[str, str]]:
     """Returns the methods and paths of an app without path parameters."""
     routes: list[Any] = list(app.routes)
     return {(method, route.path) for route in routes for method in route.methods or ()}

@@ -51,7 +51,7 @@ def build_pools(
                 handles[model, pool],
                 limits.queue_timeout_s,
                 limits.retry_after_s,
-                settings.routing == "sticky",
+                settings.routing,
             )
     return pools
 

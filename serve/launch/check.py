@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serve.config import layers
+from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import ModelConfig, PoolConfig
 from serve.config.seats import seat_findings
@@ -80,7 +81,7 @@ def check_file(path: str | Path) -> CheckReport:
     except ConfigError as error:
         findings.append(Finding("error", str(local), str(error)))
         return CheckReport(local, None, nodes, {}, (), tuple(findings))
-    findings += [*_serving(document, served), *_application(config)]
+    findings += [*_serving(document, served), *_open(config, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
     fits = tuple(_fit(*entry) for entry in config.each_pool() if entry[3].kind == "vllm")
     findings += [*unplaced, *_parallelism(config), *_seats(config), *_memory(fits), *_containers(document, config)]
@@ -92,6 +93,11 @@ def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[
     provider = document.get("provider") or {}
     if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
         yield Finding("error", "http_options.host", "clients on other machines can't reach the head: set it to 0.0.0.0")
+
+
+def _open(config: GatewayConfig, served: Mapping[str, Any]) -> Iterator[Finding]:
+    if message := open_gateway(config.access, listening_host(served)):
+        yield Finding("error", "access.mode", message)
 
 
 def _application(config: GatewayConfig) -> Iterator[Finding]:

@@ -68,9 +68,9 @@ class Accounts:
         self._told = False
 
     @property
-    def ledger_kind(self) -> str:
-        """Where limits are shared: `sqlite`, `redis` or `valkey`."""
-        return self._config.ledger.partition("://")[0]
+    def alone(self) -> bool:
+        """True while this replica spends its last shares, because the ledger does not answer."""
+        return self._holdings.alone
 
     @property
     def ledger_age_s(self) -> float:

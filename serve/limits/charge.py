@@ -51,6 +51,11 @@ class Charge:
         self._book = book
         self._meters: list[AnswerMeter] = []
 
+    @property
+    def reserved(self) -> float:
+        """Weighted tokens that are reserved."""
+        return self._reservation.cost
+
     def attempt(self, pool: str, speculative: bool, takes_out: bool) -> AnswerMeter:
         """Returns the meter of an attempt that is sent now.
 

@@ -106,12 +106,12 @@ class Ledger:
         return member.reply
 
     def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        """Gives what is needed at once; to replicas that it knows from a report, unless it has just begun."""
+        """Gives what is needed at once, unless it has just begun."""
         now_s = self._clock()
         self._forget(now_s)
-        member = self.members.get(replica)
-        if member is None or now_s < self._settled_s:
+        if now_s < self._settled_s:
             return Reply(0, settling=True)
+        member = self.members.setdefault(replica, Member(now_s))
         grants: dict[Meter, Grant] = {}
         for meter, ask in asks.items():
             account = self.accounts.get(meter)

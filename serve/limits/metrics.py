@@ -39,4 +39,4 @@ class LimitMetrics:
             yield Observation(count, {"tenant": tenant, "limit": limit, "mode": mode})
 
     def _age(self, _: CallbackOptions) -> Iterable[Observation]:
-        yield Observation(self._accounts.ledger_age_s, {"ledger": self._accounts.ledger_kind})
+        yield Observation(self._accounts.ledger_age_s, {"mode": "alone" if self._accounts.alone else "shared"})

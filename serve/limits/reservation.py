@@ -28,14 +28,15 @@ class Reservation:
         cost: Weighted tokens that are reserved.
 
     Attributes:
+        cost: As given.
         state: `open`; then `settled` by real usage, or `kept` as it was, where nobody knows the usage.
     """
 
-    __slots__ = ("_cost", "_slices", "state")
+    __slots__ = ("_slices", "cost", "state")
 
     def __init__(self, slices: Sequence[Slice], cost: float) -> None:
         self._slices = slices
-        self._cost = cost
+        self.cost = cost
         self.state: State = "open"
 
     def settle(self, cost: float | None) -> float | None:
@@ -50,11 +51,11 @@ class Reservation:
         if self.state != "open":
             return None
         self.state = "kept" if cost is None else "settled"
-        actual = self._cost if cost is None else cost
+        actual = self.cost if cost is None else cost
         for held in self._slices:
             kind = held.meter.kind
             if kind == "tokens":
-                held.settle(self._cost, actual)
+                held.settle(self.cost, actual)
             elif kind == "concurrency":
                 held.settle(1.0, 0.0)
         return actual

@@ -18,11 +18,13 @@ from serve.proxy.exchange import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.upstream import Upstream, UpstreamResponse
 from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
+from serve.request.reasoning_field import with_reasoning_as
 from serve.request.usage_option import leaves_usage_out, with_usage
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
-from serve.routing.session_affinity import session_key
+from serve.routing.prefix_index import blocks_of
+from serve.routing.session_affinity import Affinity, session_key
 from serve.telemetry.instruments import Telemetry, inject
 
 log = logging.getLogger("ray.serve.specgate.proxy")
@@ -93,6 +95,9 @@ class Attempts:
         self._telemetry = telemetry
         self._served_names = {
             (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
+        }
+        self._reasoning_fields = {
+            (model, name): pool.reasoning_field for model, _, name, pool in config.each_pool() if pool.reasoning_field
         }
         self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
@@ -177,15 +182,17 @@ class Attempts:
         preferred = remaining[0]
         if on_try is not None:
             on_try(preferred)
-        session = partial(session_key, request.headers, request.features, attempt)
+        affinity = Affinity(
+            partial(session_key, request.headers, request.features, attempt), partial(_prompt_blocks, request.parsed)
+        )
         model = request.decision.model
         first = self._pools[model, preferred.pool]
         try:
             with self._telemetry.step("choose_replica", pool=preferred.pool):
                 if first.ready or len(pools) == 1:
                     remaining.pop(0)
-                    return preferred, await resources.enter_async_context(first.reserve(session))
-                slot = await first_free([self._pools[model, pool] for pool in pools], session, resources)
+                    return preferred, await resources.enter_async_context(first.reserve(affinity))
+                slot = await first_free([self._pools[model, pool] for pool in pools], affinity, resources)
         except _RETRIED as error:
             log.warning("request %s: pools %s: %s", request.request_id, ", ".join(pools), error)
             raise
@@ -215,6 +222,8 @@ class Attempts:
         served = self._served_names.get((model, candidate.pool))
         if served:
             body = with_member(body, "model", encode_json(served))
+        if reasoning := self._reasoning_fields.get((model, candidate.pool)):
+            body = with_reasoning_as(body, reasoning)
         takes_usage_out = request.charge is not None and leaves_usage_out(request.parsed)
         if takes_usage_out or (self._load is not None and self._may_ask_usage(request, candidate)):
             body = with_usage(body, request.parsed)
@@ -260,3 +269,8 @@ class Attempts:
 def _order(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Returns the first candidate twice, because another replica of its pool may respond, then the others."""
     return [candidates[0], *candidates]
+
+
+def _prompt_blocks(request: CompletionRequest) -> tuple[int, ...]:
+    """Returns the blocks of a request's prompt, as the client wrote it."""
+    return blocks_of([bytes(request.prompt), *(bytes(message.content) for message in request.messages or ())])

@@ -100,11 +100,12 @@ class UpstreamResponse:
             await drain
 
     def _passing(self, sink: Sink) -> Sink:
-        # Once for every chunk of an answer, so that the usual case has no loop.
-        passed = self._passed if self.last.maxlen or len(self._through) > 1 else self._through[0].feed
+        (only, *others) = self._through or (None,)
+        if isinstance(only, AnswerMeter) and not others and not self.last.maxlen:
+            return only.passing(sink)
 
         def take(data: bytes) -> Drain:
-            part = passed(data)
+            part = self._passed(data)
             return sink(part) if part else None
 
         return take

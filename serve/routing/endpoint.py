@@ -1,6 +1,10 @@
 """The address of one replica, and the header that names a slot there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from serve.http1 import listener
 
 # Tells an engine which slot a request occupies; see `serve.engine.slots`.
 SLOT_HEADER = "x-specgate-slot"
@@ -19,3 +23,8 @@ class Endpoint:
     url: str
     key: str | None
     slot: str = ""
+
+
+def url_of(metadata: Mapping[str, Any]) -> str:
+    """Returns the base URL of a replica, from what it said about itself when it became ready."""
+    return listener.url_of(metadata["http_host"], metadata["http_port"])

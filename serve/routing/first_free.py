@@ -1,13 +1,14 @@
 """Reserves a slot in the best pool that has one, without waiting for a full pool beside an idle one."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from serve.errors import GatewayError
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool
+from serve.routing.session_affinity import Affinity
 
 
 class Slot(NamedTuple):
@@ -24,7 +25,7 @@ class Slot(NamedTuple):
     refused: frozenset[int] = frozenset()
 
 
-async def first_free(pools: Sequence[Pool], session: Callable[[], str], resources: AsyncExitStack) -> Slot:
+async def first_free(pools: Sequence[Pool], affinity: Affinity, resources: AsyncExitStack) -> Slot:
     """Reserves a slot in the first pool that offers one.
 
     Pools are asked in their order, the next one when the last has had its head start; those that are known to be full
@@ -32,13 +33,13 @@ async def first_free(pools: Sequence[Pool], session: Callable[[], str], resource
 
     Args:
         pools: Best first, no pool twice; at least two.
-        session: For `Pool.reserve`.
+        affinity: For `Pool.reserve`.
         resources: Keeps the slot.
 
     Raises:
         GatewayError: No pool has a slot; the error of the last one.
     """
-    race = _Race(pools, session)
+    race = _Race(pools, affinity)
     try:
         number, endpoint, stack = await race.run()
         resources.push_async_exit(stack)
@@ -50,9 +51,9 @@ async def first_free(pools: Sequence[Pool], session: Callable[[], str], resource
 class _Race:
     """Reservations in several pools, of which the first one counts."""
 
-    def __init__(self, pools: Sequence[Pool], session: Callable[[], str]) -> None:
+    def __init__(self, pools: Sequence[Pool], affinity: Affinity) -> None:
         self._pools = pools
-        self._session = session
+        self._affinity = affinity
         self._tasks: dict[asyncio.Task[Endpoint], tuple[int, AsyncExitStack]] = {}
         self.errors: dict[int, GatewayError] = {}
 
@@ -73,7 +74,7 @@ class _Race:
 
     def _ask(self, number: int) -> None:
         stack = AsyncExitStack()
-        task = asyncio.ensure_future(stack.enter_async_context(self._pools[number].reserve(self._session)))
+        task = asyncio.ensure_future(stack.enter_async_context(self._pools[number].reserve(self._affinity)))
         self._tasks[task] = (number, stack)
 
     async def _winner(

@@ -87,18 +87,19 @@ class Leases:
         return max(0, self.requests - (len(self._all) - len(self._idle)))
 
     @asynccontextmanager
-    async def hold(self, reserve: Reserve) -> AsyncIterator[Endpoint]:
+    async def hold(self, reserve: Reserve, url: str = "") -> AsyncIterator[Endpoint]:
         """Holds a slot for as long as the context lasts.
 
         Args:
             reserve: Makes a new reservation.
+            url: The replica that is wanted; an idle slot of another one is not taken. Empty: any.
 
         Raises:
             GatewayError: As raised by `reserve`.
         """
         self.requests += 1
         try:
-            lease = self._take_idle() or await self._wait_for_slot(reserve)
+            lease = self._take_idle(url) or await self._wait_for_slot(reserve)
             try:
                 yield lease.endpoint
             except BaseException:
@@ -122,12 +123,13 @@ class Leases:
             self._release_idle(lease)
         await asyncio.gather(*self._releases, return_exceptions=True)  # `_on_released` logs the errors
 
-    def _take_idle(self) -> Lease | None:
-        if not self._idle:
-            return None
-        lease = self._idle.pop()
-        lease.stop_idle_timer()
-        return lease
+    def _take_idle(self, url: str) -> Lease | None:
+        for place in range(len(self._idle) - 1, -1, -1):
+            if not url or self._idle[place].endpoint.url == url:
+                lease = self._idle.pop(place)
+                lease.stop_idle_timer()
+                return lease
+        return None
 
     async def _wait_for_slot(self, reserve: Reserve) -> Lease:
         waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()

@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -12,20 +12,16 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
 from serve.errors import OverloadedError, PoolUnavailableError
-from serve.http1.listener import url_of
-from serve.routing.endpoint import Endpoint
+from serve.routing.endpoint import Endpoint, url_of
 from serve.routing.leases import Lease, Leases
-from serve.routing.running_replicas import metadata_of_running, slots_of_running
+from serve.routing.prefix_placement import PrefixPlacement
+from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
+from serve.routing.session_affinity import NO_AFFINITY, Affinity
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
 HEAD_START_S = 0.5
 _SHORT_HEAD_START_S = 0.1
-
-
-def no_session() -> str:
-    """The session of requests that belong to none."""
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +64,11 @@ class Pool(Protocol):
         """Running replicas; 0 if unknown."""
         ...
 
-    def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
+    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
         """Holds a slot on one replica for as long as the context lasts.
 
         Args:
-            session: Returns the key of the request's session; only sticky pools ask for it. Requests with one key go
-                to one replica. See `serve.routing.session_affinity`.
+            affinity: What ties the request to a replica; pools that are balanced don't ask.
 
         Raises:
             OverloadedError: Too many requests are waiting already.
@@ -112,19 +107,26 @@ class RayPool:
         handle: The pool's deployment.
         queue_timeout_s: Longest wait for a slot.
         retry_after_s: How long refused clients should wait.
-        sticky: The replicas are on a hash ring, on which every session has its place (docs/adr/0019).
+        routing: As in the pool's configuration. `sticky`: the replicas are on a hash ring, on which every session has
+            its place (docs/adr/0019). `prefix`: each prompt goes where its beginning is (docs/adr/0045).
     """
 
     def __init__(
-        self, label: str, handle: DeploymentHandle, queue_timeout_s: float, retry_after_s: float, sticky: bool = False
+        self,
+        label: str,
+        handle: DeploymentHandle,
+        queue_timeout_s: float,
+        retry_after_s: float,
+        routing: str = "balanced",
     ) -> None:
         self._label = label
         self._handle = handle
         self._deployment = (handle.app_name, handle.deployment_name)
         self._queue_timeout_s = queue_timeout_s
         self._retry_after_s = retry_after_s
-        self._sticky = sticky
-        self._leases = Leases(0) if sticky else Leases()
+        self._sticky = routing == "sticky"
+        self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
+        self._leases = Leases(0) if self._sticky else Leases()
         self._has_served = False
         self._is_slow = False
 
@@ -145,9 +147,19 @@ class RayPool:
     def replicas(self) -> int:
         return len(metadata_of_running(*self._deployment))
 
-    def reserve(self, session: Callable[[], str] = no_session) -> AbstractAsyncContextManager[Endpoint]:
-        handle = self._handle.options(session_id=session()) if self._sticky else self._handle
+    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
+        if self._placement is not None:
+            return self._reserve_by_prefix(self._placement, affinity.blocks())
+        handle = self._handle.options(session_id=affinity.session()) if self._sticky else self._handle
         return self._leases.hold(partial(self._lease, handle))
+
+    @asynccontextmanager
+    async def _reserve_by_prefix(self, placement: PrefixPlacement, blocks: Sequence[int]) -> AsyncIterator[Endpoint]:
+        url = placement.choose(blocks)
+        handle = self._handle.options(session_id=url) if url else self._handle  # for `PrefixRouter`
+        async with self._leases.hold(partial(self._lease, handle), url) as endpoint:
+            with placement.at(endpoint.url, blocks):
+                yield endpoint
 
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
@@ -200,4 +212,4 @@ class RayPool:
 
 
 def _endpoint(metadata: Mapping[str, Any], slot: str = "") -> Endpoint:
-    return Endpoint(url_of(metadata["http_host"], metadata["http_port"]), metadata["http_key"], slot)
+    return Endpoint(url_of(metadata), metadata["http_key"], slot)

@@ -1,14 +1,15 @@
 """A pool that is a URL: nobody hands out slots there, so the gateway counts its own requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import HEAD_START_S, Occupancy, no_session
+from serve.routing.pool import HEAD_START_S, Occupancy
+from serve.routing.session_affinity import NO_AFFINITY, Affinity
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class RemotePool:
         return 0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str] = no_session) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity = NO_AFFINITY) -> AsyncIterator[Endpoint]:
         if self._places.locked():
             await self._wait()
         else:

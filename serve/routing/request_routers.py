@@ -16,6 +16,7 @@ from ray.serve.experimental.consistent_hash_router import ConsistentHashRouter
 from ray.serve.request_router import RunningReplica
 
 from serve.routing import running_replicas
+from serve.routing.endpoint import url_of
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -71,6 +72,17 @@ class _ReservingRouter:
 
 class BalancedRouter(_ReservingRouter, _PowerOfTwoChoices):  # type: ignore[misc]
     """Picks the less loaded of two replicas."""
+
+
+class PrefixRouter(BalancedRouter):
+    """Picks the replica that the gateway has named, by its URL; the less loaded of two while that one has no room."""
+
+    async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:
+        """Ray's hook: replicas in ranks, the next rank if the one before has no room."""
+        named = pending_request.metadata.session_id if pending_request is not None else ""
+        ranks: list[list[Any]] = await super().choose_replicas(candidate_replicas, pending_request)
+        wanted = [replica for replica in candidate_replicas if named and url_of(replica.replica_metadata) == named]
+        return [wanted, *ranks] if wanted else ranks
 
 
 class StickyRouter(_ReservingRouter, ConsistentHashRouter):  # type: ignore[misc]

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
+from serve.routing.endpoint import url_of
+
 _routers: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 
 
@@ -31,6 +33,12 @@ def slots_of_running(app: str, deployment: str) -> int:
     """
     running = _running(app, deployment)
     return sys.maxsize if running is None else sum(replica.max_ongoing_requests for replica in running)
+
+
+def slots_by_url(app: str, deployment: str) -> dict[str, int]:
+    """Returns the requests that each running replica of a deployment takes at the same time, by its URL."""
+    running = _running(app, deployment) or ()
+    return {url_of(replica.replica_metadata): replica.max_ongoing_requests for replica in running}
 
 
 def _running(app: str, deployment: str) -> list[Any] | None:

@@ -1,12 +1,29 @@
-"""Keys that send the turns of a conversation to the replica that has its prefix in cache."""
+"""What ties a request to a replica: its conversation, and the beginning of its prompt."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from policies import RequestFeatures
 
 # In order of precedence: ours, Claude-Code-like agents', and Codex' of today and of earlier versions.
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """What ties a request to a replica, computed only if its pool asks.
+
+    Attributes:
+        session: Returns the key of its session. Requests with one key go to one replica of a sticky pool.
+        blocks: Returns the blocks of its prompt (`serve.routing.prefix_index`), for a pool that routes by prefix.
+    """
+
+    session: Callable[[], str]
+    blocks: Callable[[], tuple[int, ...]]
+
+
+NO_AFFINITY = Affinity(str, tuple)
 
 
 def session_key(headers: Mapping[str, str], features: RequestFeatures, attempt: int = 0) -> str:

@@ -13,6 +13,7 @@ from support.agents import installed, run_agent
 from support.engines import Engine, answering, chunk, end, frame, start
 from support.guard_stack import config
 from support.responses_api import call_delta
+from support.scripted_model import scripted_model
 from support.stack import Stack, running
 
 OVERFLOW = "This model's maximum context length is 4096 tokens. However, your prompt contains 9000 input tokens."
@@ -72,13 +73,24 @@ async def gateway(speculative: Engine, standard: Engine) -> AsyncIterator[Stack]
         yield stack
 
 
-async def codex(stack: Stack, folder: Path, task: str = "Read secret.txt") -> list[dict[str, Any]]:
+async def catalogue(folder: Path) -> str:
+    """The line of the configuration that makes Codex treat our model as one that patches files with free text."""
+    output = await run_agent(installed("codex"), "debug", "models", "--bundled", folder=folder, env={})
+    known = json.loads(output[output.index("{") :])["models"]
+    patcher = next(model for model in known if model["slug"] == "gpt-5.5")
+    assert patcher["apply_patch_tool_type"] == "freeform"
+    path = folder / "models.json"
+    path.write_text(json.dumps({"models": [{**patcher, "slug": "m"}]}))
+    return f"model_catalog_json = {json.dumps(str(path))}\n"
+
+
+async def codex(stack: Stack, folder: Path, task: str = "Read secret.txt", settings: str = "") -> list[dict[str, Any]]:
     """The events that `codex exec` prints, at work in a folder with a secret."""
     program = installed("codex")
     home, work = folder / "codex", folder / "work"
     home.mkdir()
     work.mkdir()
-    (home / "config.toml").write_text(CONFIG.format(url=stack.url))
+    (home / "config.toml").write_text(settings + CONFIG.format(url=stack.url))
     (work / "secret.txt").write_text(SECRET)
     output = await run_agent(
         program, "exec", "--skip-git-repo-check", "--json", "--dangerously-bypass-approvals-and-sandbox", task,
@@ -102,6 +114,23 @@ async def test_codex_runs_a_healed_call_once_and_reads_the_answer(tmp_path: Path
     commands = [item for item in items if item["type"] == "command_execution"]
     assert [SECRET in command["aggregated_output"] for command in commands] == [True]
     assert [item["text"] for item in items if item["type"] == "agent_message" and SECRET in item["text"]]
+
+
+async def test_codex_applies_a_healed_patch_once(tmp_path: Path) -> None:
+    patch = f"*** Begin Patch\n*** Update File: secret.txt\n@@\n-{SECRET}\n+the tide has turned\n*** End Patch"
+    calls = {"apply_patch": {"input": patch}}
+    broken, sound = scripted_model("cut", calls), scripted_model("none", calls)
+    async with gateway(broken, sound) as stack:
+        events = await codex(stack, tmp_path, "Say that the tide has turned", await catalogue(tmp_path))
+    assert (tmp_path / "work" / "secret.txt").read_text() == "the tide has turned\n"
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
+    assert [len(item["changes"]) for item in items if item["type"] == "file_change"] == [1]
+    assert len(sound.requests) == 1
+    request = json.loads(broken.requests[-1][1])
+    [tool] = [tool["function"] for tool in request["tools"] if tool["function"]["name"] == "apply_patch"]
+    assert "lark grammar" in tool["description"]  # so it is the tool of free text, not the function
+    told = request["messages"][-1]
+    assert (told["role"], "Success" in told["content"]) == ("tool", True)
 
 
 async def test_codex_shows_why_no_pool_was_right_and_does_not_ask_again(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from support.stack import listening, running
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
+from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -88,7 +89,7 @@ class FullPool:
         self.replicas = 0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
         self.asked += 1
         raise self._error
         yield  # a generator needs one
@@ -157,6 +158,18 @@ class TestDecision:
             documents = [json.loads(line[6:]) for line in body.split(b"\n\n") if line.startswith(b"data: {")]
             assert {each["model"] for each in (documents if streamed else [json.loads(body)])} == {"m"}
             assert not streamed or documents[0]["choices"][0]["delta"]["content"] == f'"model":"{served}"'
+
+    async def test_each_pool_gets_earlier_reasoning_under_the_name_that_it_reads(self) -> None:
+        fast, slow = answering(status=500), answering()
+        settings = config()
+        settings["models"]["m"]["pools"]["speculative"]["reasoning_field"] = "reasoning_content"
+        settings["models"]["m"]["pools"]["standard"]["reasoning_field"] = "reasoning"
+        turn = {"role": "assistant", "content": "so", "reasoning": "hm"}
+        async with running(settings, pools(fast, slow)) as stack:
+            status, _, _ = await post(stack.url, {**CHAT, "messages": [*HELLO, turn, *HELLO]})
+        assert status == 200
+        told = [json.loads(engine.requests[0][1])["messages"][1] for engine in (fast, slow)]
+        assert told == [{"role": "assistant", "content": "so", "reasoning_content": "hm"}, turn]
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
     @pytest.mark.parametrize(

@@ -119,9 +119,15 @@ async def gateway(**how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
                 await fast.stop()
 
 
-async def ask_with_tools(url: str, name: str = "f") -> int:
+async def ask_with_tools(url: str, name: str = "get_weather", stream: bool = False) -> int:
     tool = {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
-    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [tool], "tool_choice": "required"}
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [tool],
+        "tool_choice": "required",
+        "stream": stream,
+    }
     async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as response:
         await response.read()
         return response.status
@@ -231,7 +237,7 @@ async def test_screenshots(name: str, size: dict[str, int], dark: bool) -> None:
     async with gateway() as (ports, _), tab(ports.door, size, dark=dark) as opened:
         await opened.until(f"{POOL} !== null")
         for _ in range(14):
-            await asyncio.gather(*(ask_with_tools(ports.data) for _ in range(6)))
+            await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
             await asyncio.sleep(1)
         await opened.until("document.body.innerText.includes('clean') || true")
         await opened.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

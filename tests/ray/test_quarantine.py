@@ -27,7 +27,7 @@ async def ask(url: str, path: str, body: Any = None) -> tuple[int, Any]:
 
 
 async def order(url: str, action: str, **change: str) -> int:
-    return (await ask(url, "/v1/quarantine", {**CELL, "action": action, "reason": "a test", **change}))[0]
+    return (await ask(url, "/admin/v1/quarantine", {**CELL, "action": action, "reason": "a test", **change}))[0]
 
 
 async def is_out(url: str) -> bool:
@@ -51,16 +51,16 @@ def processes(title: str) -> list[psutil.Process]:
     return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
 
 
-async def test_what_is_out_stays_out_when_the_detector_or_the_gateway_dies(gateway_url: str) -> None:
+async def test_what_is_out_stays_out_when_the_detector_or_the_gateway_dies(gateway_url: str, door_url: str) -> None:
     assert not await is_out(gateway_url)
-    assert await order(gateway_url, "quarantine") == 200
+    assert await order(door_url, "quarantine") == 200
     assert await is_out(gateway_url)
 
     (actor,) = processes("ray::QuarantineActor")
     actor.kill()
 
     async def back_with_another_process() -> bool:
-        another = await order(gateway_url, "pin", request_class="json_schema+thinking") == 200
+        another = await order(door_url, "pin", request_class="json_schema+thinking") == 200
         return another and [each.pid for each in processes("ray::QuarantineActor")] != [actor.pid]
 
     await eventually(back_with_another_process, "reach the detector that Ray restarted")
@@ -74,5 +74,5 @@ async def test_what_is_out_stays_out_when_the_detector_or_the_gateway_dies(gatew
         return bool(running) and gateway.pid not in [each.pid for each in running] and await is_out(gateway_url)
 
     await eventually(restarted, "find the cell out in a gateway replica that never saw the order")
-    assert await order(gateway_url, "lift") == 200
+    assert await order(door_url, "lift") == 200
     assert not await is_out(gateway_url)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from typing import Any
 
@@ -40,12 +41,23 @@ async def test_a_full_pool_is_ready(gateway_url: str, client: openai.AsyncOpenAI
     assert (status, [state for pool, state in told["pools"].items() if pool.startswith("narrow/")]) == (200, ["up"])
 
 
-async def test_health_metrics_and_policy_are_served(gateway_url: str, client: openai.AsyncOpenAI) -> None:
+async def test_the_door_tells_of_the_whole_cluster(door_url: str, client: openai.AsyncOpenAI) -> None:
     await client.chat.completions.create(model="sim", messages=HELLO)
+    assert (await get(f"{door_url}/health"))[0] == 200
+    assert (await get(f"{door_url}/admin/v1/policy"))[1]["digest"]
+    async with aiohttp.ClientSession() as session, session.get(f"{door_url}/metrics") as response:
+        metrics = await response.text()
+    assert re.search(r'^specgate_requests_total\{replica="[^"]+",.*model="sim"', metrics, re.MULTILINE)
+    assert re.search(r'^vllm:num_requests_running\{replica="127\.0\.0\.1:\d+",model="tiny-kimi"', metrics, re.MULTILINE)
+    board = (await get(f"{door_url}/admin/v1/board"))[1]
+    states = {f"{pool['model']}/{pool['pool']}": (pool["state"], pool["engines_up"]) for pool in board["pools"]}
+    assert states["sim/speculative"] == states["tiny-kimi/speculative"] == ("up", 1)
+
+
+async def test_the_data_port_serves_nothing_that_only_operators_need(gateway_url: str) -> None:
     assert (await get(f"{gateway_url}/health"))[0] == 200
-    assert (await get(f"{gateway_url}/v1/policy"))[1]["digest"]
-    async with aiohttp.ClientSession() as session, session.get(f"{gateway_url}/metrics") as response:
-        assert "specgate_requests_total" in await response.text()
+    for path in ("/metrics", "/v1/policy", "/admin/v1/policy", "/admin/v1/quarantine", "/admin/v1/sight"):
+        assert (await get(gateway_url + path))[0] == 404
 
 
 async def test_an_unknown_path_is_a_404_in_openais_shape(gateway_url: str) -> None:

@@ -38,7 +38,7 @@ class Cluster:
         self._folder, self._held = folder, held
         # Ray puts Unix sockets there, whose paths are at most 107 characters long.
         self._short = held.enter_context(tempfile.TemporaryDirectory(prefix="sg", ignore_cleanup_errors=True))
-        self._gcs, self._dashboard, self._http = free_port(), free_port(), free_port()
+        self._gcs, self._dashboard, self._http, self._door = (free_port() for _ in range(4))
         self._nodes: list[psutil.Process] = []
         self._environment = {
             **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
@@ -68,6 +68,7 @@ class Cluster:
 
     async def deploy(self, args: Mapping[str, Any]) -> None:
         """Send a gateway config as an operator does; returns when all of it runs."""
+        args = {**args, "admin": {"port": self._door}}  # other tests of this machine have a door too
         application = {"name": "specgate", "route_prefix": "/", "import_path": "serve.app:build", "args": args}
         document = {
             "proxy_location": "HeadOnly",

@@ -37,6 +37,7 @@ class LocalGateway:
         shell: bool = False,
         terminal: int | None = None,
         settings: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
     ) -> None:
         """Starts it in a session of its own.
 
@@ -47,10 +48,13 @@ class LocalGateway:
             shell: Start it from a shell that stays its parent, and ask it to stop with that.
             terminal: Descriptor of a terminal, which becomes the session's.
             settings: The model's settings, in place of those of a simulated one.
+            policy: The settings of the policy.
         """
         self.url, self._mark, self._log = f"http://127.0.0.1:{port}", uuid.uuid4().hex, folder / f"{model}.log"
         config = folder / f"{model}.yaml"
-        config.write_text(yaml.safe_dump({"models": {model: settings or _MODEL}}, allow_unicode=True))
+        config.write_text(
+            yaml.safe_dump({"models": {model: settings or _MODEL}, "policy": policy or {}}, allow_unicode=True)
+        )
         options = ["--config", str(config), "--port", str(port)]
         command = [sys.executable, "-m", "serve.cli", "serve", *options]
         if shell:

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import psutil
@@ -69,18 +69,25 @@ def session_config() -> dict[str, Any]:
     return laptop
 
 
+class Served(NamedTuple):
+    """Base URLs of a gateway: of its data port, and of its operator's door."""
+
+    data: str
+    door: str
+
+
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Run `specgate serve` in a process of its own; yields the URL once `/ready` says so."""
-    config, output, port = folder / "serve.yaml", folder / "serve.log", free_port()
+def served(folder: Path) -> Iterator[Served]:
+    """Run `specgate serve` in a process of its own; yields its URLs once `/ready` says so."""
+    config, output, port, door = folder / "serve.yaml", folder / "serve.log", free_port(), free_port()
     config.write_text(yaml.safe_dump(session_config(), allow_unicode=True))
     command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), "--verbose"]
-    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY}
+    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY, "SPECGATE_ADMIN_PORT": str(door)}
     with output.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
     try:
         _wait_until_ready(process, f"http://127.0.0.1:{port}", output)
-        yield f"http://127.0.0.1:{port}"
+        yield Served(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{door}")
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=120)

@@ -94,7 +94,11 @@ function Summary({ board }) {
   const down = board.pools.filter((pool) => pool.state === "down").length;
   const worn = board.pools.filter((pool) => pool.state === "degraded").length;
   const silent = board.gateways.filter((gateway) => !gateway.answers).length;
-  const parts = [`${board.pools.length} pools`, down && `${down} down`, worn && `${worn} degraded`, `${board.gateways.length} gateway replicas`, silent && `${silent} silent`];
+  const replicas = board.gateways.length;
+  const parts = [
+    `${board.pools.length} ${board.pools.length === 1 ? "pool" : "pools"}`, down && `${down} down`, worn && `${worn} degraded`,
+    `${replicas} gateway ${replicas === 1 ? "replica" : "replicas"}`, silent && `${silent} silent`,
+  ];
   return html`<span role="status" class=${down || silent ? "bad" : worn ? "warn" : "good"}>${parts.filter(Boolean).join(", ")}</span>`;
 }
 

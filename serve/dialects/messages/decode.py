@@ -24,7 +24,9 @@ _RENAMED = {
     "chat_template_kwargs": "chat_template_kwargs",
 }
 # Fields that are read below, and those that are meant for Anthropic's cache or books and say nothing about the answer.
-_READ = frozenset({"model", "messages", "system", "stream", "tools", "tool_choice", "thinking", "output_config"})
+_READ = frozenset(
+    {"model", "messages", "system", "stream", "tools", "tool_choice", "thinking", "output_config", "output_format"}
+)
 _SILENT = frozenset({"metadata", "cache_control"})
 # On this code Anthropic's SDKs send the whole conversation again.
 THREAD_NOT_FOUND = "thread_not_found"
@@ -85,7 +87,7 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     chat |= {new: fields[name] for name, new in _RENAMED.items() if fields.get(name) is not None}
     chat |= chat_tools(fields, dropped)
     chat |= _thinking(fields)
-    chat |= _output(_mapping(fields.get("output_config")))
+    chat |= _output(_mapping(fields.get("output_config")), fields.get("output_format"))
     if chat["messages"][-1]["role"] == "assistant":  # the client has begun the answer
         chat |= {"continue_final_message": True, "add_generation_prompt": False}
     dropped += [name for name in fields if name not in _RENAMED and name not in _READ and name not in _SILENT]
@@ -118,11 +120,12 @@ def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _output(config: Mapping[str, Any]) -> dict[str, Any]:
+def _output(config: Mapping[str, Any], former_format: Any) -> dict[str, Any]:
+    """Returns what says how to answer; `output_format` is what older clients send for `output_config.format`."""
     members: dict[str, Any] = {}
     if isinstance(effort := config.get("effort"), str):
         members["reasoning_effort"] = effort
-    form = _mapping(config.get("format"))
+    form = _mapping(config.get("format") or former_format)
     if form.get("type") == "json_schema":
         if not isinstance(form.get("schema"), dict):
             raise wrong("output_config.format.schema", "must be an object")

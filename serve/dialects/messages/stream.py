@@ -51,20 +51,12 @@ class StreamEncoder:
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
         """Returns the events for a chunk's texts; calls wait for `finish`."""
-        texts = self._answer.feed(chunk)
-        if not texts:
-            return b""
-        events: list[bytes] = []
-        for kind, text in texts:
-            if kind == REASONING:
-                if not self._memo.thinking:
-                    continue
-                self._thought.append(text)
-            if kind != self._open:
-                events.append(self._begin(kind))
-            if kind == TEXT or not self._memo.omitted:
-                events.append(self._prefix + _encode_json(text) + _END)
-        return b"".join(events)
+        return b"".join([self._text(kind, text) for kind, text in self._answer.feed(chunk)])
+
+    def feed_text(self, kind: str, text: str) -> bytes:
+        """Returns the events for more of one text."""
+        self._answer.count(text)
+        return self._text(kind, text)
 
     def keep_alive(self) -> bytes:
         """Returns a `ping`."""
@@ -92,6 +84,16 @@ class StreamEncoder:
         """Returns an `error` event, after which nothing may follow."""
         _, body = error_of(failure)
         return _event("error", body)
+
+    def _text(self, kind: str, text: str) -> bytes:
+        if kind == REASONING:
+            if not self._memo.thinking:
+                return b""
+            self._thought.append(text)
+        begun = self._begin(kind) if kind != self._open else b""
+        if kind == REASONING and self._memo.omitted:
+            return begun
+        return begun + self._prefix + _encode_json(text) + _END
 
     def _begin(self, kind: str) -> bytes:
         """Closes the open block and begins one of text or reasoning."""

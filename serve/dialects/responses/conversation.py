@@ -24,6 +24,7 @@ _HOSTED_CALLS = {
     "shell_call": ("shell", "action"),
     "apply_patch_call": ("apply_patch", "operation"),
 }
+ADDITIONAL_TOOLS = "additional_tools"
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
@@ -49,6 +50,14 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
         _check_size(items)
         reader.read([_checked(item, index) for index, item in enumerate(items)])
     return reader.finish(), reader.dropped
+
+
+def additional_tools(items: str | Sequence[Any]) -> list[Any]:
+    """Returns the tools that a conversation adds on its way, in their order."""
+    if isinstance(items, str):
+        return []
+    lists = [item.get("tools") for item in items if isinstance(item, Mapping) and item.get("type") == ADDITIONAL_TOOLS]
+    return [tool for tools in lists if isinstance(tools, list) for tool in tools]
 
 
 def _check_size(items: Sequence[Any]) -> None:
@@ -137,7 +146,7 @@ class _Reader:
                 self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
-            else:
+            elif kind != ADDITIONAL_TOOLS:
                 self.dropped.append(f"input.{kind or 'untyped'}")
 
     def _refer(self, item: Item, position: int) -> None:

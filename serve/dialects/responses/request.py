@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from serve.dialects.body import read_object
 from serve.dialects.chat import STREAMED
 from serve.dialects.dialect import Translated
-from serve.dialects.responses.conversation import read_items
+from serve.dialects.responses.conversation import additional_tools, read_items
 from serve.dialects.responses.tools import ToolTable, read_choice, read_tools
 from serve.errors import InvalidRequestError
 from serve.request.completion import HARMLESS, CompletionRequest
@@ -116,7 +116,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
 def _translated(members: Mapping[str, Any]) -> Translated:
     request = _typed(members)
     _refuse(request)
-    table = read_tools(request.tools or ())
+    table = read_tools([*(request.tools or ()), *additional_tools(request.input)])
     offered, choice = read_choice(request.tool_choice, table)
     messages, skipped = read_items(request.input, request.instructions or "", table)
     if not messages:

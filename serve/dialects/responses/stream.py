@@ -61,15 +61,11 @@ class ResponsesEncoder:
         return self._lifecycle("in_progress", "in_progress")
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        texts = self._answer.feed(chunk)
-        if len(texts) == 1 and texts[0][0] == self._kind:
-            return self._delta(texts[0][1])
-        events = []
-        for kind, text in texts:
-            if kind != self._kind:
-                events += [self._close("completed"), self._open(kind)]
-            events.append(self._delta(text))
-        return b"".join(events)
+        return b"".join([self._text(kind, text) for kind, text in self._answer.feed(chunk)])
+
+    def feed_text(self, kind: str, text: str) -> bytes:
+        self._answer.count(text)
+        return self._text(kind, text)
 
     def finish(self) -> bytes:
         answer = self._answer
@@ -106,6 +102,10 @@ class ResponsesEncoder:
         self._delta_head = f"event: {name}\ndata: ".encode() + _encode(head)[:-1] + b',"sequence_number":'
         added = self._event("output_item.added", {"output_index": index, "item": item})
         return added + self._event(self._form.part_added, {**place, "part": self._part("")})
+
+    def _text(self, kind: str, text: str) -> bytes:
+        begun = self._close("completed") + self._open(kind) if kind != self._kind else b""
+        return begun + self._delta(text)
 
     def _delta(self, text: str) -> bytes:
         """Returns the event of a piece of text: by far the most frequent, so it is put together from bytes."""

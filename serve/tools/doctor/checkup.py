@@ -6,6 +6,7 @@ from typing import Any
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.policy import Policy
+from serve.config.exposure import open_gateway
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
@@ -32,12 +33,19 @@ _STOCK_PARSERS = {
 _IMPORTANT_FACTS = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
 
 
-def examine(decider: Decider) -> dict[str, Any]:
-    """Returns the whole report as plain values."""
+def examine(decider: Decider, host: str | None = None) -> dict[str, Any]:
+    """Returns the whole report as plain values.
+
+    Args:
+        decider: Decides by the configuration.
+        host: Address that the gateway listens on; None if nobody knows.
+    """
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
+    openness = open_gateway(decider.config.access, host)
     findings = [
+        *([_finding("error", openness)] if openness else []),
         *_policy_findings(policy),
         *_pool_findings(policy),
         *_holes(policy),

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from policies import Candidate, RequestFeatures
 from serve.engine.sim.kv_cache import Part
+from serve.routing.prefix_index import BLOCK_BYTES
 
+BLOCK_TOKENS = BLOCK_BYTES // 4
 TOOLS, PROSE, JSON = "tools", "prose", "json"
 KINDS: Mapping[str, Mapping[str, object]] = {
     TOOLS: {"tools": 1, "tool_choice": "auto"},
@@ -68,6 +70,11 @@ class SimRequest:
         """Its answer, by which the conversation grows."""
         own = self.prompt[-1]
         return Part(own.key, own.tokens + self.output_tokens)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Its prompt in blocks, as the gateway's prefix index cuts it."""
+        return tuple(hash((part.key, place)) for part in self.prompt for place in range(part.tokens // BLOCK_TOKENS))
 
     def features_for(self, model: str) -> RequestFeatures:
         """Returns its facts for the policy."""

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
+from zlib import crc32
 
 from policies import Candidate
+from serve.routing.prefix_index import PrefixIndex
 from serve.tools.simulation.arms import Arm, MakeArm
 from serve.tools.simulation.engine import SimEngine
 from serve.tools.simulation.request import Drafter, SimRequest
@@ -115,6 +117,7 @@ class _Run:
         self._rng = rng
         self._engines = site.all_engines()
         self._waiting: deque[tuple[SimRequest, Sequence[Candidate]]] = deque()
+        self._indexes: dict[str, PrefixIndex] = {}
         self._now_s = 0.0
         self._outcome = Outcome(began_s=source.next_s(), engines=len(self._engines))
 
@@ -158,12 +161,19 @@ class _Run:
         self._replica(request, candidate.pool).submit(request, self._now_s)
 
     def _replica(self, request: SimRequest, pool: str) -> SimEngine:
-        """Returns the less loaded of two replicas with room; of a sticky pool, the conversation's own."""
-        replicas = [engine for engine in self._site.engines[pool] if engine.requests < engine.batch.seats]
-        if self._site.config.models[self._site.model].pools[pool].routing == "sticky":
-            return replicas[sum(request.session.encode()) % len(replicas)]
-        pair = self._rng.choice(replicas), self._rng.choice(replicas)
-        return min(pair, key=lambda engine: engine.requests)
+        """Returns a replica with room, chosen as the pool's `routing` says."""
+        replicas = {str(n): one for n, one in enumerate(self._site.engines[pool]) if one.requests < one.batch.seats}
+        routing = self._site.config.models[self._site.model].pools[pool].routing
+        if routing == "prefix":
+            index = self._indexes.setdefault(pool, PrefixIndex())
+            chosen = index.choose(request.blocks, {name: engine.requests for name, engine in replicas.items()})
+            assert chosen is not None
+            index.sent(chosen, request.blocks)
+            return replicas[chosen]
+        engines = list(replicas.values())
+        if routing == "sticky":
+            return engines[crc32(request.session.encode()) % len(engines)]
+        return min((self._rng.choice(engines), self._rng.choice(engines)), key=lambda engine: engine.requests)
 
     def _end(self, engine: SimEngine) -> None:
         request = engine.finish(self._now_s)

@@ -298,3 +298,24 @@ def test_fetch_tells_what_a_node_lacks(specgate: Run, monkeypatch: pytest.Monkey
     assert code == 1
     assert "/model_files/Kimi-K2.6" in output
     assert "the folder" in output
+
+
+def test_a_gateway_that_is_open_to_others_is_not_deployed_unless_that_is_meant(
+    specgate: Run, cluster: Callable[..., FakeClient], tmp_path: Path
+) -> None:
+    client, path = cluster({"status": "RUNNING"}), tmp_path / "own.yaml"
+    args: dict[str, Any] = {
+        "models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": {"kind": "sim"}}}},
+    }
+    application = {"name": "s", "import_path": "serve.app:build", "args": args}
+    path.write_text(yaml.safe_dump({"http_options": {"host": "0.0.0.0"}, "applications": [application]}))
+    code, output = specgate("deploy", "--config", path)
+    assert (code, client.sent) == (2, []), output
+    assert "anybody who reaches 0.0.0.0" in output
+    code, output = specgate("doctor", "--config", path)
+    assert code == 1
+    assert "access.acknowledge_open" in output
+    args["access"] = {"acknowledge_open": True}
+    path.write_text(yaml.safe_dump({"http_options": {"host": "0.0.0.0"}, "applications": [application]}))
+    assert specgate("deploy", "--config", path)[0] == 0
+    assert specgate("doctor", "--config", path)[0] == 0

@@ -24,6 +24,7 @@ def config(**pool: Any) -> dict[str, Any]:
         (config(engine_args={"model": "x"}, replica=2), "models.m.pools.p.replica"),
         (config(kind="remote"), "models.m.pools.p"),
         (config(kind="vllm", served_name="/m"), "served_name"),
+        (config(kind="vllm", reasoning_field="reasoning"), "reasoning_field"),
         (config(kind="remote", url="http://x", engine_args={"model": "x"}), "models.m.pools.p"),
         (config(kind="sim", url="http://x"), "models.m.pools.p"),
         (config(sim={"seed": 1}), "models.m.pools.p"),

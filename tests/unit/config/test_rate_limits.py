@@ -12,16 +12,9 @@ def test_nothing_is_limited_by_default() -> None:
     assert CONFIG.validate_python({}).default == Limits()
 
 
-def test_ledgers_are_sqlite_or_a_url_of_redis_or_valkey() -> None:
-    for ledger in ("sqlite", "redis://host:6379/0", "valkeys://user:secret@host"):
-        assert CONFIG.validate_python({"ledger": ledger}).ledger == ledger
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"ledger": "postgres://host"},
-        {"ledger": "redis://"},
         {"default": {"tokens_per_minute": 0}},
         {"default": {"tokens_per_second": 1}},
         {"weights": {"output": -1}},

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from serve.config import layers
+from serve.config.admin import AdminConfig
 from serve.config.gateway import GatewayConfig
 from serve.launch.applications import split_applications
 from serve.launch.cluster_rules import FLAGS
@@ -80,7 +81,7 @@ def test_an_overlay_builds_to_a_valid_service_and_its_companions(
     validator: jsonschema.Draft202012Validator, overlay: str
 ) -> None:
     documents = {each["kind"]: each for each in built(overlay)}
-    assert set(documents) == {"RayService", "PodDisruptionBudget", "ServiceMonitor", "PodMonitor"}
+    assert set(documents) == {"RayService", "PodDisruptionBudget", "PodMonitor"}
     assert [error.message for error in validator.iter_errors(documents["RayService"])] == []
 
 
@@ -129,7 +130,11 @@ def test_the_budget_and_the_monitors_select_the_pods_that_there_are() -> None:
     labels = cluster["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
     budget = yaml.safe_load((KUBERAY / "base" / "disruption.yaml").read_text())
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    _, pods = yaml.safe_load_all((KUBERAY / "base" / "monitoring.yaml").read_text())
+    door, pods = yaml.safe_load_all((KUBERAY / "base" / "monitoring.yaml").read_text())
+    head = cluster["headGroupSpec"]["template"]
+    assert door["spec"]["selector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
+    ports = {each["name"]: each["containerPort"] for each in head["spec"]["containers"][0]["ports"]}
+    assert ports[door["spec"]["podMetricsEndpoints"][0]["port"]] == AdminConfig().port
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         assert pods["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
         assert "metrics" in {each["name"] for each in group["template"]["spec"]["containers"][0]["ports"]}

@@ -1,6 +1,6 @@
 """The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavail
 from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.request.completion import parse
 from serve.routing.endpoint import Endpoint
+from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
 DOWN = PoolUnavailableError("down")
@@ -64,7 +65,7 @@ class Pool:
         self.head_start_s = 0.0
 
     @asynccontextmanager
-    async def reserve(self, session: Callable[[], str]) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
         if self._error is not None:
             raise self._error
         yield Endpoint(self._name, None)

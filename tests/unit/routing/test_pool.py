@@ -12,6 +12,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from serve.errors import PoolUnavailableError
 from serve.routing import running_replicas
 from serve.routing.pool import RayPool
+from serve.routing.session_affinity import Affinity
 
 FOR_EVER_S = 1e6
 
@@ -132,3 +133,42 @@ async def test_a_wait_in_vain_ends_with_an_error_that_says_when_to_come_back() -
         async with pool_of(Handle(), queue_timeout_s=0.01).reserve():
             pass
     assert raised.value.retry_after_s == 2.0
+
+
+class TwoReplicas(Handle):
+    """A pool with two replicas, which serves at the one that is named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.curr_replicas = {
+            str(port): SimpleNamespace(max_ongoing_requests=4, replica_metadata=self.metadata(port)) for port in (1, 2)
+        }
+        self.named: list[str] = []
+
+    @staticmethod
+    def metadata(port: int) -> dict[str, Any]:
+        return {"http_host": "127.0.0.1", "http_port": port, "http_key": "k"}
+
+    def options(self, session_id: str) -> "TwoReplicas":
+        self.named.append(session_id)
+        return self
+
+    @asynccontextmanager
+    async def choose_replica(self) -> AsyncIterator[Any]:
+        port = int(self.named[-1].rsplit(":", 1)[1])
+        yield SimpleNamespace(replica_metadata=self.metadata(port), _slot_token="token")
+
+
+async def test_prompts_with_one_beginning_go_to_one_replica_and_reuse_its_slot() -> None:
+    handle = TwoReplicas()
+    pool = RayPool("m/p", handle, FOR_EVER_S, 2.0, "prefix")  # type: ignore[arg-type]
+    one, other = Affinity(str, lambda: (1, 2, 3)), Affinity(str, lambda: (7, 8, 9))
+    async with pool.reserve(one) as first:
+        pass
+    async with pool.reserve(other) as second:
+        pass
+    async with pool.reserve(one) as again, pool.reserve(other) as too:
+        pass
+    assert first.url != second.url
+    assert (again, too) == (first, second)  # the very same slots
+    await pool.close()

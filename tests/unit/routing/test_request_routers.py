@@ -11,7 +11,7 @@ from ray.serve._private.common import DeploymentHandleSource, DeploymentID, Repl
 from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RunningReplica
 
-from serve.routing.request_routers import BalancedRouter, ReservedReplica, StickyRouter
+from serve.routing.request_routers import BalancedRouter, PrefixRouter, ReservedReplica, StickyRouter
 from serve.routing.running_replicas import metadata_of_running, slots_of_running
 
 
@@ -141,3 +141,25 @@ async def test_the_process_knows_which_replicas_run_as_soon_as_rays_router_does(
     assert slots_of_running("app", name) == 30
     assert metadata_of_running("another app", name) == []
     assert slots_of_running("another app", name) == sys.maxsize
+
+
+async def test_a_prefix_router_tries_the_named_replica_first_and_then_the_balanced_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b, c = (
+        SimpleNamespace(replica_metadata={"http_host": "h", "http_port": port, "http_key": ""}) for port in (1, 2, 3)
+    )
+
+    async def two_choices(self: Any, candidates: list[Any], pending: Any = None) -> list[list[Any]]:
+        return [[a, b]]
+
+    monkeypatch.setattr(PrefixRouter.__mro__[3], "choose_replicas", two_choices)
+    router = PrefixRouter.__new__(PrefixRouter)
+
+    def asking(named: str) -> Any:
+        return SimpleNamespace(metadata=SimpleNamespace(session_id=named))
+
+    assert await router.choose_replicas([a, b, c], asking("http://h:3")) == [[c], [a, b]]
+    assert await router.choose_replicas([a, b, c], asking("")) == [[a, b]]
+    assert await router.choose_replicas([a, b, c], asking("http://gone:1")) == [[a, b]]
+    assert await router.choose_replicas([a, b, c], None) == [[a, b]]

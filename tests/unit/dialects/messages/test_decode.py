@@ -100,7 +100,9 @@ class TestFields:
         assert given.memo.thinking is sent
 
     def test_effort_and_format_of_the_output_become_chats(self) -> None:
+        older = chat(output_format={"type": "json_schema", "schema": SCHEMA})
         body = chat(output_config={"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}})
+        assert older["response_format"] == body["response_format"]
         assert body["reasoning_effort"] == "high"
         assert body["response_format"]["json_schema"] == {"name": "output", "schema": SCHEMA, "strict": True}
 
@@ -400,7 +402,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner | WORDS, max_size=4),
     max_leaves=12,
 )
-FIELDS = st.sampled_from(["messages", "system", "tools", "tool_choice", "thinking", "output_config"])
+FIELDS = st.sampled_from(["messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format"])
 
 
 @given(st.dictionaries(FIELDS, JSON))

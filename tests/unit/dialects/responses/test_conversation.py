@@ -89,6 +89,14 @@ class TestTurns:
         ]
 
 
+def test_tools_that_are_added_in_mid_conversation_are_offered() -> None:
+    added = {"type": "additional_tools", "role": "developer", "tools": [{**WEATHER, "name": "later"}]}
+    given = translated([USER, added, USER], tools=[WEATHER])
+    body = json.loads(given.body)
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["get_weather", "later"]
+    assert (body["messages"], given.dropped) == ([{"role": "user", "content": "hi\n\nhi"}], ())
+
+
 class TestReferences:
     """Items that a client takes to be stored."""
 

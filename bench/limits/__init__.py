@@ -1,0 +1,1 @@
+"""How well limits hold, and what they cost."""

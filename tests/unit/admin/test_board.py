@@ -1,0 +1,99 @@
+"""The board: the state of each pool from what several gateway replicas see, small enough to be asked for often."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from serve.admin.board import board
+from serve.admin.history import History
+from serve.errors import encode_json
+
+
+def pool(engines: int = 1, **changes: Any) -> dict[str, Any]:
+    urls = [{"url": f"http://e{number}", "key": "a-secret"} for number in range(engines)]
+    row = {"model": "m", "pool": "p", "kind": "vllm", "may_sleep": False, "slots": 8, "held": 2, "waiting": 1}
+    return {**row, "engines": urls, **changes}
+
+
+def sight(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    policy = {"digest": "d1", "refused_update": None}
+    return {"policy": policy, "pools": list(pools), "cells": [], "reruns": [], "samples": [], **changes}
+
+
+def cell(kind: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "model": "m", "pool": "p", "request_class": kind, "speculative": True, "status": "open", "held": False,
+        "by": "", "why": "", "since_s": 0.0, "answers": 100, "bad": 2, "clean_rate": 0.98, "bad_rate_at_least": 0.001,
+        "bad_rate_at_most": 0.0712345, "outcomes": {}, "suspected": False, "reference": False, **changes,
+    }  # fmt: skip
+
+
+def only(sights: dict[str, Any], **up: bool) -> dict[str, Any]:
+    (row,) = board(sights, [], {f"http://{name}": is_up for name, is_up in up.items()}, History())["pools"]
+    return dict(row)
+
+
+@pytest.mark.parametrize(
+    ("engines", "up", "state"),
+    [
+        (2, {"e0": True, "e1": True}, "up"),
+        (2, {"e0": True, "e1": False}, "degraded"),
+        (2, {"e0": False, "e1": False}, "down"),
+        (0, {}, "down"),
+    ],
+)
+def test_a_pool_is_up_as_far_as_its_engines_can_be_reached(engines: int, up: dict[str, bool], state: str) -> None:
+    row = only({"a": sight(pool(engines))}, **up)
+    assert (row["state"], row["engines"], row["engines_up"]) == (state, engines, sum(up.values()))
+
+
+def test_a_pool_that_may_have_no_replica_sleeps() -> None:
+    assert only({"a": sight(pool(0, may_sleep=True))})["state"] == "asleep"
+
+
+def test_what_gateway_replicas_hold_adds_up_and_what_they_share_does_not() -> None:
+    row = only({"a": sight(pool()), "b": sight(pool(held=5, waiting=0))})
+    assert (row["slots"], row["held"], row["waiting"], row["engines"]) == (8, 7, 1, 1)
+
+
+def test_silent_replicas_are_named_and_different_policies_too() -> None:
+    refused = {"digest": "d2", "refused_update": "policy.mode: nonsense"}
+    told = board({"a": sight(), "b": sight(policy=refused)}, ["c"], {}, History())
+    assert [(each["replica"], each["answers"]) for each in told["gateways"]] == [("a", True), ("b", True), ("c", False)]
+    assert told["policy"] == {"digests": ["d1", "d2"], "refused_update": "policy.mode: nonsense"}
+
+
+def test_cells_in_quarantine_come_first_and_have_their_bounds() -> None:
+    cells = [cell("tools_auto"), cell("json_schema", status="quarantined", why="12 of 20 answers bad", answers=20)]
+    row = only({"a": sight(pool(), cells=cells)})
+    assert [each["request_class"] for each in row["cells"]] == ["json_schema", "tools_auto"]
+    assert row["cells"][1]["bad_rate_at_most"] == 0.0712
+
+
+def test_no_key_of_an_engine_is_on_the_board() -> None:
+    assert "a-secret" not in json.dumps(board({"a": sight(pool())}, [], {}, History()))
+
+
+def test_fifty_pools_fit_into_100_kB_and_take_little_time() -> None:
+    names = [f"a-model-with-a-long-name-{number}" for number in range(50)]
+    kinds = ("tools_auto+strict", "tools_forced", "json_schema+strict", "tools_auto+thinking")
+    labels = {"pool": "speculative", "speculative": "on"}
+    seen = sight(
+        *(pool(4, model=name, pool="speculative") for name in names),
+        cells=[cell(kind, model=name, pool="speculative", why="x" * 60) for name in names for kind in kinds],
+        reruns=[{"at_s": 1, "model": "m", "pool": "p", "request_class": "tools_auto", "outcome": "invalid_json",
+                 "defects": ["x" * 100], "attempt": 0, "request_id": "0" * 32}] * 50,
+        samples=[("specgate_requests_total", {**labels, "model": name, "status": "200"}, 1.0) for name in names],
+    )  # fmt: skip
+    history = History()
+    for tick in range(360):
+        history.add(1_760_000_000.0 + tick * 5, {"a": seen, "b": seen})
+    best_s = float("inf")
+    for _ in range(5):
+        started = time.process_time()
+        text = encode_json(board({"a": seen, "b": seen}, [], {}, history))
+        best_s = min(best_s, time.process_time() - started)
+    print(f"{len(text) / 1000:.0f} kB, {best_s * 1000:.1f} ms")  # `pytest -s` shows it
+    assert len(text) <= 100_000

@@ -1,0 +1,39 @@
+"""Gateways that others reach and that ask nobody for a key."""
+
+from typing import Any
+
+import pytest
+
+from serve.config.access import AccessConfig
+from serve.config.exposure import is_loopback, listening_host, open_gateway
+
+
+@pytest.mark.parametrize(
+    ("document", "host"),
+    [
+        ({"models": {}}, None),
+        ({"applications": []}, "0.0.0.0"),
+        ({"applications": [], "http_options": None}, "0.0.0.0"),
+        ({"applications": [], "http_options": {"port": 80}}, "0.0.0.0"),
+        ({"applications": [], "http_options": {"host": "10.0.0.1"}}, "10.0.0.1"),
+    ],
+)
+def test_a_serve_config_listens_where_ray_would(document: dict[str, Any], host: str | None) -> None:
+    assert listening_host(document) == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
+def test_loopback_is_whatever_only_this_machine_reaches(host: str) -> None:
+    assert is_loopback(host)
+    assert open_gateway(AccessConfig(), host) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gateway.example", "localhost.example"])
+def test_an_open_gateway_that_others_reach_is_a_hazard_unless_it_is_meant(host: str) -> None:
+    assert host in (open_gateway(AccessConfig(), host) or "")
+    assert open_gateway(AccessConfig(acknowledge_open=True), host) is None
+    assert open_gateway(AccessConfig(mode="required", file="keys.yaml"), host) is None
+
+
+def test_nobody_can_say_what_an_unknown_address_means() -> None:
+    assert open_gateway(AccessConfig(), None) is None

@@ -53,7 +53,7 @@ async def compare(rate: float, count: int) -> list[dict[str, Any]]:
     faulty = replace(engine(), faults={name: rate / len(FAULTS) for name in FAULTS})
     with engines({"fast": faulty, "safe": engine(speculative=False)}) as urls:
         for mode in MODES:
-            with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as url:
+            with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as (url, _):
                 found = await measure(url, bodies)
             accuracy = found["valid"] / found["ended_in_calls"]
             rows.append({"fault_rate": rate, "guard": mode, **found, "schema_accuracy": round(accuracy, 4)})

@@ -43,9 +43,8 @@ Cell = tuple[str, bool, float]  # request class, streamed, temperature
 @asynccontextmanager
 async def engine(model: str, pool: str) -> AsyncIterator[str]:
     """Runs the engine of one pool of the laptop config in this process; yields its URL."""
-    from serve.engine.listener import Listener
-
     from serve.engine.vllm import host
+    from serve.http1.listener import Listener
 
     config = GatewayConfig.load(ROOT / "deploy" / "laptop.yaml").models[model]
     listener = Listener("127.0.0.1")

@@ -13,10 +13,10 @@ from typing import Any
 
 import openai
 
-from serve.engine.listener import Listener
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
+from serve.http1.listener import Listener
 from serve.tools.probe.grid import PROMPTS, TOOLS
 from serve.tools.probe.runner import check
 

@@ -14,6 +14,7 @@ from serve.dialects.dialect import CHAT_PATH, Dialect
 from serve.dialects.exchange import ContextOf, TranslatedExchange
 from serve.dialects.table import DIALECTS
 from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
+from serve.gateway.deadline import Deadline
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
@@ -238,7 +239,7 @@ class Gateway:
             return
         timeout_s = self._config.limits.request_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            with Deadline(timeout_s):
                 await self._send(exchange, request)
         except TimeoutError as error:
             raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error

@@ -13,6 +13,7 @@ from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
 from serve.dialects.table import as_chat
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
+from serve.gateway.deadline import Deadline
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
@@ -237,7 +238,7 @@ class Gateway:
             return
         timeout_s = self._config.limits.request_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            with Deadline(timeout_s):
                 await self._send(exchange, request)
         except TimeoutError as error:
             raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error

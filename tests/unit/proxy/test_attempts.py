@@ -1,5 +1,6 @@
 """The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -63,11 +64,13 @@ class Pool:
         self.full = error is not None
         self.ready = not self.full
         self.head_start_s = 0.0
+        self.delay_s = 0.0
 
     @asynccontextmanager
     async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
         if self._error is not None:
             raise self._error
+        await asyncio.sleep(self.delay_s)
         yield Endpoint(self._name, None)
 
     def forget(self, endpoint: Endpoint) -> None:
@@ -178,3 +181,13 @@ async def test_the_refusal_of_the_last_busy_engine_reaches_the_client() -> None:
     assert await Rig(alone, "a").result() == ("a", 429)
     assert alone.urls == ["a"]
     assert await Rig(Upstream(429, 429), "a", "b").result() == ("b", 429)
+
+
+async def test_a_request_that_waits_for_a_slot_counts_in_the_pool_that_had_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[float, str, str]] = []
+    monkeypatch.setattr(Telemetry, "waited", lambda _, *wait: waits.append(wait))
+    rig = Rig(Upstream(200), "a")
+    rig.pools["a"].delay_s = 0.02
+    await rig.result()
+    ((waited_s, model, pool),) = waits
+    assert (waited_s > 0.01, model, pool) == (True, "m", "a")

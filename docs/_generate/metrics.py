@@ -17,9 +17,13 @@ from opentelemetry.sdk.metrics import Meter
 from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
+from policies.acceptance import Acceptance
 from serve.config.gateway import GatewayConfig
 from serve.config.rate_limits import RateLimitsConfig
+from serve.gateway.metrics import ReplicaMetrics, Vitals
+from serve.gateway.pools import build_pools
 from serve.guard import metrics as attempt_metrics
+from serve.http1.cycle import Allowance
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.limits.metrics import LimitMetrics
@@ -31,7 +35,17 @@ from serve.telemetry.instruments import Telemetry
 _SAMPLES: dict[Any, Any] = {float: 0.0, int: 1, str: "sample", bool: True}
 _CELL = {
     "model": "m", "pool": "p", "speculative": True, "request_class": "plain", "status": "serving", "clean_rate": 1.0,
+    "bad_rate_at_most": 0.0, "bad_rate_at_least": 0.0,
 }  # fmt: skip
+
+_CONFIG = GatewayConfig.parse(
+    {
+        "models": {
+            "m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": {"kind": "remote", "url": "http://unused"}}}
+        },
+        "policy": {"load": "observe"},
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +77,7 @@ def metrics() -> list[Metric]:
             cls(telemetry.meter, lambda: [_CELL])
     LoadMetrics(telemetry.meter, _sample_load())
     LimitMetrics(telemetry.meter, _sample_accounts())
+    _sample_replica(telemetry.meter)
     try:
         for callback in callbacks:
             _count_once(callback.__self__)  # type: ignore[attr-defined]
@@ -90,12 +105,18 @@ def _classes_with_a_meter(module: ModuleType) -> Iterator[type]:
 
 def _sample_load() -> LiveLoad:
     """Returns a load with a sample of everything that it shows."""
-    pool = {"kind": "remote", "url": "http://unused"}
-    model = {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}
-    config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": "observe"}})
-    load = LiveLoad(config, compile_for(config))
+    load = LiveLoad(_CONFIG, compile_for(_CONFIG))
     load.moves["m", "p", "p"] = 1
+    learned = Acceptance(1.0)
+    learned.learn(1, 1)
+    load._learned["m", "p", "plain"] = learned
     return load
+
+
+def _sample_replica(meter: Meter) -> None:
+    """Shows a replica with one pool."""
+    vitals = Vitals(Allowance(), lambda: None, lambda: 0.0)
+    ReplicaMetrics(meter, _CONFIG, build_pools(_CONFIG, {}, 1), vitals).loop_lagged(0.0)
 
 
 def _sample_accounts() -> Accounts:

@@ -28,6 +28,7 @@ from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.key_source import DoorKeySource
+from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.gateway.sight import Reruns, sight
@@ -101,6 +102,11 @@ class GatewayReplica:
             self._authenticate, self._accounts,
         )  # fmt: skip
         self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
+        limits = self._config.limits
+        self._allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
+        age = self._quarantine.detector_age_s if self._quarantine is not None else None
+        vitals = Vitals(self._allowance, lambda: self._api.refused_update, age)
+        self._metrics = ReplicaMetrics(self._telemetry.meter, self._config, self._pools, vitals)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
@@ -113,8 +119,7 @@ class GatewayReplica:
 
     def __serve_build_asgi_app__(self) -> fastapi.FastAPI:
         """Ray Serve's hook, called before it starts this replica's listener."""
-        limits = self._config.limits
-        serve_directly(self.hot, Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s))
+        serve_directly(self.hot, self._allowance)
         return self.app()
 
     def app(self) -> fastapi.FastAPI:
@@ -202,7 +207,7 @@ class GatewayReplica:
         gc.collect()
         gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
         feed = AdvisoryFeed(self._advisory_folder, self._reread_advisories)
-        tasks = [asyncio.create_task(self._watch_facts()), asyncio.create_task(feed.run())]
+        tasks = [asyncio.create_task(each) for each in (self._watch_facts(), feed.run(), self._metrics.watch_loop())]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
         if self._accounts is not None:

@@ -50,6 +50,12 @@ class ResultTelemetry:
         meter.create_observable_gauge(
             "specgate.clean_rate", [self._clean_rate], "1", "Share of clean responses in a cell's current window"
         )
+        meter.create_observable_gauge(
+            "specgate.clean_rate.low", [self._clean_rate_low], "1", "Lower bound of the clean rate, by its interval"
+        )
+        meter.create_observable_gauge(
+            "specgate.clean_rate.high", [self._clean_rate_high], "1", "Upper bound of the clean rate, by its interval"
+        )
 
     def __call__(self, result: AttemptResult) -> None:
         """Counts one result and adds it to the current span."""
@@ -67,9 +73,18 @@ class ResultTelemetry:
             yield Observation(int(cell["status"] == "quarantined"), _labels_of(cell))
 
     def _clean_rate(self, _: CallbackOptions) -> Iterable[Observation]:
+        return self._measured(lambda cell: cell["clean_rate"])
+
+    def _clean_rate_low(self, _: CallbackOptions) -> Iterable[Observation]:
+        return self._measured(lambda cell: 1 - cell["bad_rate_at_most"])
+
+    def _clean_rate_high(self, _: CallbackOptions) -> Iterable[Observation]:
+        return self._measured(lambda cell: 1 - cell["bad_rate_at_least"])
+
+    def _measured(self, value: Callable[[Mapping[str, Any]], float]) -> Iterable[Observation]:
         for cell in self._cells():
             if cell["clean_rate"] is not None:
-                yield Observation(cell["clean_rate"], _labels_of(cell))
+                yield Observation(value(cell), _labels_of(cell))
 
 
 def evaluation(result: AttemptResult) -> dict[str, Any]:

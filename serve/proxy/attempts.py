@@ -1,6 +1,7 @@
 """Sends a request to its candidates, one after the other, until one of them responds."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ log = logging.getLogger("ray.serve.specgate.proxy")
 
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 _BUSY = 429  # the engine's own back-pressure: not for another replica of its pool; the last one goes to the client
 
 
@@ -126,7 +128,10 @@ class Attempts:
             async with AsyncExitStack() as resources:
                 preferred = remaining[0]
                 counted = self._count(request, preferred, resources)
+                began_s = time.monotonic()
                 candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
+                if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
+                    self._telemetry.waited(waited_s, request.decision.model, candidate.pool)
                 if counted is not None:
                     counted.posted(candidate)
                 try:

@@ -43,6 +43,12 @@ class Ledger:
         self._backlog: Counts = Counter()
         self._unconfirmed: CountReport | None = None
         self._alone = False
+        self._answered_s = time.monotonic()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the shared detector last answered, or since the start if it never did."""
+        return time.monotonic() - self._answered_s
 
     def count(self, cell: Cell, outcome: str) -> None:
         """Counts one answer. Cheap: it runs on the request path."""
@@ -102,6 +108,7 @@ class Ledger:
 
     def _adopt(self, state: DetectorState) -> None:
         self._last_state = state
+        self._answered_s = time.monotonic()
         self.detector.restore(state)
 
     def _outcome_counts(self, counts: Mapping[tuple[Cell, str], int]) -> Iterable[OutcomeCount]:

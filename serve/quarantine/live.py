@@ -107,6 +107,10 @@ class QuarantinedPolicy(LivePolicy):
         pools = {(facts.model, facts.pool) for facts in self._base.facts}
         return [cell for cell in self._ledger.detector.view() if (cell["model"], cell["pool"]) in pools]
 
+    def detector_age_s(self) -> float:
+        """Returns the seconds since the shared detector last answered this replica."""
+        return self._ledger.age_s
+
     def _apply(self) -> None:
         """Puts the detector's state into effect."""
         detector = self._ledger.detector

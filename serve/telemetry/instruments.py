@@ -61,6 +61,7 @@ class Instruments:
     requests: LabelledCounter
     duration: metrics.Histogram
     first_token: metrics.Histogram
+    slot_wait: metrics.Histogram
     retries: LabelledCounter
     decisions: LabelledCounter
     history: LabelledCounter
@@ -106,6 +107,10 @@ class Telemetry:
                 "specgate.time_to_first_token", "s", "From the request to the first byte of a streamed answer",
                 explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
             ),
+            slot_wait=meter.create_histogram(
+                "specgate.slot.wait", "s", "Time for a slot, of the requests that waited over 1 ms for one",
+                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+            ),
             retries=LabelledCounter(meter, "specgate.retries", "Attempts repeated before the first byte", "pool"),
             decisions=LabelledCounter(
                 meter, "specgate.decisions", "Requests by the reasons of their decision; empty without one",
@@ -142,6 +147,16 @@ class Telemetry:
             pool: The pool that streams.
         """
         self.instruments.first_token.record(time.monotonic() - arrived_s, {"model": model, "pool": pool})
+
+    def waited(self, waited_s: float, model: str, pool: str) -> None:
+        """Records that a request waited for a slot.
+
+        Args:
+            waited_s: How long.
+            model: The model's own name.
+            pool: The pool that had a slot.
+        """
+        self.instruments.slot_wait.record(waited_s, {"model": model, "pool": pool})
 
     def decided(self, model: str, pool: str, reasons: Sequence[str]) -> None:
         """Counts a decision under each of its reasons, or under none.

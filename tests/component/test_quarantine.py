@@ -144,6 +144,17 @@ async def test_what_was_counted_meanwhile_reaches_the_judge_when_it_is_back() ->
     assert pool_of(first) == pool_of(second) == "standard"
 
 
+async def test_the_judges_age_grows_while_it_is_away() -> None:
+    detector = Flaky(dead=True)
+    replica = view(detector)
+    replica._ledger._answered_s -= 100
+    await replica.sync()
+    assert replica.detector_age_s() >= 100
+    detector.dead = False
+    await replica.sync()
+    assert replica.detector_age_s() < 100
+
+
 async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
     detector = Flaky()
     first, second = view(detector), view(detector)

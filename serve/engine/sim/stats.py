@@ -24,6 +24,7 @@ class SimStats:
             dict.fromkeys(("waiting", "running", "started", "finished", "cancelled"), 0)
         )
         self.faults: Counter[str] = Counter()
+        self._drafts = 0
         self._drafted = 0
         self._accepted = 0
         self._tokens = 0
@@ -38,6 +39,7 @@ class SimStats:
             self.states[state] -= 1
 
     def add_generation(self, speculation: Speculation, tokens: int) -> None:
+        self._drafts += speculation.steps if speculation.drafts else 0
         self._drafted += speculation.steps * speculation.drafts
         self._accepted += speculation.accepted
         self._tokens += tokens
@@ -51,6 +53,8 @@ class SimStats:
             ("num_requests_running", "gauge"): self.states["running"],
             ("num_requests_waiting", "gauge"): self.states["waiting"],
             ("generation_tokens_total", "counter"): self._tokens,
+            ("num_preemptions_total", "counter"): 0,  # it never does
+            ("spec_decode_num_drafts_total", "counter"): self._drafts,
             ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
             ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
         }

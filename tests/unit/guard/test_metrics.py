@@ -14,6 +14,7 @@ from serve.telemetry.instruments import Telemetry
 CLEAN = Verdict(Outcome.CLEAN)
 CUT = Verdict(Outcome.TRUNCATED, (Defect(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
 CELL = {"model": "m", "pool": "fast", "speculative": True, "request_class": "tools_auto"}
+BOUNDS = {"bad_rate_at_least": 0.125, "bad_rate_at_most": 0.5}
 
 
 def result(verdict: Verdict, attempt: int = 0, final: Outcome | None = None) -> AttemptResult:
@@ -74,10 +75,11 @@ def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:
 def test_what_is_in_quarantine_and_how_clean_a_cell_is_can_be_graphed() -> None:
     reader = InMemoryMetricReader()
     cells = [
-        {**CELL, "status": "quarantined", "clean_rate": None},
-        {**CELL, "pool": "safe", "speculative": False, "status": "open", "clean_rate": 0.75},
+        {**CELL, "status": "quarantined", "clean_rate": None, **BOUNDS},
+        {**CELL, "pool": "safe", "speculative": False, "status": "open", "clean_rate": 0.75, **BOUNDS},
     ]
     ResultTelemetry(MeterProvider([reader]).get_meter("t"), lambda: cells)
     told = metrics_of(reader)
     assert [(point["pool"], value) for point, value in told["specgate.quarantined"]] == [("fast", 1), ("safe", 0)]
-    assert [(point["pool"], value) for point, value in told["specgate.clean_rate"]] == [("safe", 0.75)]
+    for name, rate in (("clean_rate", 0.75), ("clean_rate.low", 0.5), ("clean_rate.high", 0.875)):
+        assert [(point["pool"], value) for point, value in told[f"specgate.{name}"]] == [("safe", rate)]

@@ -1,5 +1,6 @@
 """The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -66,11 +67,13 @@ class Pool:
         self.full = error is not None
         self.ready = not self.full
         self.head_start_s = 0.0
+        self.delay_s = 0.0
 
     @asynccontextmanager
     async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
         if self._error is not None:
             raise self._error
+        await asyncio.sleep(self.delay_s)
         yield Endpoint(self._name, None)
 
     def forget(self, endpoint: Endpoint) -> None:
@@ -196,3 +199,13 @@ async def test_each_attempt_has_a_span_and_that_of_a_failed_one_says_why() -> No
     assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "down")
     assert [event.name for event in failed.events] == ["exception"]
     assert (served.status.status_code, served.events) == (StatusCode.UNSET, ())
+
+
+async def test_a_request_that_waits_for_a_slot_counts_in_the_pool_that_had_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[float, str, str]] = []
+    monkeypatch.setattr(Telemetry, "waited", lambda _, *wait: waits.append(wait))
+    rig = Rig(Upstream(200), "a")
+    rig.pools["a"].delay_s = 0.02
+    await rig.result()
+    ((waited_s, model, pool),) = waits
+    assert (waited_s > 0.01, model, pool) == (True, "m", "a")

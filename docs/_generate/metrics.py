@@ -17,6 +17,8 @@ from opentelemetry.sdk.metrics import Meter
 from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
+from serve.access.key_ring import KeyRing
+from serve.access.metrics import KeyMetrics
 from serve.config.gateway import GatewayConfig
 from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import metrics as attempt_metrics
@@ -63,6 +65,7 @@ def metrics() -> list[Metric]:
             cls(telemetry.meter, lambda: [_CELL])
     LoadMetrics(telemetry.meter, _sample_load())
     LimitMetrics(telemetry.meter, _sample_accounts())
+    KeyMetrics(telemetry.meter, KeyRing())
     try:
         for callback in callbacks:
             _count_once(callback.__self__)  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ export VLLM_CPU_OMP_THREADS_BIND ?= nobind
 export VLLM_NO_USAGE_STATS ?= 1
 export RAY_USAGE_STATS_ENABLED ?= 0
 
-.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-limits bench-real-engine bench-conform models pins kuberay check-images clean
+.PHONY: help setup demo serve test test-fast check-vllm lint format bench bench-parsing bench-policy bench-guard bench-streams bench-gateway bench-slots bench-goodput bench-limits bench-access bench-real-engine bench-conform models pins kuberay check-images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -138,6 +138,9 @@ bench-goodput: $(READY) ## two pools under load: today's order, static rules, th
 
 bench-limits: $(READY) ## how well token limits hold over replicas and without their ledger, and what they cost (2 minutes)
 	@$(BIN)/python -m bench.limits $(ARGS)
+
+bench-access: $(READY) ## what access control costs a request: the look-up of a key, and refusals (1 minute)
+	@$(BIN)/python -m bench.access
 
 bench-slots: $(READY) ## what a slot on a replica costs a request (2 minutes)
 	@$(BIN)/python -m bench.slots

@@ -18,6 +18,8 @@ from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
 from policies.acceptance import Acceptance
+from serve.access.key_ring import KeyRing
+from serve.access.metrics import KeyMetrics
 from serve.config.gateway import GatewayConfig
 from serve.config.rate_limits import RateLimitsConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
@@ -78,6 +80,7 @@ def metrics() -> list[Metric]:
     LoadMetrics(telemetry.meter, _sample_load())
     LimitMetrics(telemetry.meter, _sample_accounts())
     _sample_replica(telemetry.meter)
+    KeyMetrics(telemetry.meter, KeyRing())
     try:
         for callback in callbacks:
             _count_once(callback.__self__)  # type: ignore[attr-defined]

@@ -134,6 +134,16 @@ class KeyRing:
         used, self._used = frozenset(self._used), set()
         return used
 
+    def ending(self, within_s: float) -> Mapping[str, int]:
+        """Returns how many keys of the `file` and the `store` are valid now and end within some seconds."""
+        now_s = self._clock()
+        ending = {"file": 0, "store": 0}
+        for entry in tuple(self._entries.values()):  # collected in another thread than changed
+            end_s = entry.principal.expires_s
+            if end_s is not None and now_s < end_s <= now_s + within_s:
+                ending["store" if entry.is_stored else "file"] += 1
+        return ending
+
     def _other(self, token: str, now_s: float) -> Principal:
         if self._fallback is not None and not claimed_id(token):
             return self._fallback(token)

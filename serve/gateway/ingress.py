@@ -17,6 +17,7 @@ from starlette.routing import Route
 from policies import Advisory, Policy
 from serve.access.key_store import KeyStore
 from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
+from serve.access.metrics import KeyMetrics
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.access import AccessConfig
@@ -96,6 +97,8 @@ class GatewayReplica:
         if self._accounts is not None:
             LimitMetrics(self._telemetry.meter, self._accounts)
         self._access = _access(self._config.access, door)
+        if self._access is not None:
+            KeyMetrics(self._telemetry.meter, self._access.ring)
         self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
             self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,

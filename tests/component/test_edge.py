@@ -127,21 +127,27 @@ async def test_a_stream_arrives_over_tls_while_it_is_written(edge: Edge) -> None
     assert "".join(filter(None, said)) == "one two"
 
 
-async def test_a_client_that_leaves_frees_the_engine(edge: Edge) -> None:
-    reached, freed = asyncio.Event(), asyncio.Event()
+class Silence:
+    """An engine that never answers."""
 
-    async def silent(_: Engine, __: Any, ___: bytes) -> None:
-        reached.set()
+    def __init__(self) -> None:
+        self.reached, self.freed = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _: Engine, __: Any, ___: bytes) -> None:
+        self.reached.set()
         try:
             await asyncio.Event().wait()
         finally:
-            freed.set()
+            self.freed.set()
 
-    async with gateway(Engine(silent)) as url, edge(url) as client, asyncio.timeout(60):
+
+async def test_a_client_that_leaves_frees_the_engine(edge: Edge) -> None:
+    silence = Silence()
+    async with gateway(Engine(silence)) as url, edge(url) as client, asyncio.timeout(60):
         asking = asyncio.ensure_future(client.chat.completions.create(**ASK))
-        await reached.wait()
+        await silence.reached.wait()
         asking.cancel()
-        await freed.wait()
+        await silence.freed.wait()
 
 
 async def answer(_: Engine, send: Any, __: bytes) -> None:
@@ -182,16 +188,36 @@ async def test_without_a_gateway_clients_get_openais_error_and_may_retry(edge: E
     assert raised.value.response.headers["retry-after"] == "1"
 
 
+@asynccontextmanager
+async def curl(certificate: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A client that speaks HTTP/2, which OpenAI's does not without a further package."""
+    binary = shutil.which("curl")
+    if binary is None:
+        pytest.skip("curl is not installed")
+    command = (binary, "--silent", "--http2", "--cacert", str(certificate), "--output", os.devnull, *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
 async def test_http_2_is_spoken(edge: Edge, certificate: Path) -> None:
-    async with listening(Engine(answer)) as behind, edge(behind.url) as client:
-        port = client.base_url.port
-        modern = ssl.create_default_context(cafile=str(certificate))
-        modern.set_alpn_protocols(["h2", "http/1.1"])
-        _, writer = await asyncio.open_connection("localhost", port, ssl=modern)
-        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
-        writer.close()
-        curl = ["curl", "--silent", "--http2", "--cacert", str(certificate), "--output", os.devnull]
-        asked = await asyncio.create_subprocess_exec(
-            *curl, "--write-out", "%{http_version} %{http_code}", f"{client.base_url}models", stdout=subprocess.PIPE
-        )
+    write = ("--write-out", "%{http_version} %{http_code}")
+    async with (
+        listening(Engine(answer)) as behind,
+        edge(behind.url) as client,
+        curl(certificate, *write, f"{client.base_url}models") as asked,
+    ):
         assert (await asked.communicate())[0] == b"2 200"
+
+
+async def test_a_client_that_leaves_over_http_2_frees_the_engine(edge: Edge, certificate: Path) -> None:
+    silence = Silence()
+    body = ("--header", "content-type: application/json", "--data", json.dumps(ASK))
+    async with gateway(Engine(silence)) as url, edge(url) as client, asyncio.timeout(60):
+        async with curl(certificate, *body, f"{client.base_url}chat/completions"):
+            await silence.reached.wait()
+        await silence.freed.wait()

@@ -189,3 +189,16 @@ def test_used_keys_are_told_once() -> None:
     ring.authenticate(bearer(token))
     assert ring.take_used() == {key.id}
     assert ring.take_used() == frozenset()
+
+
+def test_keys_that_end_soon_are_counted_and_those_that_ended_or_stay_are_not() -> None:
+    clock = Clock()
+    ring = KeyRing(clock=clock)
+    ends = (None, clock.now_s, clock.now_s + 1, clock.now_s + 10, clock.now_s + 11)
+    ring.declare([], [replace(made()[1], expires_s=end_s) for end_s in ends])
+    ring.adopt(KeyChanges(1, keys=(replace(made()[1], expires_s=clock.now_s + 2),)))
+    assert ring.ending(10.0) == {"file": 2, "store": 1}
+    clock.now_s += 1
+    assert ring.ending(10.0) == {"file": 2, "store": 1}
+    ring.declare([], [])
+    assert ring.ending(10.0) == {"file": 0, "store": 1}

@@ -244,3 +244,31 @@ def test_after_an_outage_the_new_ledger_counts_what_flowed_in_meanwhile() -> Non
     account = ledger.accounts[TOKENS]
     assert isinstance(account, RateAccount)
     assert 0 <= account.level <= RATE.capacity
+
+
+def test_the_seats_of_a_replica_that_was_killed_are_back_within_four_seconds() -> None:
+    """However recently it was heard from: here it dies right after a report, with all its requests open."""
+    now = [0.0]
+    ledger = Ledger(UsageBook(), 0.0, lambda: now[0])
+    killed, other = Holdings("killed", 2, 0.0), Holdings("other", 2, 0.0)
+    seats = {holdings: holdings.slice(REQUESTS, SEATS, 0.0) for holdings in (killed, other)}
+
+    def reports(holdings: Holdings) -> None:
+        holdings.answered(ledger.sync(holdings.report(now[0], {})), now[0])
+
+    def admits(holdings: Holdings, requests: int) -> bool:
+        line = Line(seats[holdings], False)
+        asks = {REQUESTS: line.held.ask(requests)}
+        holdings.leased(ledger.lease(holdings.replica, asks), asks, now[0])
+        return all(reserve([line], 1.0, now[0]) is not None for _ in range(requests))
+
+    for holdings in (killed, other):
+        reports(holdings)
+    assert admits(killed, int(SEATS.capacity))
+    reports(killed)
+    for second in (1.0, 2.0, 3.0):
+        now[0] = second
+        reports(other)
+        assert not admits(other, 1), "they may still run"
+    now[0] = 4.01
+    assert admits(other, int(SEATS.capacity))

@@ -14,7 +14,7 @@ from serve.access.key_record import SecretHash
 from serve.access.key_store import GRACE_S, rotated
 from serve.access.listing import key_object
 from serve.access.token import digest, new_id, new_token
-from serve.cli.door import Url
+from serve.cli.door import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of
 from serve.cli.output import Json, console, print_json
 from serve.errors import ConfigError
@@ -29,8 +29,8 @@ KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id: the part
 
 @app.command("create")
 def create(
-    url: Url,
     tenant: Annotated[str, typer.Option(help="The tenant whose key it is.")],
+    url: Url = LOCAL,
     name: Annotated[str, typer.Option(help="For people.")] = "",
     scope: Annotated[list[str] | None, typer.Option(help="What it may do; may be repeated. [default: infer]")] = None,
     model: Annotated[
@@ -68,8 +68,8 @@ def create(
 
 @app.command("rotate")
 def rotate(
-    url: Url,
     key_id: KeyId,
+    url: Url = LOCAL,
     grace_hours: Annotated[float, typer.Option(min=0, help="Hours for which the old secret stays valid.")] = (
         GRACE_S / _HOUR_S
     ),
@@ -94,7 +94,7 @@ def rotate(
 
 
 @app.command("revoke")
-def revoke(url: Url, key_id: KeyId, state_dir: StateDir = None, as_json: Json = False) -> None:
+def revoke(key_id: KeyId, url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
     """End a key for ever; within two seconds no gateway replica takes it."""
     with key_service(url, state_dir) as keys:
         key = keys.revoke(key_id)
@@ -106,7 +106,7 @@ def revoke(url: Url, key_id: KeyId, state_dir: StateDir = None, as_json: Json = 
 
 @app.command("list")
 def list_all(
-    url: Url,
+    url: Url = LOCAL,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
     state_dir: StateDir = None,
     as_json: Json = False,

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
 from serve.access.key_file import TenantRow
-from serve.cli.door import Url
+from serve.cli.door import LOCAL, Url
 from serve.cli.key_service import StateDir, key_service, limits_of
 from serve.cli.output import Json, console, print_json
 from serve.config.access import TenantName
@@ -20,8 +20,8 @@ Tenant = Annotated[str, typer.Argument(metavar="NAME", help="The tenant.")]
 
 @app.command("set")
 def set_terms(
-    url: Url,
     name: Tenant,
+    url: Url = LOCAL,
     weight: Annotated[float, typer.Option(help="Its share where tenants compete.")] = 1.0,
     limit: Annotated[
         list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000; may be repeated.")
@@ -47,7 +47,7 @@ def set_terms(
 
 
 @app.command("remove")
-def remove(url: Url, name: Tenant, state_dir: StateDir = None) -> None:
+def remove(name: Tenant, url: Url = LOCAL, state_dir: StateDir = None) -> None:
     """Take a tenant's terms away; it must have no key."""
     with key_service(url, state_dir) as keys:
         keys.remove_tenant(name)
@@ -55,7 +55,7 @@ def remove(url: Url, name: Tenant, state_dir: StateDir = None) -> None:
 
 
 @app.command("list")
-def list_all(url: Url, state_dir: StateDir = None, as_json: Json = False) -> None:
+def list_all(url: Url = LOCAL, state_dir: StateDir = None, as_json: Json = False) -> None:
     """List the tenants that have terms of their own in the store."""
     with key_service(url, state_dir) as keys:
         tenants = keys.tenants()

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import typer
 from rich.table import Table
 
-from serve.cli.door import Url, ask
+from serve.cli.door import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json
 from serve.limits.api import dimensions, instant
 from serve.limits.book import read
@@ -26,7 +26,7 @@ StateDir = Annotated[
 
 
 def usage(
-    url: Url,
+    url: Url = LOCAL,
     by: By = "tenant,model",
     since: Since = "",
     until: Until = "",

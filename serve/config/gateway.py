@@ -11,6 +11,7 @@ from policies.facts import facts_from_engine_args
 from serve.config import layers
 from serve.config.access import AccessConfig
 from serve.config.admin import AdminConfig
+from serve.config.exposure import unspoken_tls
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.quarantine import QuarantineConfig
@@ -187,8 +188,10 @@ def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mappi
     """Returns the gateway's part of a parsed Serve config file; without `applications`, the file is that part itself.
 
     Raises:
-        ConfigError: `applications` does not hold exactly one application.
+        ConfigError: `applications` does not hold exactly one application, or `http_options` ask for TLS.
     """
+    if told := unspoken_tls(document):
+        raise ConfigError(f"{source}: {told}")
     applications = document.get("applications")
     if applications is None:
         return document

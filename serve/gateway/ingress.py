@@ -26,9 +26,10 @@ from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.announcer import Announcer
 from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
+from serve.gateway.hot_routes import hot_routes
 from serve.gateway.key_source import DoorKeySource
 from serve.gateway.metrics import ReplicaMetrics, Vitals
-from serve.gateway.pipeline import Gateway, hot_routes
+from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
 from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult

@@ -10,14 +10,14 @@ from policies import Decision, Policy, RequestFeatures, decide, explain
 from policies.classes import GROUPS
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
-from serve.dialects.dialect import CHAT_PATH, Dialect
-from serve.dialects.exchange import ContextOf, TranslatedExchange
-from serve.dialects.table import DIALECTS
-from serve.errors import DeadlineError, GatewayError, InvalidRequestError, OverloadedError, PolicyConflictError
+from serve.dialects.dialect import CHAT_PATH
+from serve.dialects.table import as_chat
+from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
+from serve.gateway.deadline import Deadline
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
-from serve.http1.asgi import DIRECT, AsgiApp, Receive, Scope, Send
+from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.limits.accounts import Accounts
 from serve.limits.size import size_of
 from serve.live_policy import LivePolicy
@@ -151,7 +151,7 @@ class Gateway:
         Raises:
             GatewayError: The request is wrong.
         """
-        body = _as_chat(body, headers, api)
+        body = as_chat(body, headers, api)
         _, _, features = self._read(body, headers, principal)
         decision = decide(self.policy, features, features.preference)
         if self._load is None:
@@ -238,7 +238,7 @@ class Gateway:
             return
         timeout_s = self._config.limits.request_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            with Deadline(timeout_s):
                 await self._send(exchange, request)
         except TimeoutError as error:
             raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error
@@ -256,45 +256,6 @@ class Gateway:
         if path != CHAT_PATH or _GUARDED.isdisjoint(decision.classes):
             return False
         return self._config.models[decision.model].guard.mode != "off"
-
-
-class DialectApp:
-    """Responds to requests in one dialect.
-
-    Args:
-        gateway: Serves the chat requests that they stand for.
-        dialect: Translates.
-        context_of: Returns the tokens of a model's context, given any of its names, if they are known.
-    """
-
-    def __init__(self, gateway: Gateway, dialect: Dialect, context_of: ContextOf) -> None:
-        self._gateway = gateway
-        self._exchange_of = partial(TranslatedExchange, dialect, context_of)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Responds to one POST, as `Gateway.__call__` does."""
-        await self._gateway.respond_as(self._exchange_of, scope, receive, send)
-
-
-def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:
-    """Returns the apps that respond to completions, by the path of their POST requests.
-
-    Args:
-        gateway: Serves them.
-        context_of: As for `DialectApp`.
-    """
-    translated = {path: DialectApp(gateway, dialect, context_of) for path, dialect in DIALECTS.items()}
-    return {"/v1/chat/completions": gateway, "/v1/completions": gateway, **translated}
-
-
-def _as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
-    """Returns the chat body that a body of another API stands for."""
-    if api == "chat":
-        return body
-    dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
-    if api not in dialects:
-        raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", "api")
-    return dialects[api].decode(body, headers).body
 
 
 def _span_attributes(decision: Decision) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class ClientConnection(asyncio.Protocol):
         self._phase = _HEAD
         self._response = Response()
         self._last_byte_at = self._loop.time()
-        self._silence_timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
+        if self._silence_timer is None:  # that of the request before is as good: it looks when the last byte came
+            self._silence_timer = self._loop.call_later(self._idle_timeout_s, self._check_silence)
         self._transport.writelines((head, body))
 
     async def receive_head(self) -> None:
@@ -147,7 +148,6 @@ class ClientConnection(asyncio.Protocol):
     def finish(self) -> None:
         """Makes a reusable connection idle."""
         self._phase = _IDLE
-        self._cancel_silence_timer()
 
     def close(self) -> None:
         """Closes the connection at once; an engine that still works on the request notices."""
@@ -203,7 +203,10 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _check_silence(self) -> None:
-        """Re-arms itself: one timer for a request is cheaper than one for every read."""
+        """Re-arms itself: one timer for all requests of a connection is cheaper than one for every read."""
+        if self._phase is _IDLE:
+            self._silence_timer = None
+            return
         left_s = self._last_byte_at + self._idle_timeout_s - self._loop.time()
         if left_s <= 0 and self._waiter is not None and self._drain is None:
             self._abort(TimeoutError(f"no byte for {self._idle_timeout_s:g} s"))

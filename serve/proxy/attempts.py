@@ -26,7 +26,7 @@ from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
 from serve.routing.session_affinity import Affinity, session_key
-from serve.telemetry.instruments import Telemetry, inject
+from serve.telemetry.instruments import Telemetry, fail, inject
 
 log = logging.getLogger("ray.serve.specgate.proxy")
 
@@ -135,7 +135,7 @@ class Attempts:
                 if counted is not None:
                     counted.posted(candidate)
                 try:
-                    response = await resources.enter_async_context(self._post(request, candidate, endpoint))
+                    response = await self._post(request, candidate, endpoint, resources)
                 except _RETRIED as error:
                     self._pools[request.decision.model, candidate.pool].forget(endpoint)
                     log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, error)
@@ -180,10 +180,6 @@ class Attempts:
         Raises:
             GatewayError: No pool has a slot.
         """
-        best: dict[str, Candidate] = {}
-        for candidate in remaining:
-            best.setdefault(candidate.pool, candidate)
-        pools = list(best)
         preferred = remaining[0]
         if on_try is not None:
             on_try(preferred)
@@ -192,16 +188,19 @@ class Attempts:
         )
         model = request.decision.model
         first = self._pools[model, preferred.pool]
+        pools = [preferred.pool]
         try:
             with self._telemetry.step("choose_replica", pool=preferred.pool):
-                if len(pools) == 1 or first.ready:
+                if not first.ready:
+                    pools = list(dict.fromkeys([candidate.pool for candidate in remaining]))
+                if len(pools) == 1:
                     remaining.pop(0)
                     return preferred, await resources.enter_async_context(first.reserve(affinity))
                 slot = await first_free([self._pools[model, pool] for pool in pools], affinity, resources)
         except _RETRIED as error:
             log.warning("request %s: pools %s: %s", request.request_id, ", ".join(pools), error)
             raise
-        chosen = best[pools[slot.number]]
+        chosen = next(candidate for candidate in remaining if candidate.pool == pools[slot.number])
         if chosen is not preferred:
             log.info("request %s: pool %s has no slot, %s has", request.request_id, preferred.pool, chosen.pool)
             self._telemetry.instruments.retries.add(preferred.pool)
@@ -212,10 +211,10 @@ class Attempts:
         remaining[:] = [candidate for candidate in remaining if candidate.pool not in refused]
         return chosen, slot.endpoint
 
-    @asynccontextmanager
     async def _post(
-        self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint
-    ) -> AsyncIterator[UpstreamResponse]:
+        self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint, resources: AsyncExitStack
+    ) -> UpstreamResponse:
+        """Sends the request to a replica; the response stays open until `resources` close."""
         headers = forwarded_headers(request.headers, endpoint.key, self._pass_headers)
         # Engines mix up requests that share an id, so that each attempt has its own.
         headers["x-request-id"] = f"{request.request_id}-{next(request.attempt_numbers)}"
@@ -232,19 +231,24 @@ class Attempts:
         takes_usage_out = request.charge is not None and leaves_usage_out(request.parsed)
         if takes_usage_out or (self._load is not None and self._may_ask_usage(request, candidate)):
             body = with_usage(body, request.parsed)
+        span = resources.enter_context(self._telemetry.step("upstream", pool=candidate.pool))
+        inject(headers)
+        if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
+            headers.pop("baggage", None)
         meter = None
         if request.charge is not None:
             meter = request.charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
-        with self._telemetry.step("upstream", pool=candidate.pool):
-            inject(headers)
-            if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
-                headers.pop("baggage", None)
-            async with self._upstream.post(endpoint, request.path, body, headers) as response:
-                if meter is not None:
-                    response.meter(meter)
-                if served:
-                    response.pass_through(ModelName(served, model))
-                yield response
+        try:
+            response = await resources.enter_async_context(self._upstream.post(endpoint, request.path, body, headers))
+        except _RETRIED as error:  # caught before it passes through the span
+            span.record_exception(error)
+            fail(span, error.message)
+            raise
+        if meter is not None:
+            response.meter(meter)
+        if served:
+            response.pass_through(ModelName(served, model))
+        return response
 
     def _may_ask_usage(self, request: RoutedRequest, candidate: Candidate) -> bool:
         """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.

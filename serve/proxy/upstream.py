@@ -3,7 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
@@ -171,11 +171,10 @@ class Upstream:
         self._max_answer_bytes = limits.max_answer_bytes
         self._connections = ConnectionPool(limits.connect_timeout_s, limits.stream_idle_timeout_s)
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[UpstreamResponse]:
-        """Sends a request and yields its response once the first bytes have arrived.
+    ) -> AbstractAsyncContextManager[UpstreamResponse]:
+        """Sends a request and returns the context of its response, entered once the first bytes have arrived.
 
         Leaving the context closes the connection unless the response was read to its end; vLLM then aborts the
         request, in prefill as well as in the middle of the response.
@@ -192,7 +191,10 @@ class Upstream:
             EngineError: The response is compressed, although no request accepts that.
         """
         origin = Origin.of(endpoint.url)
-        request = _request_head(origin, path, body, headers)
+        return _Post(self, origin, _request_head(origin, path, body, headers), body)
+
+    async def begin(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, UpstreamResponse]:
+        """Returns a response that has begun and its connection, to be given to `end`; raises what `post` does."""
         try:
             connection, first = await self._first_bytes(origin, request, body)
         except ConnectTimeoutError as error:
@@ -201,12 +203,14 @@ class Upstream:
             raise DeadlineError("The engine did not begin to answer in time.") from error
         except OSError as error:
             raise self._unavailable() from error
-        try:
-            if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
-                raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
-            yield UpstreamResponse(connection, first, self._max_answer_bytes)
-        finally:
-            self._connections.release(origin, connection)
+        if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
+            self.end(origin, connection)
+            raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
+        return connection, UpstreamResponse(connection, first, self._max_answer_bytes)
+
+    def end(self, origin: Origin, connection: ClientConnection) -> None:
+        """Keeps a connection for another request if its response was read to the end, else closes it."""
+        self._connections.release(origin, connection)
 
     async def _first_bytes(self, origin: Origin, request: bytes, body: bytes) -> tuple[ClientConnection, bytes]:
         idle = self._connections.take_idle(origin)
@@ -226,6 +230,24 @@ class Upstream:
 
     def _unavailable(self) -> PoolUnavailableError:
         return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
+
+
+class _Post(AbstractAsyncContextManager[UpstreamResponse]):
+    """One request and its response; a generator in its stead would cost every request a microsecond."""
+
+    def __init__(self, upstream: Upstream, origin: Origin, request: bytes, body: bytes) -> None:
+        self._upstream = upstream
+        self._origin = origin
+        self._request = request
+        self._body = body
+        self._connection: ClientConnection
+
+    async def __aenter__(self) -> UpstreamResponse:
+        self._connection, response = await self._upstream.begin(self._origin, self._request, self._body)
+        return response
+
+    async def __aexit__(self, *_: object) -> None:
+        self._upstream.end(self._origin, self._connection)
 
 
 async def _exchange(connection: ClientConnection, request: bytes, body: bytes) -> bytes:

@@ -125,10 +125,9 @@ def features_of(
 
 def _tool_choice(request: CompletionRequest) -> str | None:
     """Returns `auto`, `required`, `named` or `none`; None without tools."""
-    names = {tool.function.name for tool in request.tools or () if tool.function}
     choice = request.tool_choice
     if isinstance(choice, Choice):
-        return _object_choice(choice, names)
+        return _object_choice(choice, {tool.function.name for tool in request.tools or () if tool.function})
     if choice is not None and choice not in _CHOICES:
         raise InvalidRequestError(
             f"`tool_choice` must be `auto`, `required`, `none` or an object that names a function, not {choice!r}.",
@@ -158,7 +157,10 @@ def _object_choice(choice: Choice, names: set[str]) -> str:
 
 
 def _any_strict(tools: list[Tool] | None) -> bool:
-    return any(tool.function is not None and tool.function.strict is True for tool in tools or ())
+    for tool in tools or ():  # noqa: SIM110 - most requests have none, and any() with a generator costs them most
+        if tool.function is not None and tool.function.strict is True:
+            return True
+    return False
 
 
 def _strict_schema(response_format: Format | None) -> bool:
@@ -167,7 +169,12 @@ def _strict_schema(response_format: Format | None) -> bool:
 
 
 def _guided(request: CompletionRequest) -> bool:
-    return any(map(given, (request.guided_json, request.guided_regex, request.guided_choice, request.guided_grammar)))
+    return (
+        given(request.guided_json)
+        or given(request.guided_regex)
+        or given(request.guided_choice)
+        or given(request.guided_grammar)
+    )
 
 
 def _speaks_of_thinking(request: CompletionRequest) -> bool:

@@ -52,11 +52,11 @@ class RemotePool:
 
     @property
     def ready(self) -> bool:
-        return not self._places.locked()
+        return not self.full
 
     @property
     def full(self) -> bool:
-        return self._places.locked()
+        return self._held + self._waiting >= self._limits.ongoing
 
     @property
     def head_start_s(self) -> float:
@@ -71,7 +71,7 @@ class RemotePool:
 
     async def take(self) -> Endpoint:
         """Takes a place, to be given back."""
-        if self._places.locked():
+        if self.full:
             await self._wait()
         else:
             await self._places.acquire()

@@ -18,7 +18,7 @@ from support.stack import Stack, listening, running
 from serve.dialects.exchange import dropped_header
 from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
-from serve.gateway.pipeline import hot_routes
+from serve.gateway.hot_routes import hot_routes
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool

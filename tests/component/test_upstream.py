@@ -292,6 +292,23 @@ async def test_silence_before_the_answer_and_in_it_have_their_own_errors(pumped:
 
 
 @both_ways
+async def test_silence_is_noticed_on_a_connection_that_has_served_and_idled(pumped: bool) -> None:
+    async def silent_from_the_second_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if engine.requests == 2:
+            await reader.readexactly(1)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhe")
+
+    for idle_s in (0.0, 0.5):  # the timer of the request before is still set, or has found nobody waiting
+        engine = Engine(talk=silent_from_the_second_on)
+        async with running(engine, pumped, stream_idle_timeout_s=0.2) as ask:
+            await ask()
+            await asyncio.sleep(idle_s)
+            with pytest.raises(DeadlineError):
+                await ask()
+        assert engine.connections == 1
+
+
+@both_ways
 async def test_an_engine_that_outruns_its_reader_is_made_to_wait(pumped: bool) -> None:
     written, size = 0, 64 * 1024
 

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import fastapi
 import pytest
+from playwright.async_api import async_playwright
 from support.door import Ports, door_before, serving
 from support.stack import listening
 
@@ -21,8 +22,6 @@ from serve.access.tenants import Tenant
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.errors import InvalidApiKeyError
 from serve.http1.listener import Listener
-
-playwright = pytest.importorskip("playwright.async_api", reason="the page's tests need playwright: pip install it")
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
@@ -88,7 +87,7 @@ class Tab:
 
 @asynccontextmanager
 async def tab(door: str, size: dict[str, int] = _WIDE, key: str = "", dark: bool = False) -> AsyncIterator[Tab]:
-    async with playwright.async_playwright() as driver:
+    async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
         try:
             page = await browser.new_page(viewport=size, color_scheme="dark" if dark else "light")

@@ -9,7 +9,8 @@ import fastapi
 import openai
 
 from serve.config.gateway import GatewayConfig
-from serve.gateway.pipeline import Gateway, hot_routes
+from serve.gateway.hot_routes import hot_routes
+from serve.gateway.pipeline import Gateway
 from serve.guard.attempt_result import ResultSink
 from serve.http1.cycle import Allowance
 from serve.http1.listener import AsgiApp, Listener

@@ -267,6 +267,30 @@ def test_a_typing_error_is_told_before_anything_is_sent(
     assert told in " ".join(output.split())
 
 
+@pytest.mark.parametrize("command", ["deploy", "serve", "doctor"])
+def test_tls_in_the_serve_config_is_refused_before_anything_starts(specgate: Run, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "own.yaml"
+    layer = {"http_options": {"ssl_certfile": "cert.pem", "ssl_keyfile": "key.pem"}}
+    path.write_text(yaml.safe_dump({"extends": str(ROOT / "deploy" / "sim.yaml"), **layer}))
+    code, output = specgate(command, "--config", path)
+    assert code == 2
+    assert "HAProxy speaks plain HTTP only" in " ".join(output.split())
+    assert "docs/how-to/put-tls-in-front.md" in " ".join(output.split())
+
+
+def test_tls_in_the_serve_config_of_a_cluster_file_is_an_error(
+    specgate: Run, started: list[list[str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    layer = {"http_options": {"ssl_certfile": "cert.pem"}}
+    path.write_text(yaml.safe_dump({"extends": str(ROOT / "deploy" / "h20-kimi-qwen.yaml"), **layer}))
+    command = f"specgate deploy --config {path}"
+    code, output = specgate("up", "--check", mine(tmp_path, head_start_ray_commands=["ray start --head", command]))
+    assert code == 1
+    assert "HAProxy speaks plain HTTP only" in " ".join(output.split())
+    assert started == []
+
+
 def test_hazards_are_deployed_only_when_accepted(
     specgate: Run, cluster: Callable[..., FakeClient], kimi: Callable[..., Path], tmp_path: Path
 ) -> None:

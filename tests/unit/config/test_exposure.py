@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serve.config.access import AccessConfig
-from serve.config.exposure import is_loopback, listening_host, open_gateway
+from serve.config.exposure import is_loopback, listening_host, open_gateway, unspoken_tls
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,15 @@ def test_an_open_gateway_that_others_reach_is_a_hazard_unless_it_is_meant(host: 
 
 def test_nobody_can_say_what_an_unknown_address_means() -> None:
     assert open_gateway(AccessConfig(), None) is None
+
+
+def test_tls_that_rays_haproxy_does_not_speak_is_told_with_the_page_that_helps() -> None:
+    told = unspoken_tls({"http_options": {"port": 443, "ssl_certfile": "c.pem", "ssl_keyfile": "k.pem"}})
+    assert told is not None
+    assert "http_options.ssl_certfile and http_options.ssl_keyfile" in told
+    assert "docs/how-to/put-tls-in-front.md" in told
+
+
+@pytest.mark.parametrize("options", [None, {}, {"port": 443}, {"ssl_certfile": None}], ids=str)
+def test_a_config_that_asks_for_no_tls_has_nothing_wrong(options: Any) -> None:
+    assert unspoken_tls({"http_options": options}) is None

@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
@@ -92,7 +95,8 @@ class Rig:
         self.tried: list[str] = []
         self.pools = {name: Pool(name, FULL if name in full else None) for name in pools}
         self._candidates = tuple(Candidate(name, opt_out=False, speculative=False) for name in pools)
-        self._telemetry = Telemetry({})
+        self.spans = InMemorySpanExporter()
+        self._telemetry = Telemetry({}, self.spans)
         self._attempts = Attempts(
             config,
             {("m", name): pool for name, pool in self.pools.items()},
@@ -113,6 +117,11 @@ class Rig:
     async def result(self) -> tuple[str, int]:
         async with self.first_response() as result:
             return result
+
+    def sent(self) -> list[ReadableSpan]:
+        """The spans of the requests to engines."""
+        self._telemetry.shutdown()
+        return [span for span in self.spans.get_finished_spans() if span.name == "upstream"]
 
     @property
     def retries(self) -> int:
@@ -181,6 +190,15 @@ async def test_the_refusal_of_the_last_busy_engine_reaches_the_client() -> None:
     assert await Rig(alone, "a").result() == ("a", 429)
     assert alone.urls == ["a"]
     assert await Rig(Upstream(429, 429), "a", "b").result() == ("b", 429)
+
+
+async def test_each_attempt_has_a_span_and_that_of_a_failed_one_says_why() -> None:
+    rig = Rig(Upstream(DOWN, 200), "a", "b")
+    await rig.result()
+    failed, served = rig.sent()
+    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "down")
+    assert [event.name for event in failed.events] == ["exception"]
+    assert (served.status.status_code, served.events) == (StatusCode.UNSET, ())
 
 
 async def test_a_request_that_waits_for_a_slot_counts_in_the_pool_that_had_one(monkeypatch: pytest.MonkeyPatch) -> None:

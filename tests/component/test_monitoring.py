@@ -2,83 +2,38 @@
 
 import asyncio
 import importlib.util
+import json
+import math
 import re
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from support.door import serving
-from support.guard_harness import tools_request
-from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
-from support.monitoring import expressions, rules
+from support.monitored import LABELS_OF_ENGINE, Monitored, monitored
+from support.monitoring import MONITORING, expressions, rules
 from support.promql import Selector, read
-from support.stack import listening
 
 from serve.admin.metrics import merge
-from serve.engine.sim import SimSettings, build_sim_app
+from serve.launch.ports import free_port
 
-NOWHERE = "http://127.0.0.1:9"
-ENGINE: dict[str, Any] = {"grammar": "qwen3_coder", "economics": {}, "content_tokens": (3, 5)}
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
-LABELS_OF_ENGINES = {"model": "m", "pool": "fast"}  # as the door adds them to an engine's own
-
-
-def config(fast: str, standard: str) -> dict[str, Any]:
-    def pool(url: str, facts: dict[str, Any]) -> dict[str, Any]:
-        return {"kind": "remote", "url": url, "facts": facts, "max_ongoing_requests": 1}
-
-    model = {"family": "sim", "grammar": "qwen3_coder"}
-    return {
-        "models": {
-            "m": {**model, "pools": {"fast": pool(fast, SPECULATES), "standard": pool(standard, KNOWN)}},
-            "n": {**model, "pools": {"gone": pool(NOWHERE, SPECULATES), "standard": pool(standard, KNOWN)}},
-        },
-        "policy": {"advisories": NO_ADVISORIES, "load": "observe"},
-        "rate_limits": {"enabled": True, "default": {"requests_per_minute": 24}},  # 12 at once
-    }
-
-
-@asynccontextmanager
-async def engine(**settings: Any) -> AsyncIterator[str]:
-    async with listening(build_sim_app(SimSettings.from_mapping({**ENGINE, **settings}))) as endpoint:
-        yield endpoint.url
-
-
-async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> int:
-    async with session.post(f"{url}/v1/chat/completions", json=body) as response:
-        await response.read()
-        return response.status
-
-
-async def text(session: aiohttp.ClientSession, url: str) -> str:
-    async with session.get(f"{url}/metrics") as response:
-        return await response.text()
+ALERTS = {rule["alert"] for rule in rules() if "alert" in rule}
 
 
 async def exposed() -> dict[str, set[str]]:
-    """The labels of every series after traffic in which everything happens that is counted."""
-    async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        fast = await stack.enter_async_context(
-            engine(model="m", num_speculative_tokens=3, faults={"truncated_string": 1.0})
-        )
-        standard = await stack.enter_async_context(engine(model="m"))
-        ports = await stack.enter_async_context(serving(config(fast, standard)))
-        prose = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
-        await ask(session, ports.data, tools_request(model="m"))
-        await asyncio.gather(*(ask(session, ports.data, {**prose, "stream": True}) for _ in range(4)))
-        await ask(session, ports.data, {**prose, "model": "n"})
-        statuses = [await ask(session, ports.data, prose) for _ in range(12)]
-        assert statuses[-1] == 429
-        async with asyncio.timeout(20):
-            while "specgate_clean_rate{" not in (own := await text(session, ports.door)):  # noqa: ASYNC110  only asking tells
-                await asyncio.sleep(0.1)  # counts are reported once a second
-        labels = {"replica": "engine", **LABELS_OF_ENGINES}
-        told = merge([({}, own), (labels, await text(session, fast))])
+    """The labels of every series after some traffic."""
+    async with monitored() as running:
+        await running.round()
+        async with asyncio.timeout(20):  # counts of quarantine are reported once a second
+            while "specgate_clean_rate{" not in (own := await running.metrics(running.door)):
+                await running.round()
+        told = merge([({}, own), (LABELS_OF_ENGINE, await running.metrics(running.engine))])
     series: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(told):
         for sample in family.samples:
@@ -126,3 +81,54 @@ def test_engines_metrics_have_the_names_that_vllm_gives_them() -> None:
     used = {each.metric for found in selectors().values() for each in found if each.metric.startswith("vllm:")}
     assert len(used) > 5
     assert {metric.removesuffix("_total") for metric in used} <= named
+
+
+@asynccontextmanager
+async def prometheus(running: Monitored, folder: Path) -> AsyncIterator[str]:
+    """Runs Prometheus with the rules that ship, impatiently, and yields its base URL."""
+    shipped = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
+    hasty = {"groups": [{**group, "interval": "1s"} for group in shipped["groups"]]}
+    (folder / "rules.yaml").write_text(yaml.safe_dump(hasty), encoding="utf-8")
+    targets = [
+        {"targets": [running.door.partition("://")[2]]},
+        {"targets": [running.engine.partition("://")[2]], "labels": LABELS_OF_ENGINE},
+    ]
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [{"job_name": "specgate", "static_configs": targets}],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        "prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}", "--log.level=error",
+    )  # fmt: skip
+    try:
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def values(session: aiohttp.ClientSession, url: str, expression: str) -> list[float]:
+    """What Prometheus answers; nothing while it starts."""
+    try:
+        async with session.get(f"{url}/api/v1/query", params={"query": expression}) as response:
+            told: dict[str, Any] = json.loads(await response.read())
+    except (aiohttp.ClientConnectionError, json.JSONDecodeError):
+        return []
+    return [float(series["value"][1]) for series in told["data"]["result"]]
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus here; Debian has a package of that name")
+async def test_prometheus_has_a_finite_answer_for_every_panel_and_every_recorded_series(tmp_path: Path) -> None:
+    waiting = {place: each for place, each in expressions().items() if place not in ALERTS}
+    async with monitored() as running, prometheus(running, tmp_path) as url, aiohttp.ClientSession() as session:
+        for _ in range(100):
+            await running.round()
+            answers = {place: await values(session, url, each) for place, each in waiting.items()}
+            waiting = {place: waiting[place] for place, found in answers.items() if not any(map(math.isfinite, found))}
+            if not waiting:
+                break
+    assert waiting == {}

@@ -179,6 +179,10 @@ docs: $(READY) ## the documentation as a site in build/docs; every warning is an
 reference: $(READY) ## write the generated pages of docs/reference again
 	@$(BIN)/python -m docs._generate
 
+.PHONY: monitoring
+monitoring: $(READY) ## write the Grafana dashboard and the rules for Kubernetes again, after a change in deploy/monitoring
+	@$(BIN)/python deploy/monitoring/generate.py
+
 # Versions stay as they are, unless pyproject.toml asks for others or ARGS says so: ARGS="--upgrade-package NAME".
 COMPILE := compile -q --generate-hashes --no-header --no-annotate --no-emit-index-url $(ARGS)
 CPU_PINS := --python-version 3.11 --overrides requirements/overrides.txt --no-emit-package torch

@@ -80,7 +80,11 @@ class ReplicaMetrics:
             yield Observation(1 if pool.kind == "remote" else wanted, {"model": model, "pool": name})
 
     def _slots(self, _: CallbackOptions) -> Iterable[Observation]:
-        return self._each(lambda occupancy: occupancy.slots)
+        for model, _model, name, pool in self._config.each_pool():
+            # Of a remote pool's, each gateway replica has a share.
+            slots = pool.max_ongoing_requests if pool.kind == "remote" else self._pools[model, name].occupancy().slots
+            if slots is not None:
+                yield Observation(slots, {"model": model, "pool": name})
 
     def _held(self, _: CallbackOptions) -> Iterable[Observation]:
         return self._each(lambda occupancy: occupancy.held)
@@ -88,10 +92,9 @@ class ReplicaMetrics:
     def _waiting(self, _: CallbackOptions) -> Iterable[Observation]:
         return self._each(lambda occupancy: occupancy.waiting)
 
-    def _each(self, value: Callable[[Occupancy], int | None]) -> Iterable[Observation]:
+    def _each(self, value: Callable[[Occupancy], int]) -> Iterable[Observation]:
         for (model, name), pool in self._pools.items():
-            if (found := value(pool.occupancy())) is not None:
-                yield Observation(found, {"model": model, "pool": name})
+            yield Observation(value(pool.occupancy()), {"model": model, "pool": name})
 
     def _bodies(self, _: CallbackOptions) -> Iterable[Observation]:
         yield Observation(self._vitals.allowance.held_bytes)

@@ -16,7 +16,7 @@ from serve.routing.pool import Occupancy
 POOLS: dict[str, Any] = {
     "fixed": {"kind": "sim", "replicas": 2},
     "elastic": {"kind": "sim", "autoscaling": {"min_replicas": 0, "max_replicas": 3}},
-    "remote": {"kind": "remote", "url": "http://unused"},
+    "remote": {"kind": "remote", "url": "http://unused", "max_ongoing_requests": 32},
 }
 CONFIG = GatewayConfig.parse({"models": {"m": {"family": "sim", "grammar": "hermes", "pools": POOLS}}})
 ENGINE = Endpoint("http://engine", "key")
@@ -59,9 +59,9 @@ def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
     assert values(told, "specgate.pool.waiting") == {"fixed": 5, "elastic": 0, "remote": 0}
 
 
-def test_a_limit_that_nobody_knows_is_not_shown() -> None:
+def test_slots_are_those_of_all_gateway_replicas_and_unknown_ones_are_not_shown() -> None:
     told = shown(Vitals(Allowance(), lambda: None, None))
-    assert values(told, "specgate.pool.slots") == {"fixed": 16, "remote": 8}
+    assert values(told, "specgate.pool.slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])

@@ -1,0 +1,88 @@
+"""A gateway, its door and simulated engines to monitor, and traffic in which everything happens that is counted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from serve.engine.sim import SimSettings, build_sim_app
+from support.door import serving
+from support.guard_harness import tools_request
+from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
+from support.stack import listening
+
+NOWHERE = "http://127.0.0.1:9"
+ENGINE: dict[str, Any] = {"model": "m", "grammar": "qwen3_coder", "economics": {}, "content_tokens": (3, 5)}
+PROSE: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+LABELS_OF_ENGINE = {"replica": "engine", "model": "m", "pool": "fast"}  # as the door adds them to an engine's own
+
+
+@dataclass
+class Monitored:
+    """What runs.
+
+    Attributes:
+        data: Base URL of the data port.
+        door: Base URL of the door.
+        engine: Base URL of the engine behind the pool `fast`.
+    """
+
+    data: str
+    door: str
+    engine: str
+    _session: aiohttp.ClientSession
+
+    async def round(self) -> None:
+        """Broken calls that are rerun, streams that wait, a pool that is gone, an unknown model, and a limit."""
+        bodies = [
+            tools_request(model="m"), *[{**PROSE, "stream": True}] * 4, PROSE, {**PROSE, "model": "n"},
+            {**PROSE, "model": "unknown"},
+        ]  # fmt: skip
+        for _ in range(2):
+            await asyncio.gather(*map(self._ask, bodies))
+        for body in bodies:
+            await self._ask(body)
+
+    async def metrics(self, url: str) -> str:
+        """Returns what is exposed at a base URL."""
+        async with self._session.get(f"{url}/metrics") as response:
+            return await response.text()
+
+    async def _ask(self, body: Mapping[str, Any]) -> None:
+        async with self._session.post(f"{self.data}/v1/chat/completions", json=body) as response:
+            await response.read()
+
+
+@asynccontextmanager
+async def monitored() -> AsyncIterator[Monitored]:
+    """Runs them."""
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        fast = await stack.enter_async_context(_engine(num_speculative_tokens=3, faults={"truncated_string": 1.0}))
+        standard = await stack.enter_async_context(_engine())
+        ports = await stack.enter_async_context(serving(_config(fast, standard)))
+        yield Monitored(ports.data, ports.door, fast, session)
+
+
+def _config(fast: str, standard: str) -> dict[str, Any]:
+    def pool(url: str, facts: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": "remote", "url": url, "facts": facts, "max_ongoing_requests": 1}
+
+    model = {"family": "sim", "grammar": "qwen3_coder"}
+    return {
+        "models": {
+            "m": {**model, "pools": {"fast": pool(fast, SPECULATES), "standard": pool(standard, KNOWN)}},
+            "n": {**model, "pools": {"gone": pool(NOWHERE, SPECULATES), "standard": pool(standard, KNOWN)}},
+        },
+        "policy": {"advisories": NO_ADVISORIES, "load": "observe"},
+        "rate_limits": {"enabled": True, "default": {"concurrency": 4}},
+    }
+
+
+@asynccontextmanager
+async def _engine(**settings: Any) -> AsyncIterator[str]:
+    async with listening(build_sim_app(SimSettings.from_mapping({**ENGINE, **settings}))) as endpoint:
+        yield endpoint.url

@@ -1,7 +1,7 @@
 """The order in which a request's candidates are tried, and what counts as an attempt and as a retry."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -106,9 +106,10 @@ class Rig:
         body = b'{"model":"m"}'
         decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
         request = RoutedRequest("/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, guarded=False)
-        async with self._attempts.first_response(
-            request, self._candidates, lambda candidate: self.tried.append(candidate.pool)
-        ) as (candidate, response):
+        async with AsyncExitStack() as resources:
+            candidate, response = await self._attempts.first_response(
+                request, self._candidates, resources, lambda candidate: self.tried.append(candidate.pool)
+            )
             yield candidate.pool, response.status
 
     async def result(self) -> tuple[str, int]:

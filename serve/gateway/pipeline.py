@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -248,7 +249,9 @@ class Gateway:
             await self._guarded.respond(exchange, request)
             return
         on_try = exchange.attribution.tried
-        async with self._attempts.first_response(request, request.decision.candidates, on_try) as attempt:
+        async with AsyncExitStack() as resources:
+            candidates = request.decision.candidates
+            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
             await relay(exchange, attempt, self._telemetry)
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:

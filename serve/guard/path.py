@@ -62,7 +62,9 @@ class GuardedPath:
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
         candidates = request.decision.candidates
-        async with self._attempts.first_response(request, candidates, exchange.attribution.tried) as attempt:
+        async with AsyncExitStack() as resources:
+            on_try = exchange.attribution.tried
+            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
             response = attempt.response
             if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
                 await relay(exchange, attempt, self._telemetry)
@@ -105,9 +107,8 @@ class GuardedPath:
         log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, details)
         async with AsyncExitStack() as resources:
             try:
-                candidate, response = await resources.enter_async_context(
-                    self._attempts.first_response(request, rerun_order(request.decision.candidates, tried))
-                )
+                candidates = rerun_order(request.decision.candidates, tried)
+                candidate, response = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
                 log.warning("request %s: no rerun: %s", request.request_id, error)
                 return False

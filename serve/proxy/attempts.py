@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -104,53 +104,53 @@ class Attempts:
         self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
         self._own_pools = {(model, name) for model, _, name, pool in config.each_pool() if pool.kind != "remote"}
 
-    @asynccontextmanager
     async def first_response(
         self,
         request: RoutedRequest,
         candidates: Sequence[Candidate],
+        resources: AsyncExitStack,
         on_try: Callable[[Candidate], None] | None = None,
-    ) -> AsyncIterator[Attempt]:
-        """Yields the first response that begins; it can be read for as long as the context lasts.
+    ) -> Attempt:
+        """Returns the first response that begins.
 
         A pool without capacity is skipped, which does not count as an attempt.
 
         Args:
             request: The request to send.
             candidates: Where to send it, best first.
+            resources: Empty; the response can be read until it closes.
             on_try: Called with each candidate that is tried.
 
         Raises:
             GatewayError: No candidate responded.
         """
         remaining = _order(candidates)
-        for sent in range(1, self._max_attempts + 1):
-            async with AsyncExitStack() as resources:
-                preferred = remaining[0]
-                counted = self._count(request, preferred, resources)
-                began_s = time.monotonic()
-                candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
-                if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
-                    self._telemetry.waited(waited_s, request.decision.model, candidate.pool)
+        for sent in count(1):
+            counted = self._count(request, remaining[0], resources)
+            began_s = time.monotonic()
+            candidate, endpoint = await self._reserve(request, remaining, resources, sent - 1, on_try)
+            if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
+                self._telemetry.waited(waited_s, request.decision.model, candidate.pool)
+            if counted is not None:
+                counted.posted(candidate)
+            try:
+                response = await self._post(request, candidate, endpoint, resources)
+            except _RETRIED as error:
+                self._pools[request.decision.model, candidate.pool].forget(endpoint)
+                log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, error)
+                if not remaining or sent == self._max_attempts:
+                    raise
+            else:
                 if counted is not None:
-                    counted.posted(candidate)
-                try:
-                    response = await self._post(request, candidate, endpoint, resources)
-                except _RETRIED as error:
-                    self._pools[request.decision.model, candidate.pool].forget(endpoint)
-                    log.warning("request %s: pool %s: %s", request.request_id, candidate.pool, error)
-                    if not remaining or sent == self._max_attempts:
-                        raise
-                else:
-                    if counted is not None:
-                        response.keep_last()
-                        counted.response = response
-                    if response.status == _BUSY:
-                        remaining[:] = [other for other in remaining if other.pool != candidate.pool]
-                    if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
-                        yield Attempt(candidate, response)
-                        return
+                    response.keep_last()
+                    counted.response = response
+                if response.status == _BUSY:
+                    remaining[:] = [other for other in remaining if other.pool != candidate.pool]
+                if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
+                    break
+            await resources.aclose()
             self._telemetry.instruments.retries.add(candidate.pool)
+        return Attempt(candidate, response)
 
     def _count(self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack) -> Sent | None:
         """Counts a request that is on its way, until `resources` close."""

@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from serve.errors import EngineError
-from serve.http1.asgi import Drain
+from serve.http1.asgi import Drain, Sink
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange, response_headers
 from serve.proxy.upstream import UpstreamResponse
@@ -92,8 +92,14 @@ async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: 
         async for part in response.rest():
             if not await _send_in_pieces(exchange, part, through):
                 return
-        return
+    elif isinstance(through, StreamEnd):  # done with any read at once, and never over
+        await response.pump(lambda part: write(data) if (data := through.feed(part)) else None)
+    else:
+        await _pump(exchange, write, response, through)
 
+
+async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, through: Filter) -> None:
+    """Sends what a filter lets through without waking a task, except for what is long or slow."""
     long = b""
 
     def sink(part: bytes) -> Drain:

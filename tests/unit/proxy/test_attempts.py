@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -109,9 +109,10 @@ class Rig:
         body = b'{"model":"m"}'
         decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
         request = RoutedRequest("/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, guarded=False)
-        async with self._attempts.first_response(
-            request, self._candidates, lambda candidate: self.tried.append(candidate.pool)
-        ) as (candidate, response):
+        async with AsyncExitStack() as resources:
+            candidate, response = await self._attempts.first_response(
+                request, self._candidates, resources, lambda candidate: self.tried.append(candidate.pool)
+            )
             yield candidate.pool, response.status
 
     async def result(self) -> tuple[str, int]:

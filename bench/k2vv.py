@@ -7,6 +7,8 @@ such rates; every arm gets the same requests, through the code of `specgate prob
 import argparse
 import asyncio
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ def requests(count: int) -> dict[int, dict[str, Any]]:
 
 
 async def measure(url: str, bodies: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Returns the verifier's counts over streamed and whole answers, and the requests that got an error."""
+    """Returns the verifier's counts over streamed and whole answers, and how many requests got which error."""
     plan = ProbePlan(
         url=url, model="m", cells=tuple(RequestSet("bench", bodies, stream) for stream in (False, True)), trials=1,
         temperature=None, max_tokens=None, speculative=None, concurrency=16, timeout_s=60, api_key_env=None, tolerate=0,
@@ -42,22 +44,20 @@ async def measure(url: str, bodies: dict[int, dict[str, Any]]) -> dict[str, Any]
     rows = metrics(log.trials, None).values()
     calls = sum(row["count_finish_reason_tool_calls"] for row in rows)
     valid = sum(row["count_successful_tool_call"] for row in rows)
-    errors = sum(trial["outcome"] == "error" for trial in log.trials)
-    return {"requests": len(log.trials), "ended_in_calls": calls, "valid": valid, "errors": errors}
+    errors = Counter(trial["detail"] for trial in log.trials if trial["outcome"] == "error")
+    return {"requests": len(log.trials), "ended_in_calls": calls, "valid": valid, "errors": dict(errors)}
 
 
-async def compare(rate: float, count: int) -> list[dict[str, Any]]:
-    """Returns a row for each mode of the guard at one rate of broken answers."""
+def compare(rate: float, count: int) -> Iterator[dict[str, Any]]:
+    """Yield a row for each mode of the guard at one rate of broken answers, as soon as it is measured."""
     bodies = requests(count)
-    rows = []
     faulty = replace(engine(), faults={name: rate / len(FAULTS) for name in FAULTS})
     with engines({"fast": faulty, "safe": engine(speculative=False)}) as urls:
         for mode in MODES:
             with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as (url, _):
-                found = await measure(url, bodies)
+                found = asyncio.run(measure(url, bodies))
             accuracy = found["valid"] / found["ended_in_calls"]
-            rows.append({"fault_rate": rate, "guard": mode, **found, "schema_accuracy": round(accuracy, 4)})
-    return rows
+            yield {"fault_rate": rate, "guard": mode, **found, "schema_accuracy": round(accuracy, 4)}
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=800, help="each is sent streamed and whole")
     options = parser.parse_args()
     for rate in RATES:
-        for row in asyncio.run(compare(rate, options.requests)):
+        for row in compare(rate, options.requests):
             print(json.dumps(row), flush=True)
             upsert(RESULTS, row, ("fault_rate", "guard"))
 

@@ -184,6 +184,7 @@ def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any
     version = stated.get("engine_version", installed or pinned_engine())
     on_v1 = (on_cpu and version == installed) or _truth(args.get("enable_dbo", False))
     on_v1 = on_v1 or (bool(spec.get("parallel_drafting")) and method not in _PARALLEL)
+    on_v1 = on_v1 or (args.get("distributed_executor_backend") == "external_launcher" and _stages(args) > 1)
     runner = stated.get("runner", "v1" if on_v1 else _runner(method, version))
     is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
     return replace(
@@ -205,6 +206,10 @@ def _of_vllm(facts: PoolFacts, args: Mapping[str, Any], stated: Mapping[str, Any
             **_speculative_settings(method, spec),
         },
     )
+
+
+def _stages(args: Mapping[str, Any]) -> int:
+    return int(args.get("pipeline_parallel_size") or 1)
 
 
 def _mapping(where: str, args: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -56,6 +56,10 @@ def probe(
     timeout_s: Annotated[float, typer.Option(min=0.1)] = 120,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
     tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of broken answers that is accepted.")] = 0.0,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="An engine of the model without a drafter; of each broken answer it tells who broke it."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Log of the trials; an interrupted run resumes from it.")
     ] = None,
@@ -87,6 +91,7 @@ def probe(
         timeout_s=timeout_s,
         api_key_env=api_key_env,
         tolerate=tolerate,
+        judge=judge,
     )
     log = TrialLog(out, plan.settings)
     _run(plan, log, quiet=as_json)
@@ -163,13 +168,16 @@ def _first_error(log: TrialLog) -> str:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    table = Table("cell", "clean", "95 % interval", "calls", "outcomes", "pools")
+    table = Table("cell", "clean", "95 % interval", "calls", "outcomes", "broken by", "pools")
     for name, row in {**summary["cells"], "all": summary["total"]}.items():
         low, high = row["interval"]
         style = "red" if row["unclean"] else "green"
-        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in row["outcomes"].items())
+        outcomes, causes = (
+            ", ".join(f"{count} {name}" for name, count in row[kind].items()) for kind in ("outcomes", "causes")
+        )
         clean = f"[{style}]{row['clean']}/{row['n']}[/]"
-        table.add_row(name, clean, f"{low:.1%} to {high:.1%}", str(row["calls"]), outcomes, ", ".join(row["pools"]))
+        pools = ", ".join(row["pools"])
+        table.add_row(name, clean, f"{low:.1%} to {high:.1%}", str(row["calls"]), outcomes, causes or "-", pools)
     console().print(table)
     if "k2vv" in summary:
         console().print(_verifier_table(summary["k2vv"]))

@@ -17,8 +17,8 @@ from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from serve.http1.listener import Listener
+from serve.tools.probe.check import check
 from serve.tools.probe.grid import PROMPTS, TOOLS
-from serve.tools.probe.runner import check
 
 REQUESTS = 50
 _MODEL = "kimi"

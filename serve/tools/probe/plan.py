@@ -8,7 +8,15 @@ from serve.tools.probe.grid import ProbeCell
 from serve.tools.probe.k2vv import RequestSet
 
 Cell = ProbeCell | RequestSet
+# What an engine is asked for where a judge is to say who broke an answer.
+TRACED: dict[str, Any] = {"return_token_ids": True, "logprobs": True}
 Trial = tuple[Cell, int]  # a cell and the number of the trial in it
+
+
+def with_version(url: str) -> str:
+    """Returns an endpoint's URL with `/v1`, whether or not it has it."""
+    base = url.rstrip("/")
+    return base if base.endswith("/v1") else f"{base}/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +35,8 @@ class ProbePlan:
         timeout_s: Time limit of one request.
         api_key_env: Environment variable that holds the API key; None if the endpoint needs none.
         tolerate: Share of broken answers that is accepted.
+        judge: URL of an engine of the same model without a drafter, which says of broken answers who broke them; None
+            asks nobody.
     """
 
     url: str
@@ -40,12 +50,12 @@ class ProbePlan:
     timeout_s: float
     api_key_env: str | None
     tolerate: float
+    judge: str | None = None
 
     @property
     def base_url(self) -> str:
         """The endpoint's URL, with `/v1`."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/v1") else f"{base}/v1"
+        return with_version(self.url)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -56,6 +66,7 @@ class ProbePlan:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "speculative": self.speculative,
+            "judge": self.judge,
         }
 
     def request(self, cell: Cell, number: int) -> dict[str, Any]:
@@ -69,6 +80,7 @@ class ProbePlan:
             **cell.body(number),
             "model": self.model,
             **{name: value for name, value in given.items() if value is not None},
+            **(TRACED if self.judge else {}),
         }
 
     def pending(self, done: Container[tuple[str, int]]) -> list[Trial]:

@@ -13,6 +13,7 @@ from serve.errors import ConfigError
 _CLEAN = frozenset({"clean", "schema_mismatch"})
 # These say nothing about the quality of a pool's answers.
 _NOT_COUNTED = frozenset({"error", "cut"})
+SOUND = _CLEAN | _NOT_COUNTED  # nobody has to be blamed for these
 
 
 class TrialLog:
@@ -86,6 +87,7 @@ def _row(trials: list[Mapping[str, Any]], tolerate: float) -> dict[str, Any]:
         "outcomes": dict(outcomes.most_common()),
         # Unclean only if significantly more answers are broken than tolerated.
         "unclean": wilson(counted - clean, counted)[0] > tolerate if counted else False,
+        "causes": dict(Counter(trial["cause"] for trial in trials if "cause" in trial).most_common()),
         "pools": sorted({str(trial["pool"]) for trial in trials if trial.get("pool")}),
     }
 

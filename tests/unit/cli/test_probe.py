@@ -8,6 +8,10 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from policies import wilson
 from serve.engine.sim.app import build_sim_app
@@ -15,10 +19,8 @@ from serve.engine.sim.settings import SimSettings
 
 
 @contextmanager
-def engine(**settings) -> Iterator[str]:
-    server = uvicorn.Server(
-        uvicorn.Config(build_sim_app(SimSettings(**settings)), port=0, log_level="error", lifespan="off", ws="none")
-    )
+def serving(app) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -28,6 +30,10 @@ def engine(**settings) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def engine(**settings):
+    return serving(build_sim_app(SimSettings(**settings)))
 
 
 def options(url, *more):
@@ -141,3 +147,38 @@ def test_a_file_and_its_format_come_together(specgate, tmp_path):
     assert specgate("probe", "--url", "http://x", "-m", "m", requests)[0] == 2
     assert specgate("probe", "--url", "http://x", "-m", "m", "--format", "k2vv")[0] == 2
     assert specgate("probe", "--url", "http://x", "-m", "m", "--format", "other", requests)[0] == 2
+
+
+@pytest.mark.parametrize("stream", ["on", "off"])
+@pytest.mark.parametrize(
+    ("judge_logprob", "reports", "blamed"), [(-0.1, True, "model"), (-12.0, True, "state"), (-0.1, False, "unknown")]
+)
+def test_a_judge_is_asked_who_broke_an_answer(specgate, stream, judge_logprob, reports, blamed):
+    texts = ["<tool_call>", '{"name": "get_weather"']
+
+    async def chat(request: Request) -> Response:
+        body = await request.json()
+        assert (body["return_token_ids"], body["logprobs"]) == (True, True)
+        content = [{"token": text, "logprob": -0.1, "bytes": [], "top_logprobs": []} for text in texts]
+        details = {"token_ids": [7, 8], "logprobs": {"content": content}} if reports else {"logprobs": None}
+        told = {"role": "assistant", "content": "".join(texts)}
+        choice = {"index": 0, "finish_reason": "stop", **details}
+        head = {"id": "x", "created": 1, "model": "sim", "prompt_token_ids": [1, 2, 3]}
+        if not body["stream"]:
+            return JSONResponse({**head, "object": "chat.completion", "choices": [{**choice, "message": told}]})
+        chunk = {**head, "object": "chat.completion.chunk", "choices": [{**choice, "delta": told}]}
+        return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
+
+    async def score(request: Request) -> Response:
+        body = await request.json()
+        assert body["prompt"] == [1, 2, 3, 7, 8]
+        scored = [None, *({str(token): {"logprob": judge_logprob, "rank": 9}} for token in body["prompt"][1:])]
+        choice = {"index": 0, "text": "", "finish_reason": "length", "logprobs": None, "prompt_logprobs": scored}
+        return JSONResponse({"id": "x", "object": "text_completion", "created": 1, "model": "sim", "choices": [choice]})
+
+    routes = [Route("/v1/chat/completions", chat, methods=["POST"]), Route("/v1/completions", score, methods=["POST"])]
+    with serving(Starlette(routes=routes)) as url:
+        run = options(url, "-n", 1, "--shapes", "auto", "--stream", stream, "--judge", url, "--json")
+        code, out = specgate(*run)
+    total = json.loads(out)["total"]
+    assert (code, total["clean"], total["causes"]) == (1, 0, {blamed: 2})

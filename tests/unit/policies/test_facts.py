@@ -171,7 +171,10 @@ def test_the_v1_runner_never_schedules_some_methods_asynchronously(method, is_as
 @pytest.mark.parametrize(
     ("args", "spec", "runner"),
     [({"enable-dbo": True}, {}, "v1"), ({}, {"parallel_drafting": True}, "v1"), ({}, {}, "v2"),
-     ({}, {"parallel_drafting": True, "method": "dflash"}, "v2")],
+     ({}, {"parallel_drafting": True, "method": "dflash"}, "v2"),
+     ({"distributed-executor-backend": "external_launcher", "pipeline-parallel-size": 2}, {}, "v1"),
+     ({"distributed-executor-backend": "external_launcher"}, {}, "v2"),
+     ({"distributed-executor-backend": "ray", "pipeline-parallel-size": 2}, {}, "v2")],
 )  # fmt: skip
 def test_some_settings_fall_back_to_the_v1_runner(args, spec, runner):
     config = {"method": "eagle3", "model": "d", "num_speculative_tokens": 3, **spec}

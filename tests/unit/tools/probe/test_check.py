@@ -2,8 +2,8 @@
 
 import pytest
 
+from serve.tools.probe.check import check
 from serve.tools.probe.grid import ProbeCell
-from serve.tools.probe.runner import check
 
 
 def answer(arguments, finish="tool_calls"):

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
-from serve.config.access import RIGHTS, RequestPriority
+from serve.config.access import PRIORITIES, RIGHTS, RequestPriority
 from serve.config.rate_limits import Limits
-from serve.errors import InsufficientScopeError
+from serve.errors import InsufficientScopeError, InvalidRequestError
 
 EVERY_MODEL = ("*",)
+PRIORITY_HEADER = "x-specgate-class"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,19 @@ class Principal:
         """
         if scope not in self.scopes:
             raise InsufficientScopeError(f"This key does not have the scope {scope!r}.")
+
+    def priority(self, wanted: str) -> RequestPriority:
+        """Returns the priority of a request that asks for one: that one, but none before the ceiling.
+
+        Args:
+            wanted: As in the header `x-specgate-class`.
+
+        Raises:
+            InvalidRequestError: There is no such priority.
+        """
+        if wanted not in PRIORITIES:
+            raise InvalidRequestError(f"{PRIORITY_HEADER} must be one of {', '.join(PRIORITIES)}.", PRIORITY_HEADER)
+        return max(wanted, self.priority_ceiling, key=PRIORITIES.index)
 
     def may_use(self, model: str) -> bool:
         """Returns True if the principal may use a model, given its own name."""

@@ -24,6 +24,7 @@ class LimitsConfig(_Strict):
     """Limits of one request, and of what one gateway replica holds for all of its clients.
 
     Attributes:
+        starve_s: A request that waits for a slot this long moves to the next higher class of priority.
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
         max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
         max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
@@ -40,6 +41,7 @@ class LimitsConfig(_Strict):
     request_timeout_s: Seconds = 600
     stream_idle_timeout_s: Seconds = 300
     queue_timeout_s: Seconds = 15
+    starve_s: Seconds = 5
     connect_timeout_s: Seconds = 5
     max_attempts: Count = 3
     retry_after_s: Seconds = 2

@@ -25,7 +25,7 @@ class Limits:
         tokens_per_minute: Weighted tokens; see `TokenWeights`.
         concurrency: Requests under way at the same time.
         tokens_per_month: Weighted tokens of a calendar month in UTC.
-        queued: Requests that may wait for a slot.
+        queued: Requests that may wait for a slot of one pool, at each gateway replica; it has no effect on a key.
         shadow: Count what the limits would refuse, and refuse nothing.
     """
 

@@ -212,6 +212,7 @@ class Gateway:
             decision=decision,
             guarded=self._is_guarded(exchange.path, decision),
             charge=exchange.charge,
+            asker=exchange.asker(len(body)),
         )
 
     def _read(

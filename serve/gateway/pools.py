@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import Any
 
 from ray.serve.handle import DeploymentHandle
@@ -10,7 +11,8 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError, GatewayError
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool, RayPool
-from serve.routing.remote_pool import RemoteLimits, RemotePool
+from serve.routing.remote_pool import RemotePool
+from serve.routing.waiting_room import WaitingTerms
 
 PoolKey = tuple[str, str]  # model, pool
 
@@ -31,28 +33,19 @@ def build_pools(
         ConfigError: The key of a remote pool is missing.
     """
     limits = config.limits
+    terms = WaitingTerms(None, limits.queue_timeout_s, limits.starve_s, limits.retry_after_s)
     pools: dict[PoolKey, Pool] = {}
     for model, _, pool, settings in config.each_pool():
         if settings.url is not None:
             key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
             if settings.api_key_env and not key:
                 raise ConfigError(f"{model}/{pool}: the environment variable {settings.api_key_env} is not set")
-            allowed = RemoteLimits(
-                max(1, settings.max_ongoing_requests // gateways),
-                settings.max_queued_requests,
-                limits.queue_timeout_s,
-                limits.retry_after_s,
-            )
+            ongoing = max(1, settings.max_ongoing_requests // gateways)
             endpoint = Endpoint(settings.url.rstrip("/"), key)
-            pools[model, pool] = RemotePool(endpoint, settings.facts, allowed, f"{model}/{pool}")
+            waiting = replace(terms, queued=settings.max_queued_requests)
+            pools[model, pool] = RemotePool(endpoint, settings.facts, ongoing, waiting, f"{model}/{pool}")
         else:
-            pools[model, pool] = RayPool(
-                f"{model}/{pool}",
-                handles[model, pool],
-                limits.queue_timeout_s,
-                limits.retry_after_s,
-                settings.routing,
-            )
+            pools[model, pool] = RayPool(f"{model}/{pool}", handles[model, pool], terms, settings.routing)
     return pools
 
 

@@ -56,6 +56,11 @@ class Charge:
         """Weighted tokens that are reserved."""
         return self._reservation.cost
 
+    @property
+    def queued(self) -> int | None:
+        """See `Plan`."""
+        return self._plan.queued
+
     def attempt(self, pool: str, speculative: bool, takes_out: bool) -> AnswerMeter:
         """Returns the meter of an attempt that is sent now.
 

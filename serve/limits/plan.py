@@ -34,12 +34,14 @@ class Plan(NamedTuple):
         lines: Limits of rates and of concurrency.
         quotas: Limits of months.
         weights: What its tokens count.
+        queued: Requests of the tenant that may wait for one pool; None for any number.
     """
 
     principal: Principal
     lines: tuple[Line, ...]
     quotas: tuple[Quota, ...]
     weights: TokenWeights
+    queued: int | None = None
 
 
 def plan_of(
@@ -60,7 +62,13 @@ def plan_of(
             lines.append(Line(slice_of(meter, terms), limits.shadow))
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
-    return Plan(principal, tuple(lines), tuple(quotas), config.weights)
+    return Plan(principal, tuple(lines), tuple(quotas), config.weights, _queued(principal, model, config.default))
+
+
+def _queued(principal: Principal, model: str, default: Limits) -> int | None:
+    """Returns the smallest limit of waiting requests that is enforced. Keys have none: their tenant's requests wait."""
+    scopes = [limits for scope, limits in _scopes(principal, model, default) if not scope.startswith("key:")]
+    return min((each.queued for each in scopes if each.queued is not None and not each.shadow), default=None)
 
 
 def _scopes(principal: Principal, model: str, default: Limits) -> Iterator[tuple[str, Limits]]:

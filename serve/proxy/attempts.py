@@ -22,6 +22,7 @@ from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, w
 from serve.request.reasoning_field import with_reasoning_as
 from serve.request.usage_option import leaves_usage_out, with_usage
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.first_free import first_free
 from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
@@ -47,6 +48,7 @@ class RoutedRequest:
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
         charge: Measures the attempts; None where nobody counts usage.
+        asker: On whose behalf slots are asked for.
         attempt_numbers: Numbers of the attempts to come, reruns included.
     """
 
@@ -59,6 +61,7 @@ class RoutedRequest:
     decision: Decision
     guarded: bool
     charge: Charge | None = None
+    asker: Asker = ANONYMOUS
     attempt_numbers: Iterator[int] = field(default_factory=partial(count, 1))
 
 
@@ -195,8 +198,9 @@ class Attempts:
                     pools = list(dict.fromkeys([candidate.pool for candidate in remaining]))
                 if len(pools) == 1:
                     remaining.pop(0)
-                    return preferred, await resources.enter_async_context(first.reserve(affinity))
-                slot = await first_free([self._pools[model, pool] for pool in pools], affinity, resources)
+                    return preferred, await resources.enter_async_context(first.reserve(affinity, request.asker))
+                asked = [self._pools[model, pool] for pool in pools]
+                slot = await first_free(asked, affinity, request.asker, resources)
         except _RETRIED as error:
             log.warning("request %s: pools %s: %s", request.request_id, ", ".join(pools), error)
             raise

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
-from serve.access.principal import ANONYMOUS, Principal
+from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
+from serve.config.access import PRIORITIES
 from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive, Send, Sink
 from serve.limits.charge import Charge
+from serve.routing.fair_queue import Asker
 from serve.sse import error_frame
 from serve.telemetry.instruments import fail
 
@@ -203,6 +205,21 @@ class Exchange:
             GatewayError: As raised by `read_body`.
         """
         return await read_body(receive, self.headers, limit_bytes)
+
+    def asker(self, body_bytes: int) -> Asker:
+        """Returns on whose behalf slots are asked for.
+
+        Args:
+            body_bytes: What the request costs where nobody estimates tokens.
+
+        Raises:
+            InvalidRequestError: The request asks for a priority that there is not.
+        """
+        principal, charge = self.principal, self.charge
+        wanted = self.headers.get(PRIORITY_HEADER)
+        priority = principal.priority_default if wanted is None else principal.priority(wanted)
+        cost, queued = (float(body_bytes), None) if charge is None else (charge.reserved, charge.queued)
+        return Asker(principal.tenant.name, principal.tenant.weight, PRIORITIES.index(priority), cost, queued)
 
     def close(self) -> None:
         """Ends what goes on beside the response; here there is nothing."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from serve.errors import GatewayError
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.pool import Pool
 from serve.routing.session_affinity import Affinity
 
@@ -25,7 +26,7 @@ class Slot(NamedTuple):
     refused: frozenset[int] = frozenset()
 
 
-async def first_free(pools: Sequence[Pool], affinity: Affinity, resources: AsyncExitStack) -> Slot:
+async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, resources: AsyncExitStack) -> Slot:
     """Reserves a slot in the first pool that offers one.
 
     Pools are asked in their order, the next one when the last has had its head start; those that are known to be full
@@ -34,12 +35,13 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, resources: Async
     Args:
         pools: Best first, no pool twice; at least two.
         affinity: For `Pool.reserve`.
+        asker: For `Pool.reserve`.
         resources: Keeps the slot.
 
     Raises:
         GatewayError: No pool has a slot; the error of the last one.
     """
-    race = _Race(pools, affinity)
+    race = _Race(pools, affinity, asker)
     try:
         number, endpoint, stack = await race.run()
         resources.push_async_exit(stack)
@@ -51,9 +53,10 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, resources: Async
 class _Race:
     """Reservations in several pools, of which the first one counts."""
 
-    def __init__(self, pools: Sequence[Pool], affinity: Affinity) -> None:
+    def __init__(self, pools: Sequence[Pool], affinity: Affinity, asker: Asker) -> None:
         self._pools = pools
         self._affinity = affinity
+        self._asker = asker
         self._tasks: dict[asyncio.Task[Endpoint], tuple[int, AsyncExitStack]] = {}
         self.errors: dict[int, GatewayError] = {}
 
@@ -74,7 +77,8 @@ class _Race:
 
     def _ask(self, number: int) -> None:
         stack = AsyncExitStack()
-        task = asyncio.ensure_future(stack.enter_async_context(self._pools[number].reserve(self._affinity)))
+        reserving = self._pools[number].reserve(self._affinity, self._asker)
+        task = asyncio.ensure_future(stack.enter_async_context(reserving))
         self._tasks[task] = (number, stack)
 
     async def _winner(

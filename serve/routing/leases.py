@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import ANONYMOUS, Asker
+from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -53,21 +54,32 @@ Reserve = Callable[[], Coroutine[Any, Any, Lease]]
 class Leases:
     """The slots that one gateway replica holds in one pool.
 
-    A request takes over an idle slot. If there is none, it gets whichever comes first: a new reservation, or the slot
-    of a request that ends.
+    A request takes over an idle slot. If there is none, it waits for a new reservation or the slot of a request that
+    ends; both go to whoever is next in the queue (docs/adr/0053).
 
     Args:
+        terms: How requests wait.
+        label: `model/pool`, for messages.
         idle_timeout_s: How long an idle slot is kept; with 0, slots are never reused.
+        interchangeable: Reservations name no replica, so that any request may have what another one reserved.
 
     Attributes:
         requests: Requests that hold a slot or wait for one.
     """
 
-    def __init__(self, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        terms: WaitingTerms | None = None,
+        label: str = "the pool",
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        interchangeable: bool = True,
+    ) -> None:
         self._idle_timeout_s = idle_timeout_s
+        self._interchangeable = interchangeable
         self._all: set[Lease] = set()
         self._idle: list[Lease] = []
-        self._waiters: deque[asyncio.Future[Lease]] = deque()
+        self._room = WaitingRoom[Lease](terms or WaitingTerms(), label, self._pass_on)
+        self._reservations: dict[asyncio.Task[Lease], None] = {}  # interchangeable ones, under way, oldest first
         self._releases: set[asyncio.Task[None]] = set()
         self.requests = 0
 
@@ -87,19 +99,24 @@ class Leases:
         return max(0, self.requests - (len(self._all) - len(self._idle)))
 
     @asynccontextmanager
-    async def hold(self, reserve: Reserve, url: str = "") -> AsyncIterator[Endpoint]:
+    async def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS) -> AsyncIterator[Endpoint]:
         """Holds a slot for as long as the context lasts.
 
         Args:
             reserve: Makes a new reservation.
             url: The replica that is wanted; an idle slot of another one is not taken. Empty: any.
+            asker: On whose behalf.
 
         Raises:
-            GatewayError: As raised by `reserve`.
+            GatewayError: As raised by `reserve`, or the wait was refused or in vain.
         """
         self.requests += 1
         try:
-            lease = self._take_idle(url) or await self._wait_for_slot(reserve)
+            lease = self._take_idle(url)
+            if lease is None:
+                lease = await self._wait_for_slot(reserve, asker)
+            else:
+                self._room.charge(asker)
             try:
                 yield lease.endpoint
             except BaseException:
@@ -131,46 +148,53 @@ class Leases:
                 return lease
         return None
 
-    async def _wait_for_slot(self, reserve: Reserve) -> Lease:
-        waiter: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+    async def _wait_for_slot(self, reserve: Reserve, asker: Asker) -> Lease:
+        place = self._room.enter(asker)
         reserving = asyncio.create_task(reserve())
-        reserving.add_done_callback(partial(self._on_reserved, waiter))
-        if self._idle_timeout_s:
-            self._waiters.append(waiter)
+        if self._interchangeable:
+            self._reservations[reserving] = None
+            reserving.add_done_callback(self._on_any_reserved)
+        else:
+            reserving.add_done_callback(partial(self._on_reserved, place))
         try:
-            return await waiter
-        except asyncio.CancelledError:
-            if not waiter.cancelled() and waiter.exception() is None:
-                self._pass_on(waiter.result())  # the slot arrived just as the client left
-            raise
+            return await self._room.wait(place)
         finally:
-            reserving.cancel()
-            with suppress(ValueError):
-                self._waiters.remove(waiter)
+            if not self._interchangeable:
+                reserving.cancel()
+            while len(self._reservations) > len(self._room):
+                self._reservations.popitem()[0].cancel()  # the newest has waited least for a slot
 
-    def _on_reserved(self, waiter: asyncio.Future[Lease], reserving: asyncio.Task[Lease]) -> None:
+    def _on_any_reserved(self, reserving: asyncio.Task[Lease]) -> None:
+        """Gives a slot to whoever is next."""
+        self._reservations.pop(reserving, None)
         if reserving.cancelled():
             return
         if (error := reserving.exception()) is not None:
-            if not waiter.done():
-                waiter.set_exception(error)
+            self._room.refuse_one(error)
             return
         lease = reserving.result()
         self._all.add(lease)
-        if waiter.done():
+        if not self._room.hand_out(lease):
             self._pass_on(lease)
-        else:
-            waiter.set_result(lease)
+
+    def _on_reserved(self, place: asyncio.Future[Lease], reserving: asyncio.Task[Lease]) -> None:
+        """Gives a slot to who asked for its replica."""
+        if reserving.cancelled():
+            return
+        if (error := reserving.exception()) is not None:
+            self._room.refuse(place, error)
+            return
+        lease = reserving.result()
+        self._all.add(lease)
+        if not self._room.give(place, lease):
+            self._pass_on(lease)
 
     def _pass_on(self, lease: Lease) -> None:
-        """Hands a slot to the request that has waited longest, or keeps it for the next one."""
+        """Hands a slot to the request that is next, or keeps it for one that comes."""
         keep_s = min(self._idle_timeout_s, lease.usable_s)
-        waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
         if keep_s <= 0:
             self._release(lease)
-        elif waiter is not None:
-            waiter.set_result(lease)
-        else:
+        elif not self._room.hand_out(lease):
             lease.idle_timer = asyncio.get_running_loop().call_later(keep_s, self._release_idle, lease)
             self._idle.append(lease)
 

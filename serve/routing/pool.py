@@ -11,12 +11,14 @@ from typing import Any, Protocol
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
-from serve.errors import OverloadedError, PoolUnavailableError
+from serve.errors import PoolUnavailableError
 from serve.routing.endpoint import Endpoint, url_of
-from serve.routing.leases import Lease, Leases
+from serve.routing.fair_queue import ANONYMOUS, Asker
+from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
 from serve.routing.prefix_placement import PrefixPlacement
 from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
+from serve.routing.waiting_room import WaitingTerms, queue_full
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
@@ -64,11 +66,14 @@ class Pool(Protocol):
         """Running replicas; 0 if unknown."""
         ...
 
-    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
+    def reserve(
+        self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS
+    ) -> AbstractAsyncContextManager[Endpoint]:
         """Holds a slot on one replica for as long as the context lasts.
 
         Args:
             affinity: What ties the request to a replica; pools that are balanced don't ask.
+            asker: On whose behalf, which decides who is next where requests wait.
 
         Raises:
             OverloadedError: Too many requests are waiting already.
@@ -105,28 +110,19 @@ class RayPool:
     Args:
         label: `model/pool`, for messages.
         handle: The pool's deployment.
-        queue_timeout_s: Longest wait for a slot.
-        retry_after_s: How long refused clients should wait.
+        terms: How requests wait for a slot; Ray Serve counts how many do.
         routing: As in the pool's configuration. `sticky`: the replicas are on a hash ring, on which every session has
             its place (docs/adr/0019). `prefix`: each prompt goes where its beginning is (docs/adr/0045).
     """
 
-    def __init__(
-        self,
-        label: str,
-        handle: DeploymentHandle,
-        queue_timeout_s: float,
-        retry_after_s: float,
-        routing: str = "balanced",
-    ) -> None:
+    def __init__(self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced") -> None:
         self._label = label
         self._handle = handle
         self._deployment = (handle.app_name, handle.deployment_name)
-        self._queue_timeout_s = queue_timeout_s
-        self._retry_after_s = retry_after_s
+        self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
         self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
-        self._leases = Leases(0) if self._sticky else Leases()
+        self._leases = Leases(terms, label, 0 if self._sticky else IDLE_TIMEOUT_S, routing == "balanced")
         self._has_served = False
         self._is_slow = False
 
@@ -147,17 +143,21 @@ class RayPool:
     def replicas(self) -> int:
         return len(metadata_of_running(*self._deployment))
 
-    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
+    def reserve(
+        self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS
+    ) -> AbstractAsyncContextManager[Endpoint]:
         if self._placement is not None:
-            return self._reserve_by_prefix(self._placement, affinity.blocks())
+            return self._reserve_by_prefix(self._placement, affinity.blocks(), asker)
         handle = self._handle.options(session_id=affinity.session()) if self._sticky else self._handle
-        return self._leases.hold(partial(self._lease, handle))
+        return self._leases.hold(partial(self._lease, handle), asker=asker)
 
     @asynccontextmanager
-    async def _reserve_by_prefix(self, placement: PrefixPlacement, blocks: Sequence[int]) -> AsyncIterator[Endpoint]:
+    async def _reserve_by_prefix(
+        self, placement: PrefixPlacement, blocks: Sequence[int], asker: Asker
+    ) -> AsyncIterator[Endpoint]:
         url = placement.choose(blocks)
         handle = self._handle.options(session_id=url) if url else self._handle  # for `PrefixRouter`
-        async with self._leases.hold(partial(self._lease, handle), url) as endpoint:
+        async with self._leases.hold(partial(self._lease, handle), url, asker) as endpoint:
             with placement.at(endpoint.url, blocks):
                 yield endpoint
 
@@ -190,16 +190,13 @@ class RayPool:
         """Reserves a slot, to be released by `resources`."""
         overdue = asyncio.get_running_loop().call_later(HEAD_START_S, self._set_slow)
         try:
-            async with asyncio.timeout(self._queue_timeout_s):
-                selection = await resources.enter_async_context(handle.choose_replica())
+            selection = await resources.enter_async_context(handle.choose_replica())
         except BackPressureError as error:
-            raise OverloadedError(
-                f"The queue of {self._label} is full; try again shortly.", None, None, self._retry_after_s
-            ) from error
-        except (TimeoutError, DeploymentUnavailableError) as error:
+            raise queue_full(self._label, self._retry_after_s) from error
+        except DeploymentUnavailableError as error:
             self._set_slow()
             raise PoolUnavailableError(
-                f"No replica of {self._label} is free or running; try again shortly.", None, None, self._retry_after_s
+                f"No replica of {self._label} is running; try again shortly.", None, None, self._retry_after_s
             ) from error
         finally:
             overdue.cancel()

@@ -1,32 +1,14 @@
 """A pool that is a URL: nobody hands out slots there, so the gateway counts its own requests."""
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any
 
-from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.pool import HEAD_START_S, Occupancy
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteLimits:
-    """Limits of what one gateway replica sends to a URL.
-
-    Attributes:
-        ongoing: Requests at the same time.
-        queued: Requests that wait for one of those to end.
-        queue_timeout_s: Longest wait.
-        retry_after_s: How long refused clients should wait.
-    """
-
-    ongoing: int = 256
-    queued: int = 512
-    queue_timeout_s: float = 15.0
-    retry_after_s: float = 2.0
+from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
 
 class RemotePool:
@@ -35,20 +17,24 @@ class RemotePool:
     Args:
         endpoint: Its address.
         facts: What the configuration says about it; nothing else is known.
-        limits: How many requests go there.
+        ongoing: Requests that one gateway replica has there at the same time.
+        terms: How further ones wait.
         label: `model/pool`, for messages.
     """
 
     def __init__(
-        self, endpoint: Endpoint, facts: Mapping[str, Any], limits: RemoteLimits | None = None, label: str = "the pool"
+        self,
+        endpoint: Endpoint,
+        facts: Mapping[str, Any],
+        ongoing: int = 256,
+        terms: WaitingTerms | None = None,
+        label: str = "the pool",
     ) -> None:
         self._endpoint = endpoint
         self._facts = facts
-        self._limits = limits or RemoteLimits()
-        self._label = label
-        self._places = asyncio.Semaphore(self._limits.ongoing)
+        self._ongoing = ongoing
+        self._room = WaitingRoom[None](terms or WaitingTerms(512), label, lambda _: self.give_back())
         self._held = 0
-        self._waiting = 0
 
     @property
     def ready(self) -> bool:
@@ -56,7 +42,7 @@ class RemotePool:
 
     @property
     def full(self) -> bool:
-        return self._held + self._waiting >= self._limits.ongoing
+        return self._held >= self._ongoing
 
     @property
     def head_start_s(self) -> float:
@@ -66,28 +52,37 @@ class RemotePool:
     def replicas(self) -> int:
         return 0
 
-    def reserve(self, affinity: Affinity = NO_AFFINITY) -> AbstractAsyncContextManager[Endpoint]:
-        return _Place(self)
+    def reserve(
+        self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS
+    ) -> AbstractAsyncContextManager[Endpoint]:
+        return _Place(self, asker)
 
-    async def take(self) -> Endpoint:
-        """Takes a place, to be given back."""
+    async def take(self, asker: Asker) -> Endpoint:
+        """Takes a place, to be given back.
+
+        Args:
+            asker: On whose behalf.
+
+        Raises:
+            GatewayError: The wait for it was refused or in vain.
+        """
         if self.full:
-            await self._wait()
+            await self._room.wait(self._room.enter(asker))
         else:
-            await self._places.acquire()
-        self._held += 1
+            self._room.charge(asker)
+            self._held += 1
         return self._endpoint
 
     def give_back(self) -> None:
-        """Frees a place."""
-        self._held -= 1
-        self._places.release()
+        """Frees a place, or leaves it to a request that waits."""
+        if not self._room.hand_out(None):
+            self._held -= 1
 
     def forget(self, endpoint: Endpoint) -> None:
         """Does nothing: there is no other replica to choose."""
 
     def occupancy(self) -> Occupancy:
-        return Occupancy(self._limits.ongoing, self._held, self._waiting, (self._endpoint,))
+        return Occupancy(self._ongoing, self._held, len(self._room), (self._endpoint,))
 
     async def facts(self) -> Mapping[str, Any]:
         return self._facts
@@ -95,33 +90,16 @@ class RemotePool:
     async def close(self) -> None:
         """Does nothing: no slot is held."""
 
-    async def _wait(self) -> None:
-        """Waits for a place."""
-        limits = self._limits
-        if self._waiting >= limits.queued:
-            raise OverloadedError(
-                f"The queue of {self._label} is full; try again shortly.", None, None, limits.retry_after_s
-            )
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(limits.queue_timeout_s):
-                await self._places.acquire()
-        except TimeoutError as error:
-            raise PoolUnavailableError(
-                f"{self._label} is busy; try again shortly.", None, None, limits.retry_after_s
-            ) from error
-        finally:
-            self._waiting -= 1
-
 
 class _Place(AbstractAsyncContextManager[Endpoint]):
     """One place at a pool; a generator in its stead would cost every request some microseconds."""
 
-    def __init__(self, pool: RemotePool) -> None:
+    def __init__(self, pool: RemotePool, asker: Asker) -> None:
         self._pool = pool
+        self._asker = asker
 
     async def __aenter__(self) -> Endpoint:
-        return await self._pool.take()
+        return await self._pool.take(self._asker)
 
     async def __aexit__(self, *_: object) -> None:
         self._pool.give_back()

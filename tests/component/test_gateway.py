@@ -16,6 +16,7 @@ from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.remote_pool import RemotePool
 from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
@@ -89,7 +90,7 @@ class FullPool:
         self.replicas = 0
 
     @asynccontextmanager
-    async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity, asker: Asker) -> AsyncIterator[Endpoint]:
         self.asked += 1
         raise self._error
         yield  # a generator needs one

@@ -8,6 +8,7 @@ from typing import Any
 import fastapi
 import openai
 
+from serve.access.principal import Authenticate, everybody
 from serve.config.gateway import GatewayConfig
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.pipeline import Gateway
@@ -55,6 +56,7 @@ async def running(
     telemetry: Telemetry | None = None,
     sink: ResultSink = lambda _: None,
     accounts: Accounts | None = None,
+    authenticate: Authenticate = everybody,
 ) -> AsyncIterator[Stack]:
     """Runs a gateway in front of one app per (model, pool).
 
@@ -65,6 +67,7 @@ async def running(
         telemetry: Spans and metrics; without exporters if not given.
         sink: Gets what the guard finds.
         accounts: Limits and usage.
+        authenticate: Returns the principal of a request.
     """
     parsed = GatewayConfig.parse(config)
     async with AsyncExitStack() as resources:
@@ -77,7 +80,9 @@ async def running(
         policy = compile_for(parsed)
         load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
         telemetry = telemetry or Telemetry({})
-        gateway = Gateway(parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load, accounts=accounts)
+        gateway = Gateway(
+            parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load, authenticate, accounts
+        )
         limits = parsed.limits
         allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         app = listening(fastapi.FastAPI(), hot_routes(gateway), allowance)

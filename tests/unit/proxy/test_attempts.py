@@ -16,6 +16,7 @@ from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavail
 from serve.proxy.attempts import Attempts, RoutedRequest
 from serve.request.completion import parse
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import Asker
 from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
@@ -70,7 +71,7 @@ class Pool:
         self.delay_s = 0.0
 
     @asynccontextmanager
-    async def reserve(self, affinity: Affinity) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity, asker: Asker) -> AsyncIterator[Endpoint]:
         if self._error is not None:
             raise self._error
         await asyncio.sleep(self.delay_s)

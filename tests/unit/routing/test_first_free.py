@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serve.errors import GatewayError, OverloadedError
 from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.first_free import Slot, first_free
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 
@@ -35,7 +36,7 @@ class Pool:
         self._error = error
 
     @asynccontextmanager
-    async def reserve(self, affinity: Affinity = NO_AFFINITY) -> AsyncIterator[Endpoint]:
+    async def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> AsyncIterator[Endpoint]:
         self.asked += 1
         if self._error is not None:
             raise self._error
@@ -56,7 +57,7 @@ class Pool:
 
 async def winner(*pools: Pool) -> Slot:
     async with AsyncExitStack() as resources:
-        slot = await first_free(pools, NO_AFFINITY, resources)
+        slot = await first_free(pools, NO_AFFINITY, ANONYMOUS, resources)
         assert [pool.held for pool in pools] == [number == slot.number for number in range(len(pools))]
     assert not any(pool.held for pool in pools)
     return slot
@@ -98,7 +99,7 @@ async def test_the_last_refusal_is_the_error() -> None:
 
 async def test_a_client_that_leaves_the_race_leaves_no_slot_taken() -> None:
     pools = Pool(slots=0), Pool(slots=0)
-    racing = asyncio.create_task(first_free(pools, NO_AFFINITY, AsyncExitStack()))
+    racing = asyncio.create_task(first_free(pools, NO_AFFINITY, ANONYMOUS, AsyncExitStack()))
     await asyncio.sleep(0.01)
     for pool in pools:
         pool.slots.release()
@@ -123,7 +124,7 @@ def test_no_slot_is_lost_and_nobody_waits_beside_a_free_one(
 
         async def request() -> None:
             async with AsyncExitStack() as resources:
-                await first_free(pools, NO_AFFINITY, resources)
+                await first_free(pools, NO_AFFINITY, ANONYMOUS, resources)
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(request()) for _ in range(requests)]

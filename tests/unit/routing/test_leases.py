@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.errors import PoolUnavailableError
+from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.endpoint import Endpoint
-from serve.routing.leases import Lease, Leases
+from serve.routing.fair_queue import Asker
+from serve.routing.leases import Lease, Leases, Reserve
 
 
 class Pool:
@@ -129,22 +130,82 @@ async def test_why_there_is_no_slot_reaches_the_request() -> None:
             raise AssertionError("there is none to hold")
 
 
+async def in_turn(pool: Pool, leases: Leases, tenants: str) -> str:
+    """Returns the order in which requests of the tenants are served, all of which wait for one slot."""
+    served: list[str] = []
+
+    async def request(tenant: str) -> None:
+        async with leases.hold(pool.reserve, asker=Asker(tenant)):
+            served.append(tenant)
+            await asyncio.sleep(0)
+
+    async with leases.hold(pool.reserve):
+        tasks = [asyncio.create_task(request(tenant)) for tenant in tenants]
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*tasks)
+    return "".join(served)
+
+
+async def test_freed_slots_go_to_tenants_in_turn() -> None:
+    pool, leases = Pool(slots=1), Leases()
+    async with closed_at_the_end(leases, pool):
+        assert await in_turn(pool, leases, "aaaab") == "abaaa"
+    assert pool.reserved == 1
+
+
+async def test_new_reservations_go_to_tenants_in_turn_whoever_made_them() -> None:
+    pool, leases = Pool(slots=1), Leases(idle_timeout_s=0)
+    assert await in_turn(pool, leases, "aaaab") == "abaaa"
+    await leases.close()
+    assert pool.held == 0
+
+
+async def test_a_reservation_that_names_a_replica_serves_the_request_that_asked_for_it() -> None:
+    pool, leases = Pool(slots=1), Leases(idle_timeout_s=0, interchangeable=False)
+    assert await in_turn(pool, leases, "aaaab") == "aaaab"
+    await leases.close()
+    assert pool.held == 0
+
+
+async def test_when_the_queue_at_the_pool_is_full_the_tenant_with_most_in_it_is_refused() -> None:
+    pool, leases = Pool(slots=1), Leases()
+
+    async def full() -> Lease:
+        raise OverloadedError("full")
+
+    async def request(tenant: str, reserve: Reserve) -> str:
+        async with leases.hold(reserve, asker=Asker(tenant)):
+            return tenant
+
+    async with closed_at_the_end(leases, pool):
+        async with leases.hold(pool.reserve):
+            heavy = [asyncio.create_task(request("heavy", pool.reserve)) for _ in range(3)]
+            await asyncio.sleep(0.01)
+            light = asyncio.create_task(request("light", full))
+            await asyncio.wait([heavy[2]])
+            assert not light.done()
+        results = await asyncio.gather(*heavy, light, return_exceptions=True)
+    assert [isinstance(each, OverloadedError) for each in results] == [False, False, True, False]
+
+
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from(["fine", "fine", "fails", "leaves"])), max_size=25
 )
 
 
-@given(REQUESTS, st.integers(1, 4))
-def test_slots_are_neither_lost_nor_made_whatever_requests_do(requests: list[tuple[int, int, str]], slots: int) -> None:
+@given(REQUESTS, st.integers(1, 4), st.booleans())
+def test_slots_are_neither_lost_nor_made_whatever_requests_do(
+    requests: list[tuple[int, int, str]], slots: int, interchangeable: bool
+) -> None:
     async def run() -> None:
-        pool, leases = Pool(slots), Leases()
+        pool, leases = Pool(slots), Leases(interchangeable=interchangeable)
         served = 0
 
         async def request(start: int, length: int, end: str) -> None:
             nonlocal served
             for _ in range(start):
                 await asyncio.sleep(0)
-            async with leases.hold(pool.reserve) as endpoint:
+            async with leases.hold(pool.reserve, asker=Asker(f"{length}")) as endpoint:
                 served += 1
                 for _ in range(length):
                     await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from serve.errors import PoolUnavailableError
 from serve.routing import running_replicas
 from serve.routing.pool import RayPool
 from serve.routing.session_affinity import Affinity
+from serve.routing.waiting_room import WaitingTerms
 
 FOR_EVER_S = 1e6
 
@@ -46,7 +47,7 @@ class Handle:
 
 
 def pool_of(handle: Any, queue_timeout_s: float = FOR_EVER_S) -> RayPool:
-    return RayPool("m/p", handle, queue_timeout_s, 2.0)
+    return RayPool("m/p", handle, WaitingTerms(None, queue_timeout_s))
 
 
 async def test_a_pool_is_full_with_as_many_requests_as_its_replicas_take() -> None:
@@ -161,7 +162,7 @@ class TwoReplicas(Handle):
 
 async def test_prompts_with_one_beginning_go_to_one_replica_and_reuse_its_slot() -> None:
     handle = TwoReplicas()
-    pool = RayPool("m/p", handle, FOR_EVER_S, 2.0, "prefix")  # type: ignore[arg-type]
+    pool = RayPool("m/p", handle, WaitingTerms(None, FOR_EVER_S), "prefix")  # type: ignore[arg-type]
     one, other = Affinity(str, lambda: (1, 2, 3)), Affinity(str, lambda: (7, 8, 9))
     async with pool.reserve(one) as first:
         pass

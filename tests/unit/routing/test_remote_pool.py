@@ -10,13 +10,14 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.gateway.pools import build_pools
 from serve.routing.endpoint import Endpoint
-from serve.routing.remote_pool import RemoteLimits, RemotePool
+from serve.routing.remote_pool import RemotePool
+from serve.routing.waiting_room import WaitingTerms
 
 HERE = Endpoint("http://here", None)
 
 
-def pool_of(**limits: Any) -> RemotePool:
-    return RemotePool(HERE, {}, RemoteLimits(**limits), "m/p")
+def pool_of(ongoing: int, **terms: Any) -> RemotePool:
+    return RemotePool(HERE, {}, ongoing, WaitingTerms(**terms), "m/p")
 
 
 async def test_the_next_request_waits_for_one_to_end() -> None:

@@ -1,0 +1,133 @@
+"""Where requests wait for a slot of a pool: a fair queue, a limit, and an end to the wait."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from serve.errors import OverloadedError, PoolUnavailableError
+from serve.routing.fair_queue import Asker, FairQueue
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTerms:
+    """How requests wait at one gateway replica.
+
+    Attributes:
+        queued: The most that wait for one pool; None if somebody else counts them.
+        queue_timeout_s: Longest wait.
+        starve_s: See `FairQueue`.
+        retry_after_s: How long refused clients should wait.
+    """
+
+    queued: int | None = None
+    queue_timeout_s: float = 15.0
+    starve_s: float = 5.0
+    retry_after_s: float = 2.0
+
+
+class WaitingRoom(Generic[T]):
+    """Requests that wait for one pool.
+
+    Args:
+        terms: How they wait.
+        label: `model/pool`, for messages.
+        give_back: Takes a slot that was handed out to a request whose client has left.
+    """
+
+    def __init__(self, terms: WaitingTerms, label: str, give_back: Callable[[T], None]) -> None:
+        self._terms = terms
+        self._label = label
+        self._give_back = give_back
+        self._queue = FairQueue[asyncio.Future[T]](terms.starve_s)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def enter(self, asker: Asker) -> asyncio.Future[T]:
+        """Returns a place in the room, for `wait`.
+
+        Raises:
+            OverloadedError: As many requests of the tenant wait as may.
+        """
+        if asker.queued is not None and self._queue.waiting(asker.tenant) >= asker.queued:
+            message = f"{asker.queued} requests of tenant {asker.tenant!r} wait for {self._label}; try again shortly."
+            raise OverloadedError(message, None, None, self._terms.retry_after_s)
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[T] = loop.create_future()
+        self._queue.add(place, asker, loop.time())
+        if self._terms.queued is not None and len(self._queue) > self._terms.queued:
+            self.refuse_one(queue_full(self._label, self._terms.retry_after_s))
+        return place
+
+    async def wait(self, place: asyncio.Future[T]) -> T:
+        """Returns the slot that a request is given.
+
+        Args:
+            place: The request's, from `enter`.
+
+        Raises:
+            GatewayError: It was refused, or no slot came free in time.
+        """
+        timer = asyncio.get_running_loop().call_later(self._terms.queue_timeout_s, self._time_out, place)
+        try:
+            return await place
+        except asyncio.CancelledError:
+            if not place.cancelled() and place.exception() is None:
+                self._give_back(place.result())  # the slot arrived just as the client left
+            raise
+        finally:
+            timer.cancel()
+            if place in self._queue:
+                self._queue.remove(place)
+
+    def charge(self, asker: Asker) -> None:
+        """Charges a tenant for a request that got a slot without waiting."""
+        self._queue.charge(asker)
+
+    def hand_out(self, slot: T) -> bool:
+        """Gives a slot to the request that is next; returns False if none waits."""
+        now_s = asyncio.get_running_loop().time()
+        while (place := self._queue.first(now_s)) is not None:
+            if self.give(place, slot):
+                return True
+            self._queue.remove(place)
+        return False
+
+    def give(self, place: asyncio.Future[T], slot: T) -> bool:
+        """Gives a slot to one request, whose turn it need not be; returns False if it does not wait any more."""
+        if place.done():  # the queue learns of a client that left when its task runs
+            return False
+        self._queue.take(place)
+        place.set_result(slot)
+        return True
+
+    def refuse(self, place: asyncio.Future[T], error: BaseException) -> None:
+        """Ends one request's wait with an error."""
+        if not place.done():
+            self._queue.remove(place)
+            place.set_exception(error)
+
+    def refuse_one(self, error: BaseException) -> None:
+        """Ends a request's wait with an error: that of the tenant with the most waiting for its weight."""
+        while (place := self._queue.last()) is not None:
+            if not place.done():
+                self.refuse(place, error)
+                return
+            self._queue.remove(place)
+
+    def _time_out(self, place: asyncio.Future[T]) -> None:
+        message = f"No slot of {self._label} came free in time; try again shortly."
+        self.refuse(place, PoolUnavailableError(message, None, None, self._terms.retry_after_s))
+
+
+def queue_full(label: str, retry_after_s: float) -> OverloadedError:
+    """Returns the error of a request for which a pool's queue has no room.
+
+    Args:
+        label: The pool's.
+        retry_after_s: How long its client should wait.
+    """
+    return OverloadedError(f"The queue of {label} is full; try again shortly.", None, None, retry_after_s)

@@ -1,0 +1,159 @@
+"""Tenants share a full pool by their weights, over real HTTP, whoever asks for more."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from support.engines import Engine
+from support.stack import listening, running
+
+from serve.access.principal import Principal
+from serve.access.tenants import Tenant
+from serve.config.access import RIGHTS
+from serve.routing.remote_pool import RemotePool
+from serve.routing.waiting_room import WaitingTerms
+
+CONFIG: dict[str, Any] = {
+    "models": {
+        "m": {
+            "family": "qwen",
+            "version": "3",
+            "grammar": "hermes",
+            "pools": {"p": {"kind": "remote", "url": "http://127.0.0.1:1"}},
+        }
+    }
+}
+PATIENT_S = 600.0
+
+
+class FullEngine:
+    """An engine without an answer until its gate opens.
+
+    Attributes:
+        served: Bytes of the requests that it was given, by tenant.
+        order: The tenants, in the order in which it was given their requests.
+        gate: Set to let answers come.
+    """
+
+    def __init__(self) -> None:
+        self.served = Counter[str]()
+        self.order: list[str] = []
+        self.gate = asyncio.Event()
+        self.app = Engine(self._answer)
+
+    async def _answer(self, engine: Engine, send: Any, body: bytes) -> None:
+        tenant = json.loads(body)["user"]
+        self.served[tenant] += len(body)
+        self.order.append(tenant)
+        await self.gate.wait()
+        content = b'{"id": "c", "choices": [{"index": 0, "message": {"content": "hi"}}]}'
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+class Rig(NamedTuple):
+    """A gateway with one pool of a few slots, and a client of it."""
+
+    client: httpx.AsyncClient
+    pool: RemotePool
+
+    async def ask(self, tenant: str, words: int = 1, class_: str = "standard") -> int:
+        """Sends one request; returns its status."""
+        body = {"model": "m", "user": tenant, "messages": [{"role": "user", "content": "word " * words}]}
+        headers = {"x-tenant": tenant, "x-specgate-class": class_}
+        return (await self.client.post("/v1/chat/completions", json=body, headers=headers)).status_code
+
+    async def fill(self) -> list[asyncio.Task[int]]:
+        """Lets requests of a tenant called `first` take every slot."""
+        slots = self.pool.occupancy().slots
+        tasks = [asyncio.create_task(self.ask("first")) for _ in range(slots or 0)]
+        await until(lambda: self.pool.occupancy().held == slots)
+        return tasks
+
+    async def wait(self, tenant: str, words: int = 1, class_: str = "standard") -> asyncio.Task[int]:
+        """Lets a request wait for a slot; returns when it does."""
+        before = self.pool.occupancy().waiting
+        task = asyncio.create_task(self.ask(tenant, words, class_))
+        await until(lambda: self.pool.occupancy().waiting > before)
+        return task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came true")
+
+
+@asynccontextmanager
+async def sharing(engine: FullEngine, *tenants: Tenant, slots: int, queued: int = 512) -> AsyncIterator[Rig]:
+    """Runs a gateway that believes every client the tenant it names."""
+    names = {tenant.name: tenant for tenant in (Tenant("first"), *tenants)}
+
+    def authenticate(headers: Mapping[str, str]) -> Principal:
+        tenant = names[headers["x-tenant"]]
+        return Principal(f"key of {tenant.name}", tenant, RIGHTS, priority_ceiling=tenant.priority_ceiling)
+
+    async with AsyncExitStack() as resources:
+        endpoint = await resources.enter_async_context(listening(engine.app))
+        pool = RemotePool(endpoint, {}, slots, WaitingTerms(queued, PATIENT_S, PATIENT_S), "m/p")
+        stack = await resources.enter_async_context(running(CONFIG, {}, {("m", "p"): pool}, authenticate=authenticate))
+        limits = httpx.Limits(max_connections=None)
+        client = httpx.AsyncClient(base_url=stack.url, limits=limits, timeout=PATIENT_S)
+        yield Rig(await resources.enter_async_context(client), pool)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+async def test_ten_times_the_load_brings_no_more_than_the_weight(weight: float) -> None:
+    engine = FullEngine()
+    async with sharing(engine, Tenant("heavy"), Tenant("light", weight), slots=4) as rig:
+        first = await rig.fill()
+        # All of the heavy tenant's requests come first.
+        tasks = [asyncio.create_task(rig.ask("heavy", 50 + number % 50)) for number in range(300)]
+        await until(lambda: rig.pool.occupancy().waiting == 300)
+        tasks += [asyncio.create_task(rig.ask("light", words)) for words in range(200, 230)]
+        await until(lambda: rig.pool.occupancy().waiting == 330)
+        engine.gate.set()
+        await until(lambda: engine.order.count("light") == 30)
+        served = dict(engine.served)
+        assert set(await asyncio.gather(*first, *tasks)) == {200}
+    assert served["light"] / weight == pytest.approx(served["heavy"], rel=0.15)
+
+
+async def test_classes_are_served_in_order_and_no_higher_than_a_key_may() -> None:
+    engine = FullEngine()
+    low = Tenant("low", priority_ceiling="batch")
+    async with sharing(engine, Tenant("red"), Tenant("blue"), low, slots=1) as rig:
+        tasks = await rig.fill()
+        tasks.append(await rig.wait("low", class_="interactive"))
+        tasks.append(await rig.wait("red", class_="standard"))
+        tasks.append(await rig.wait("blue", class_="interactive"))
+        engine.gate.set()
+        assert set(await asyncio.gather(*tasks)) == {200}
+        assert engine.order == ["first", "blue", "red", "low"]
+
+
+async def test_a_class_that_there_is_not_is_refused() -> None:
+    engine = FullEngine()
+    async with sharing(engine, Tenant("red"), slots=1) as rig:
+        assert await rig.ask("red", class_="first") == 400
+    assert not engine.order
+
+
+async def test_a_full_queue_is_the_trouble_of_the_tenant_that_filled_it() -> None:
+    engine = FullEngine()
+    async with sharing(engine, Tenant("heavy"), Tenant("light"), slots=1, queued=3) as rig:
+        first = await rig.fill()
+        heavy = [await rig.wait("heavy") for _ in range(3)]
+        assert await rig.ask("heavy") == 429
+        light = asyncio.create_task(rig.ask("light"))
+        assert await heavy.pop() == 429
+        engine.gate.set()
+        assert await asyncio.gather(*first, *heavy, light) == [200] * 4

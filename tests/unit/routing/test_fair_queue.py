@@ -1,0 +1,171 @@
+"""Who is next: tenants share by weight whatever they do, nobody starves, and nobody saves up."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.config.access import PRIORITIES
+from serve.routing.fair_queue import Asker, FairQueue
+
+STARVE_S = 10.0
+INTERACTIVE, STANDARD, BATCH = range(len(PRIORITIES))
+TENANTS = ("red", "green", "blue")
+WEIGHTS = st.sampled_from([0.5, 1.0, 2.0, 4.0])
+COSTS = st.integers(1, 1000)
+ASKERS = st.builds(Asker, st.sampled_from(TENANTS), st.just(1.0), st.sampled_from([0, 1, 2]), COSTS)
+
+
+def filled(*waiting: Asker) -> FairQueue[int]:
+    """Returns a queue in which the askers' items, numbered in their order, have waited since time 0."""
+    queue = FairQueue[int](STARVE_S)
+    for number, asker in enumerate(waiting):
+        queue.add(number, asker, 0.0)
+    return queue
+
+
+def serve(queue: FairQueue[int], now_s: float = 0.0) -> int | None:
+    item = queue.first(now_s)
+    if item is not None:
+        queue.take(item)
+    return item
+
+
+def drained(queue: FairQueue[int], now_s: float = 0.0) -> list[int]:
+    return [item for _ in range(len(queue)) if (item := serve(queue, now_s)) is not None]
+
+
+def test_one_tenant_is_served_in_the_order_of_arrival() -> None:
+    assert drained(filled(*[Asker("red", cost=cost) for cost in (5, 1, 9, 1)])) == [0, 1, 2, 3]
+
+
+def test_equal_tenants_take_turns_however_much_one_of_them_asks_for() -> None:
+    heavy, light = Asker("heavy"), Asker("light")
+    assert drained(filled(heavy, heavy, heavy, heavy, light, light)) == [0, 4, 1, 5, 2, 3]
+
+
+def test_classes_are_served_in_strict_order() -> None:
+    askers = [Asker("red", rank=rank) for rank in (BATCH, STANDARD, INTERACTIVE, STANDARD)]
+    assert drained(filled(*askers)) == [2, 1, 3, 0]
+
+
+def test_what_waits_too_long_moves_up_by_one_class() -> None:
+    queue = filled(Asker("red", rank=BATCH))
+    queue.add(1, Asker("green", rank=STANDARD), STARVE_S - 1)
+    queue.add(2, Asker("blue", rank=INTERACTIVE), STARVE_S - 1)
+    assert drained(queue, STARVE_S) == [2, 1, 0]
+    queue = filled(Asker("red", rank=BATCH), Asker("green"))
+    assert drained(queue, STARVE_S - 1) == [1, 0], "not before its time"
+
+
+def test_promoted_items_share_with_those_of_the_class_above_instead_of_passing_them() -> None:
+    queue = filled(*[Asker("red", rank=BATCH)] * 4)
+    for number in (4, 5):
+        queue.add(number, Asker("green", rank=STANDARD), STARVE_S - 1)
+    assert drained(queue, STARVE_S) == [4, 0, 5, 1, 2, 3]
+
+
+def test_requests_served_without_waiting_count_too() -> None:
+    queue = FairQueue[int](STARVE_S)
+    queue.add(0, Asker("light"), 0.0)
+    for _ in range(3):
+        queue.charge(Asker("heavy"))
+    queue.add(1, Asker("heavy"), 0.0)
+    queue.add(2, Asker("light"), 0.0)
+    assert drained(queue) == [0, 2, 1]
+
+
+def test_a_request_that_leaves_costs_nothing() -> None:
+    queue = filled(Asker("red", cost=1000), Asker("red"), Asker("green"))
+    queue.remove(0)
+    assert drained(queue) == [1, 2]
+
+
+def test_the_one_to_refuse_is_the_newest_of_who_has_most_for_its_weight() -> None:
+    assert filled().last() is None
+    assert filled(Asker("red"), Asker("red"), Asker("green")).last() == 1
+    assert filled(Asker("red", 4.0), Asker("red", 4.0), Asker("green")).last() == 2
+    assert filled(Asker("red"), Asker("green"), Asker("red")).last() == 2
+
+
+@given(st.lists(ASKERS), st.integers(0, 100))
+def test_as_long_as_anybody_waits_somebody_is_served_each_once(askers: list[Asker], now_s: int) -> None:
+    queue = filled(*askers)
+    assert sorted(drained(queue, now_s)) == list(range(len(askers)))
+    assert serve(queue, now_s) is None
+    assert not any(map(queue.waiting, TENANTS))
+
+
+@given(st.dictionaries(st.sampled_from(TENANTS), WEIGHTS, min_size=2), st.data())
+def test_backlogged_tenants_are_served_by_weight_within_one_request_each(
+    weights: dict[str, float], data: st.DataObject
+) -> None:
+    """Between two tenants, what they are served in any stretch, by weight, differs by two largest requests at most."""
+    queue = FairQueue[int](STARVE_S)
+    backlog = {tenant: data.draw(st.lists(COSTS, min_size=30, max_size=30)) for tenant in weights}
+    owners: list[tuple[str, float]] = []
+    for tenant, costs in backlog.items():
+        for cost in costs:
+            queue.add(len(owners), Asker(tenant, weights[tenant], cost=cost), 0.0)
+            owners.append((tenant, cost / weights[tenant]))
+    bound = max(cost for _, cost in owners)
+    served = [Counter[str]()]
+    while all(map(queue.waiting, weights)):
+        item = serve(queue)
+        assert item is not None
+        tenant, cost = owners[item]
+        served.append(served[-1] + Counter({tenant: cost}))
+    for begin in served[::5]:
+        shares = [served[-1][tenant] - begin[tenant] for tenant in weights]
+        assert max(shares) - min(shares) <= 2 * bound + 1e-6
+
+
+@given(st.lists(COSTS, min_size=1), st.integers(1, 1000))
+def test_a_tenant_that_was_idle_has_saved_nothing_up(while_idle: list[int], cost: int) -> None:
+    queue = FairQueue[int](STARVE_S)
+    queue.charge(Asker("idle"))
+    for each in while_idle:
+        queue.charge(Asker("busy", cost=each))
+    for number in range(20):
+        queue.add(number, Asker(("busy", "idle")[number % 2], cost=cost), 0.0)
+    first = [serve(queue) for _ in range(10)]
+    assert sum(item is not None and item % 2 for item in first) == pytest.approx(5, abs=1)
+
+
+@given(st.lists(ASKERS, min_size=1), st.sampled_from([0, 1, 2]))
+def test_nobody_starves_whoever_else_comes(flood: list[Asker], rank: int) -> None:
+    """A request of any class is served although a new one, of the first class, comes for each that is served."""
+    queue = FairQueue[int](STARVE_S)
+    queue.add(-1, Asker("patient", rank=rank), 0.0)
+    rounds = 0
+    while -1 in queue:
+        rounds += 1
+        assert rounds < 2 * STARVE_S + 3 * 1000 + 10, "two promotions and the others' turns"
+        asker = flood[rounds % len(flood)]
+        queue.add(rounds, Asker(asker.tenant, rank=INTERACTIVE, cost=asker.cost), float(rounds))
+        serve(queue, float(rounds))
+
+
+@given(st.lists(st.tuples(ASKERS, st.sampled_from(["add", "add", "next", "remove", "charge"]))))
+def test_counts_of_those_that_wait_are_right_whatever_happens(steps: list[tuple[Asker, str]]) -> None:
+    queue = FairQueue[int](2.0)
+    waiting: dict[int, str] = {}
+    for now_s, (asker, step) in enumerate(steps):
+        if step == "add":
+            queue.add(now_s, asker, now_s)
+            waiting[now_s] = asker.tenant
+        elif step == "charge":
+            queue.charge(asker)
+        elif step == "remove" and waiting:
+            item, _ = waiting.popitem()
+            queue.remove(item)
+        elif (served := serve(queue, now_s)) is not None:
+            del waiting[served]
+        assert len(queue) == len(waiting)
+        assert {tenant: queue.waiting(tenant) for tenant in TENANTS} == {
+            tenant: sum(each == tenant for each in waiting.values()) for tenant in TENANTS
+        }
+        last = queue.last()
+        assert (last is None) == (not waiting)
+        assert last is None or last in waiting

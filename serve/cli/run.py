@@ -93,13 +93,14 @@ def demo(
 
     The last lines replay the incident that started this project, on simulated engines.
     """
-    from serve.tools import demo as examples  # imports the OpenAI SDK, which takes about a second
-
     parsed = _with_door(GatewayConfig.load(config), port, admin_port)
     started = time.monotonic()
     say: Progress = (lambda _: None) if as_json else _clocked()
-    with prepared_environment(), cluster(parsed, port, say, verbose) as url:
-        report = asyncio.run(examples.run(url, list(parsed.models), say))
+    with prepared_environment():
+        from serve.tools import demo as examples  # imports Ray, which reads its environment at that moment
+
+        with cluster(parsed, port, say, verbose) as url:
+            report = asyncio.run(examples.run(url, list(parsed.models), say))
     say("the incident that started it all")
     incident = asyncio.run(examples.run_incident())
     if as_json:

@@ -108,7 +108,8 @@ class GatewayReplica:
         limits = self._config.limits
         self._allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         age = self._quarantine.detector_age_s if self._quarantine is not None else None
-        vitals = Vitals(self._allowance, lambda: self._api.refused_update, age)
+        ending = self._access.ring.ending if self._access is not None else lambda _: 0
+        vitals = Vitals(self._allowance, lambda: self._api.refused_update, ending, age)
         self._metrics = ReplicaMetrics(self._telemetry.meter, self._config, self._pools, vitals)
 
     @property

@@ -10,6 +10,11 @@ from serve.limits.reservation import Line
 from serve.limits.slice import RateSlice
 
 _MINUTE_S = 60.0
+# The names of the headers on a kind's limit, on what is left of it, and on when that is whole again.
+_HEADERS: dict[Kind, tuple[str, str, str]] = {
+    kind: (f"x-ratelimit-limit-{kind}", f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}")
+    for kind in ("tokens", "requests")
+}
 _NAMES: dict[Kind, str] = {"tokens": "weighted tokens a minute", "requests": "requests a minute"}
 
 
@@ -55,6 +60,7 @@ def describe(lines: Iterable[Line], headers: MutableMapping[str, str]) -> None:
         if kind not in least or remaining < least[kind][0]:
             least[kind] = remaining, held
     for kind, (remaining, held) in least.items():
-        headers[f"x-ratelimit-limit-{kind}"] = str(round(held.terms.rate_per_s * _MINUTE_S))
-        headers[f"x-ratelimit-remaining-{kind}"] = str(int(remaining))
-        headers[f"x-ratelimit-reset-{kind}"] = f"{held.reset_s():.3f}s"
+        limit_name, remaining_name, reset_name = _HEADERS[kind]
+        headers[limit_name] = str(round(held.terms.rate_per_s * _MINUTE_S))
+        headers[remaining_name] = str(int(remaining))
+        headers[reset_name] = f"{held.reset_s():.3f}s"

@@ -10,6 +10,7 @@ from serve.limits.estimate import Size
 from serve.request.completion import MALFORMED, NONE, CompletionRequest
 
 _DATA_URL = re.compile(rb'"data:[^"]*"')
+_whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 _IMAGE = re.compile(rb'"(?:input_)?(?:image|video|audio)_url"\s*:')
 
 
@@ -46,7 +47,7 @@ def _max_output(request: CompletionRequest) -> int | None:
     if request.max_tokens is NONE and request.max_completion_tokens is NONE:
         return None
     limits = [_whole_number(limit) for limit in (request.max_tokens, request.max_completion_tokens)]
-    return max((limit for limit in limits if limit is not None), default=None)
+    return max([limit for limit in limits if limit is not None], default=None)
 
 
 def _whole_number(value: Raw) -> int | None:
@@ -54,6 +55,6 @@ def _whole_number(value: Raw) -> int | None:
     if value is NONE:
         return None
     try:
-        return max(0, msgspec.json.decode(value, type=int, strict=False))
+        return max(0, _whole.decode(value))
     except MALFORMED:
         return None

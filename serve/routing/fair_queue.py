@@ -49,6 +49,8 @@ class FairQueue(Generic[T]):
     def __init__(self, starve_s: float) -> None:
         self._starve_s = starve_s
         self._classes = [_Class[T]() for _ in PRIORITIES]
+        # From class to the one above, the highest first, so that an item moves by one class at a time.
+        self._steps = tuple(zip(self._classes[1:], self._classes[:-1], strict=True))
         self._places: dict[T, tuple[Asker, _Class[T]]] = {}
         self._tenants: dict[str, int] = {}
 
@@ -119,7 +121,7 @@ class FairQueue(Generic[T]):
 
     def _promote(self, now_s: float) -> None:
         """Moves what has waited too long up by one class."""
-        for upper, lower in zip(self._classes[-2::-1], self._classes[:0:-1], strict=True):
+        for lower, upper in self._steps:
             for item in lower.joined_before(now_s - self._starve_s):
                 asker, _ = self._places[item]
                 lower.leave(item, asker)

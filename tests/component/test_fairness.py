@@ -15,6 +15,9 @@ from support.stack import listening, running
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.access import RIGHTS
+from serve.config.rate_limits import Limits, RateLimitsConfig
+from serve.limits.accounts import Accounts
+from serve.limits.actor import LedgerActor, LocalLedger
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
 
@@ -93,7 +96,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def sharing(engine: FullEngine, *tenants: Tenant, slots: int, queued: int = 512) -> AsyncIterator[Rig]:
+async def sharing(
+    engine: FullEngine, *tenants: Tenant, slots: int, queued: int = 512, accounts: Accounts | None = None
+) -> AsyncIterator[Rig]:
     """Runs a gateway that believes every client the tenant it names."""
     names = {tenant.name: tenant for tenant in (Tenant("first"), *tenants)}
 
@@ -104,7 +109,8 @@ async def sharing(engine: FullEngine, *tenants: Tenant, slots: int, queued: int 
     async with AsyncExitStack() as resources:
         endpoint = await resources.enter_async_context(listening(engine.app))
         pool = RemotePool(endpoint, {}, slots, WaitingTerms(queued, PATIENT_S, PATIENT_S), "m/p")
-        stack = await resources.enter_async_context(running(CONFIG, {}, {("m", "p"): pool}, authenticate=authenticate))
+        gateway = running(CONFIG, {}, {("m", "p"): pool}, accounts=accounts, authenticate=authenticate)
+        stack = await resources.enter_async_context(gateway)
         limits = httpx.Limits(max_connections=None)
         client = httpx.AsyncClient(base_url=stack.url, limits=limits, timeout=PATIENT_S)
         yield Rig(await resources.enter_async_context(client), pool)
@@ -157,3 +163,16 @@ async def test_a_full_queue_is_the_trouble_of_the_tenant_that_filled_it() -> Non
         assert await heavy.pop() == 429
         engine.gate.set()
         assert await asyncio.gather(*first, *heavy, light) == [200] * 4
+
+
+async def test_a_tenant_has_no_more_requests_waiting_than_its_limit() -> None:
+    engine = FullEngine()
+    accounts = Accounts(RateLimitsConfig(), LocalLedger(LedgerActor(None, 0.0)))
+    red = Tenant("red", limits=Limits(queued=1))
+    async with sharing(engine, red, Tenant("blue"), slots=1, accounts=accounts) as rig:
+        tasks = await rig.fill()
+        tasks.append(await rig.wait("red"))
+        assert await rig.ask("red") == 429
+        tasks += [await rig.wait("blue"), await rig.wait("blue")]
+        engine.gate.set()
+        assert await asyncio.gather(*tasks) == [200] * 4

@@ -165,7 +165,8 @@ OWN: Row = ("Is the gateway itself well?", [
           ("max by (replica) (specgate_ledger_age_seconds)", "{{replica}} limits"), width=12),
     panel("Refused updates of the policy", "none", ("max by (replica) (specgate_policy_update_refused)", "{{replica}}"),
           width=6),
-    panel("Keys that expire within 14 days", "none", ("max(specgate_keys_ending)", ""), kind="stat", width=6),
+    panel("Keys that expire within 14 days", "none", ("sum(max by (source) (specgate_keys_ending))", ""), kind="stat",
+          width=6),
 ])  # fmt: skip
 
 

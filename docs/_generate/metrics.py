@@ -118,7 +118,7 @@ def _sample_load() -> LiveLoad:
 
 def _sample_replica(meter: Meter) -> None:
     """Shows a replica with one pool."""
-    vitals = Vitals(Allowance(), lambda: None, lambda _: 0, lambda: 0.0)
+    vitals = Vitals(Allowance(), lambda: None, lambda: 0.0)
     ReplicaMetrics(meter, _CONFIG, build_pools(_CONFIG, {}, 1), vitals).loop_lagged(0.0)
 
 

@@ -129,12 +129,6 @@ class KeyRing:
         """Returns a tenant's terms: those of the file before those of the store, and else the default ones."""
         return self._declared_tenants.get(name) or self._stored_tenants.get(name) or Tenant(name)
 
-    def ending(self, within_s: float) -> int:
-        """Returns how many keys are valid now and will have expired in a while."""
-        now_s = self._clock()
-        keys = {**self._stored, **self._declared}.values()
-        return sum(key.expires_s is not None and now_s < key.expires_s <= now_s + within_s for key in keys)
-
     def take_used(self) -> frozenset[str]:
         """Returns the ids of the keys that were used since the last call."""
         used, self._used = frozenset(self._used), set()

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from policies import Advisory, Policy
 from serve.access.key_store import KeyStore
 from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
+from serve.access.key_ring import KeyRing
 from serve.access.metrics import KeyMetrics
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
@@ -97,8 +98,7 @@ class GatewayReplica:
         if self._accounts is not None:
             LimitMetrics(self._telemetry.meter, self._accounts)
         self._access = _access(self._config.access, door)
-        if self._access is not None:
-            KeyMetrics(self._telemetry.meter, self._access.ring)
+        KeyMetrics(self._telemetry.meter, self._access.ring if self._access is not None else KeyRing())
         self._authenticate = authenticator(self._access)
         self._gateway = Gateway(
             self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
@@ -108,8 +108,7 @@ class GatewayReplica:
         limits = self._config.limits
         self._allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         age = self._quarantine.detector_age_s if self._quarantine is not None else None
-        ending = self._access.ring.ending if self._access is not None else lambda _: 0
-        vitals = Vitals(self._allowance, lambda: self._api.refused_update, ending, age)
+        vitals = Vitals(self._allowance, lambda: self._api.refused_update, age)
         self._metrics = ReplicaMetrics(self._telemetry.meter, self._config, self._pools, vitals)
 
     @property

@@ -13,7 +13,6 @@ from serve.http1.cycle import Allowance
 from serve.routing.pool import Occupancy, Pool
 
 _LAG_PERIOD_S = 0.25
-_KEYS_END_WITHIN_S = 14 * 86400.0
 _LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
@@ -24,13 +23,11 @@ class Vitals:
     Attributes:
         allowance: Counts the bytes of requests' bodies.
         refused_update: Returns why the last update of the policy was refused; None if it was adopted.
-        keys_ending: Returns how many keys end within the seconds that it is given.
         detector_age_s: Returns the seconds since the shared detector of quarantine last answered; None without one.
     """
 
     allowance: Allowance
     refused_update: Callable[[], str | None]
-    keys_ending: Callable[[float], int]
     detector_age_s: Callable[[], float] | None
 
 
@@ -56,7 +53,6 @@ class ReplicaMetrics:
         gauge("specgate.pool.waiting", [self._waiting], "1", "Requests of this gateway replica that wait for a slot")
         gauge("specgate.request.bodies", [self._bodies], "By", "Bytes of requests' bodies that are held")
         gauge("specgate.policy.update_refused", [self._update_refused], "1", "1 if the last update was refused")
-        gauge("specgate.keys.ending", [self._ending], "1", "Keys that expire within 14 days")
         if vitals.detector_age_s is not None:
             gauge("specgate.detector.age", [self._age], "s", "Time since the detector of quarantine last answered")
         self._lag = meter.create_histogram(
@@ -105,9 +101,6 @@ class ReplicaMetrics:
 
     def _update_refused(self, _: CallbackOptions) -> Iterable[Observation]:
         yield Observation(int(self._vitals.refused_update() is not None))
-
-    def _ending(self, _: CallbackOptions) -> Iterable[Observation]:
-        yield Observation(self._vitals.keys_ending(_KEYS_END_WITHIN_S))
 
     def _age(self, _: CallbackOptions) -> Iterable[Observation]:
         assert self._vitals.detector_age_s is not None

@@ -84,18 +84,6 @@ def test_a_key_ends_when_it_expires() -> None:
         ring.authenticate(bearer(token))
 
 
-def test_keys_that_end_soon_are_counted_until_they_end() -> None:
-    clock = Clock()
-    ring = KeyRing(clock=clock)
-    ends = (None, 1000.0, 1050.0, 1100.0, 1101.0)
-    ring.declare([], [replace(made()[1], expires_s=end) for end in ends])
-    assert ring.ending(within_s=100.0) == 2
-    clock.now_s = 1050.0
-    assert ring.ending(within_s=100.0) == 2
-    clock.now_s = 2000.0
-    assert ring.ending(within_s=100.0) == 0
-
-
 def test_while_a_key_is_rotated_both_secrets_hold_until_the_old_ones_end() -> None:
     clock = Clock()
     ring = KeyRing(clock=clock)

@@ -52,7 +52,7 @@ def values(told: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
 
 
 def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, lambda _: 0, None))
+    told = shown(Vitals(Allowance(), lambda: None, None))
     assert values(told, "specgate.pool.replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
     assert values(told, "specgate.pool.replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
     assert values(told, "specgate.pool.slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
@@ -60,29 +60,26 @@ def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
 
 
 def test_slots_are_those_of_all_gateway_replicas_and_unknown_ones_are_not_shown() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, lambda _: 0, None))
+    told = shown(Vitals(Allowance(), lambda: None, None))
     assert values(told, "specgate.pool.slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])
 def test_a_refused_update_of_the_policy_shows(refused: str | None, value: int) -> None:
-    assert values(shown(Vitals(Allowance(), lambda: refused, lambda _: 0, None)), "specgate.policy.update_refused") == {
-        "": value
-    }
+    assert values(shown(Vitals(Allowance(), lambda: refused, None)), "specgate.policy.update_refused") == {"": value}
 
 
-def test_held_bodies_the_age_of_quarantine_and_keys_that_end_show() -> None:
-    told = shown(Vitals(Allowance(held_bytes=77), lambda: None, lambda _: 3, lambda: 2.5))
+def test_held_bodies_and_the_age_of_quarantine_show() -> None:
+    told = shown(Vitals(Allowance(held_bytes=77), lambda: None, lambda: 2.5))
     assert values(told, "specgate.request.bodies") == {"": 77}
     assert values(told, "specgate.detector.age") == {"": 2.5}
-    assert values(told, "specgate.keys.ending") == {"": 3}
 
 
 def test_without_quarantine_it_has_no_age() -> None:
-    assert "specgate.detector.age" not in shown(Vitals(Allowance(), lambda: None, lambda _: 0, None))
+    assert "specgate.detector.age" not in shown(Vitals(Allowance(), lambda: None, None))
 
 
 def test_lag_of_the_event_loop_is_a_histogram() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, lambda _: 0, None), lambda metrics: metrics.loop_lagged(0.03))
+    told = shown(Vitals(Allowance(), lambda: None, None), lambda metrics: metrics.loop_lagged(0.03))
     point = told["specgate.event_loop.lag"][""]
     assert (point.count, point.sum, point.max) == (1, 0.03, 0.03)

@@ -15,9 +15,9 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies import Advisory, Policy
+from serve.access.key_ring import KeyRing
 from serve.access.key_store import KeyStore
 from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
-from serve.access.key_ring import KeyRing
 from serve.access.metrics import KeyMetrics
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT

@@ -160,8 +160,8 @@ class KeyStore:
         tenant = terms.tenant(name)
         with self._change() as version:
             self._db.execute(
-                "INSERT INTO tenants (name, version, terms) VALUES (?1, ?2, ?3)"
-                " ON CONFLICT (name) DO UPDATE SET version = ?2, terms = ?3, removed = 0",
+                "INSERT INTO tenants (name, version, terms) VALUES (?, ?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET version = excluded.version, terms = excluded.terms, removed = 0",
                 (name, version, msgspec.json.encode(tenant)),
             )
         return tenant
@@ -210,8 +210,8 @@ class KeyStore:
         """Notes the day on which keys were used; writes only for those that were not used today before."""
         day = time.strftime("%Y-%m-%d", time.gmtime(self._clock()))
         self._db.executemany(
-            "UPDATE keys SET last_used_day = ?1 WHERE id = ?2 AND last_used_day < ?1",
-            [(day, key_id) for key_id in key_ids],
+            "UPDATE keys SET last_used_day = ? WHERE id = ? AND last_used_day < ?",
+            [(day, key_id, day) for key_id in key_ids],
         )
 
     @contextmanager

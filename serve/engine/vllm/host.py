@@ -68,7 +68,8 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
         given.setdefault("enable-auto-tool-choice", True)
     if given.get("speculative-config"):
         given.setdefault("per-request-spec-decode-metrics", "summary")
-    argv = [*_argv(given), "--served-model-name", *names, "--api-key", key]
+    # In one word: a random key may begin with a dash, and would be taken for an option.
+    argv = [*_argv(given), "--served-model-name", *names, f"--api-key={key}"]
     parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
     try:
         parsed, unknown = parser.parse_known_args(argv)

@@ -4,24 +4,16 @@ The actor is detached, so it outlives the gateway's replicas and redeployments. 
 learns from the replicas' reports; usage and the spending of months are in its file.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import ray
-from ray.exceptions import RayError
-
-from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.ledger import SETTLE_S, Ledger
 from serve.limits.messages import Ask, LedgerClient, Meter, Reply, Report
+from serve.shared_actor import SharedActor
 
 VERSION = 1
-_NAMESPACE = "specgate"
-_CALL_TIMEOUT_S = 5.0
-_HEAD = "node:__internal_head__"
-_HEAD_SHARE = 0.001
 
 
 class LedgerActor:
@@ -82,40 +74,21 @@ class RayLedger:
     """
 
     def __init__(self, application: str, state_dir: str | None) -> None:
-        # The version is in the name: a detached actor runs the code that it was started with.
-        self._name = f"{application}-ledger-v{VERSION}"
-        self._state_dir = state_dir
-        self._actor: Any = None
+        # The file is on the head node, whose death is the cluster's anyway.
+        self._actor = SharedActor(
+            f"{application}-ledger-v{VERSION}", LedgerActor, state_dir, noun="ledger", on_head=True
+        )
 
     async def sync(self, report: Report) -> Reply:
-        return await self._call("sync", report)  # type: ignore[no-any-return]
+        return await self._actor.call("sync", report)  # type: ignore[no-any-return]
 
     async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        return await self._call("lease", replica, asks)  # type: ignore[no-any-return]
+        return await self._actor.call("lease", replica, asks)  # type: ignore[no-any-return]
 
     async def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
     ) -> list[dict[str, Any]]:
-        return await self._call("usage", by, since, until)  # type: ignore[no-any-return]
-
-    async def _call(self, method: str, *args: Any) -> Any:
-        try:
-            async with asyncio.timeout(_CALL_TIMEOUT_S):
-                if self._actor is None:
-                    self._actor = await asyncio.to_thread(self._find_or_start)
-                return await getattr(self._actor, method).remote(*args)
-        except (RayError, TimeoutError) as error:
-            self._actor = None
-            raise SharedStateError(
-                "The ledger that the gateway's replicas share can't be reached; try again shortly.", None, None, 1.0
-            ) from error
-
-    def _find_or_start(self) -> Any:
-        options: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "lifetime": "detached", "get_if_exists": True}
-        if _HEAD in ray.cluster_resources():  # the file is there, and the head's death is the cluster's anyway
-            options["resources"] = {_HEAD: _HEAD_SHARE}
-        named = ray.remote(LedgerActor).options(name=self._name, namespace=_NAMESPACE, **options)
-        return named.remote(self._state_dir)
+        return await self._actor.call("usage", by, since, until)  # type: ignore[no-any-return]
 
 
 def connect(application: str | None, state_dir: str | None) -> LedgerClient:

@@ -55,12 +55,20 @@ demo: $(READY) ## start everything here, send the example requests, print what h
 serve: $(READY) ## the same and keep it running on 127.0.0.1:8000 (SPECGATE_PORT changes the port)
 	@exec $(BIN)/specgate serve --config deploy/laptop.yaml --stop-with-parent
 
-test: test-fast ## every test on one node, the real engines included
+# Agents and their libraries want versions of their own, apart from .venv and from one another: an environment each.
+AGENTS := $(patsubst requirements/agents/%.in,build/agents/%/.ready,$(wildcard requirements/agents/*.in))
+
+build/agents/%/.ready: requirements/agents/%.txt | $(READY)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	@$(UV) install --quiet --python $(@D)/bin/python $(PINNED) -r $<
+	@touch $@
+
+test: test-fast $(AGENTS) ## every test on one node, the real engines included
 	@$(BIN)/python -m pytest tests/engine tests/ray
 
-test-fast: $(READY) ## without Ray and without engines; the unit tests on all cores
+test-fast: $(READY) ## without Ray and without engines, on all cores
 	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
-	@$(BIN)/python -m pytest tests/component
+	@$(BIN)/python -m pytest tests/component --numprocesses logical --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-python
 test-python: $(READY) ## what needs no real engine, on another Python: make test-python VERSION=3.12
@@ -75,14 +83,6 @@ test-up: $(READY) ## `ray up` on loopback, with an sshd of the test's own; then 
 
 test-chaos: $(READY) ## the latter with 5,000 requests for each rolling update (15 minutes)
 	@SPECGATE_UPDATE_REQUESTS=5000 $(BIN)/python -m pytest tests/chaos --timeout=1800 -rP
-
-# Agents and their libraries want versions of their own, apart from .venv and from one another: an environment each.
-AGENTS := $(patsubst requirements/agents/%.in,build/agents/%/.ready,$(wildcard requirements/agents/*.in))
-
-build/agents/%/.ready: requirements/agents/%.txt | $(READY)
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
-	@$(UV) install --quiet --python $(@D)/bin/python $(PINNED) -r $<
-	@touch $@
 
 .PHONY: test-agents agents
 test-agents: $(READY) $(AGENTS) ## client libraries and the installed agents through whole tool loops, scripted engines
@@ -103,6 +103,10 @@ test-page: $(READY) ## the operator's page in a headless Chromium; needs a brows
 
 screenshots: $(READY) ## take the pictures of the page in docs/images again
 	@SPECGATE_SCREENSHOTS=1 $(BIN)/python -m pytest tests/page -k screenshots -rs
+
+.PHONY: trace-picture
+trace-picture: $(READY) ## draw docs/images/trace.svg again, from a request to real engines
+	@SPECGATE_TRACE_PICTURE=1 $(BIN)/python -m pytest tests/engine/test_traces.py -rs
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared in pyproject.toml
 	@$(BIN)/ruff check .
@@ -133,10 +137,10 @@ bench-guard: $(READY) ## broken calls at the client, latency, cost of reruns, ti
 bench-gateway: $(READY) ## specgate beside other gateways, the same load (installs them; 10 minutes, 3 with ARGS=--quick)
 	@$(BIN)/python -m bench.gateway $(ARGS)
 
-bench-goodput: $(READY) ## two pools under load: today's order, static rules, the load ranking, an oracle; virtual time (5 minutes)
+bench-goodput: $(READY) ## pools under load: today's order, static rules, the load ranking, an oracle; virtual time (15 minutes; ARGS=--quick for 2)
 	@$(BIN)/python -m bench.goodput $(ARGS)
 
-bench-limits: $(READY) ## how well token limits hold over replicas and without their ledger, and what they cost (2 minutes)
+bench-limits: $(READY) ## how well token limits and fair shares hold over replicas, and what they cost (3 minutes; ARGS="--part fairness")
 	@$(BIN)/python -m bench.limits $(ARGS)
 
 bench-access: $(READY) ## what access control costs a request: the look-up of a key, and refusals (1 minute)

@@ -25,6 +25,8 @@ MODEL = "conform"
 _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")
 GATEWAYS = (replace(SPECGATE, command=_REPLICA), replace(SPECGATE, name="specgate on Ray Serve"), *PEERS)
 BY_NAME = {gateway.name: gateway for gateway in GATEWAYS}
+# By default litellm asks the engine in the client's own API; the cases are about the translation to chat.
+_TO_CHAT = {"litellm": ("openai/{model}", "hosted_vllm/{model}, use_chat_completions_api: true")}
 _MARK = {CaseStatus.PASS: "✓", CaseStatus.FAIL: "**✗**", CaseStatus.NOT_APPLICABLE: "–"}
 
 
@@ -116,7 +118,10 @@ def main() -> None:
     topic = TOPICS["security" if options.security else options.api]
     cases = select(topic.cases, [name for name in options.only.split(",") if name])
     for name in options.gateways or BY_NAME:
-        result = measured(BY_NAME[name], cases)
+        peer = BY_NAME[name]
+        if options.api != "chat" and name in _TO_CHAT:
+            peer = replace(peer, config=peer.config.replace(*_TO_CHAT[name]))
+        result = measured(peer, cases)
         print(name, result.get("counts") or result["error"], flush=True)
         if options.only:
             print(json.dumps(result, ensure_ascii=False, indent=1))

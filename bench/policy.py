@@ -24,9 +24,9 @@ from policies import (
     facts_from_engine_args,
     load_advisories,
 )
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.requests import RequestsConfig
-from serve.live_policy import compile_for
 from serve.load.live_load import LiveLoad
 from serve.request.completion import parse, without_members
 from serve.request.features import features_of

@@ -4,11 +4,13 @@ from policies.advisory import Advisory, load_advisories
 from policies.compile import compile_policy
 from policies.decide import decide, in_order, led_by
 from policies.decision import Candidate, Decision, Reason
+from policies.engine_args import facts_from_engine_args
 from policies.errors import PolicyError
 from policies.explain import explain
-from policies.facts import PoolFacts, facts_from_engine_args
+from policies.facts import PoolFacts
 from policies.features import RequestFeatures
 from policies.interval import wilson
+from policies.live import LivePolicy
 from policies.policy import Cell, Policy, QuarantineReason
 from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_pool
 from policies.settings import Override, PolicySettings
@@ -18,6 +20,7 @@ __all__ = [
     "Candidate",
     "Cell",
     "Decision",
+    "LivePolicy",
     "Override",
     "Policy",
     "PolicyError",

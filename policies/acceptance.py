@@ -7,6 +7,11 @@ _PRIOR_STEPS = 500.0
 # After this many answers, the weight of an earlier one is halved.
 _HALF_LIFE_ANSWERS = 100
 _KEPT_PER_ANSWER = 0.5 ** (1 / _HALF_LIFE_ANSWERS)
+# Where answers are few, what is known fades with time, but never below about ten answers.
+_LEAST_STEPS = 1000.0
+# One answer counts no more than this many: neither a very long one nor what an engine makes up outweighs all others.
+_MOST_STEPS = 4096.0
+_MOST_DRAFTS = 32
 _ALARM_ANSWERS = 50
 _ALARM_SHARE = 0.5
 
@@ -20,15 +25,15 @@ class Acceptance:
 
     Attributes:
         prior: Tokens per step before anything is known.
+        drafts: Tokens drafted in a step at most; an answer that claims to have accepted more is not believed.
         answers: Answers that were counted, by this gateway replica and by others.
         length: Tokens per step, as known now.
-        tokens: Mean tokens of an answer, as known now.
     """
 
     prior: float
+    drafts: int = _MOST_DRAFTS
     answers: int = 0
     length: float = 0.0
-    tokens: float = 300.0
     _own: AcceptanceTotals = NOTHING
     _others: AcceptanceTotals = NOTHING
 
@@ -42,16 +47,23 @@ class Acceptance:
             steps: Its speculative steps; an answer without any says nothing.
             accepted: Drafted tokens that were accepted in them.
         """
-        if steps <= 0 or accepted < 0:
+        if steps <= 0 or not 0 <= accepted <= steps * self.drafts:
             return
+        weight = min(1.0, _MOST_STEPS / steps)
         answers, all_steps, all_accepted = self._own
         self._own = (
             answers + 1,
-            all_steps * _KEPT_PER_ANSWER + steps,
-            all_accepted * _KEPT_PER_ANSWER + accepted,
+            all_steps * _KEPT_PER_ANSWER + steps * weight,
+            all_accepted * _KEPT_PER_ANSWER + accepted * weight,
         )
-        self.tokens += (steps + accepted - self.tokens) * (1.0 - _KEPT_PER_ANSWER)
         self._fit()
+
+    def fade(self, kept: float) -> None:
+        """Keeps a share of the weight of what is known, so that few answers suffice to correct it."""
+        answers, steps, accepted = self._own
+        if steps > _LEAST_STEPS:
+            kept = max(kept, _LEAST_STEPS / steps)
+            self._own = (answers, steps * kept, accepted * kept)
 
     def hear(self, others: AcceptanceTotals) -> None:
         """Takes what all other gateway replicas have counted, in place of what they had before."""
@@ -60,7 +72,7 @@ class Acceptance:
 
     @property
     def totals(self) -> AcceptanceTotals:
-        """What this replica has counted, for others."""
+        """Returns what this replica has counted, for others."""
         return self._own
 
     @property
@@ -73,3 +85,21 @@ class Acceptance:
         self.answers = int(answers)
         prior_steps = _PRIOR_STEPS * _KEPT_PER_ANSWER**answers
         self.length = 1.0 + ((self.prior - 1.0) * prior_steps + accepted) / (prior_steps + steps)
+
+
+@dataclass(slots=True)
+class AnswerLength:
+    """The tokens of the answers to one kind of request, whichever pool they come from.
+
+    Attributes:
+        answers: Answers that were counted.
+        tokens: Their mean, later ones counting more.
+    """
+
+    answers: int = 0
+    tokens: float = 300.0
+
+    def learn(self, tokens: int) -> None:
+        """Counts one answer of so many tokens."""
+        self.answers += 1
+        self.tokens += (min(tokens, _MOST_STEPS) - self.tokens) * (1.0 - _KEPT_PER_ANSWER)

@@ -49,6 +49,7 @@ _PUBLISHED = (*KINDS, *MODIFIERS)
 JUDGED = (*KINDS, "strict", "thinking")  # finer classes would have too few answers to test
 ALL_KINDS = sum(BIT[kind] for kind in KINDS)
 CHECKED = ALL_KINDS - BIT["plain"]
+NUMBERS = BIT["logprobs"] | BIT["prompt_logprobs"]  # right or wrong, and nobody checks them
 
 
 def names_of(mask: int) -> tuple[str, ...]:

@@ -145,6 +145,17 @@ def _check_names(pools: tuple[PoolFacts, ...], advisories: tuple[Advisory, ...],
         raise PolicyError("two pools of one model have the same name")
     for facts in pools:
         masks_of_all(facts.proven)
+    _check_canaries(pools)
+    for override in settings.overrides:
+        if override.advisory is not None and override.advisory not in ids:
+            raise PolicyError(f"override 'waive': no advisory {override.advisory!r}; see `specgate advisories list`")
+        if not any(override.speaks_of(model, pool) for model, pool in names):
+            of = f" of model {override.model!r}" if override.model else ""
+            what = f"pool {override.pool!r}{of}" if override.pool else f"model {override.model!r}"
+            raise PolicyError(f"override {override.action!r}: there is no {what}")
+
+
+def _check_canaries(pools: tuple[PoolFacts, ...]) -> None:
     for model in {pool.model for pool in pools}:
         shares = [pool.canary_share for pool in pools if pool.model == model]
         if None not in shares:
@@ -153,9 +164,3 @@ def _check_names(pools: tuple[PoolFacts, ...], advisories: tuple[Advisory, ...],
             )
         if sum(filter(None, shares)) >= 1:
             raise PolicyError(f"the canary_share of model {model!r} add up to 1 or more")
-    for override in settings.overrides:
-        if override.advisory is not None and override.advisory not in ids:
-            raise PolicyError(f"override 'waive': no advisory {override.advisory!r}; see `specgate advisories list`")
-        if not any(override.speaks_of(model, pool) for model, pool in names):
-            pool, model = override.pool or "*", override.model or "*"
-            raise PolicyError(f"override {override.action!r}: no pool {pool!r} of model {model!r}")

@@ -21,7 +21,8 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 _COMPARISON = re.compile(r"(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?)$")
 _PARSED = 1024  # conditions and versions that are kept parsed: an explanation tests the same few against many pools
 # The hub caches a model under models--org--name/snapshots/<hash>; the last part of that path is not its name.
-_HUB_FOLDER = re.compile(r"models--[^/]*?--([^/]+)")
+_HUB_FOLDER = re.compile(r"models--([^/]*?)--([^/]+)")
+_HUB_NAME = re.compile(r"([^./][^/]*)/[^/]+")
 
 
 def unmet(conditions: Mapping[str, Any], facts: PoolFacts) -> bool:
@@ -55,6 +56,8 @@ def _value(name: str, facts: PoolFacts, condition: Any) -> bool | None:
         return False  # no speculation is a known fact
     if name.startswith("settings."):
         actual = facts.settings.get(name.removeprefix("settings."))
+    elif name == "drafter_owner":
+        actual = None if facts.drafter is None else owner(facts.drafter)
     else:
         actual = getattr(facts, name)
     return None if actual is None else _test(name, condition)(actual)
@@ -88,7 +91,13 @@ def _same(name: str, actual: Any, wanted: Any) -> bool:
 def short_name(path: str) -> str:
     """Returns a model's own name, given as `org/name`, as a folder or as a folder of the hub's cache."""
     hub = _HUB_FOLDER.search(path)
-    return hub[1] if hub else path.rstrip("/").rsplit("/", 1)[-1]
+    return hub[2] if hub else path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def owner(path: str) -> str:
+    """Returns a model's organisation, given as `org/name` or as a folder of the hub's cache; else an empty text."""
+    hub = _HUB_FOLDER.search(path) or _HUB_NAME.fullmatch(path)
+    return hub[1] if hub else ""
 
 
 @lru_cache(maxsize=_PARSED)

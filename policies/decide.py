@@ -2,11 +2,11 @@
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from policies import canary
-from policies.classes import CHECKED, class_of, covers, names_of
+from policies.classes import CHECKED, NUMBERS, class_of, covers, names_of
 from policies.decision import Candidate, Decision, Reason
 from policies.features import RequestFeatures
 from policies.policy import Cell, ModelPolicy, Option, Policy, Rule
@@ -95,13 +95,16 @@ def _sorted(reasons: set[Reason]) -> tuple[Reason, ...]:
 def _decide(policy: Policy, name: str, mask: int, preference: bool | None) -> canary.Split[Decision]:
     """Returns the decision for each group of conversations."""
     model = policy.models.get(name, ModelPolicy((), ()))
-    reasons: set[Reason] = set()
-    pinned = _pinned(model, mask, reasons)
+    pins = [pin for pin in model.pins if any(required & mask == required for required in pin.masks)]
+    pinned = {pin.pool for pin in pins}
+    reasons = {Reason("operator-pin", "pin", pin.reason, "operator") for pin in pins}
     ranked: Ranked = []
     for option in model.options:
         if pinned and option.pool not in pinned:
             continue
-        effects = _effects(policy, option, mask, preference, reasons)
+        about = _reasons(policy, option, mask, preference)
+        reasons |= about
+        effects = {reason.effect for reason in about}
         if option.mode == "speculative" and preference is False:
             reasons.add(_OPTED_OUT)
         elif "forbid" not in effects:
@@ -109,7 +112,8 @@ def _decide(policy: Policy, name: str, mask: int, preference: bool | None) -> ca
             ranked.append(((_rank(candidate), option.place), candidate))
     if preference and not any(option.mode == "speculative" for option in model.options):
         reasons.add(_NOWHERE)
-    ranked = _unquarantined(policy, name, class_of(mask), ranked, reasons)
+    ranked, quarantine = _unquarantined(policy, name, class_of(mask), ranked)
+    reasons |= quarantine
 
     def version(candidates: list[Candidate]) -> Decision:
         share = model.canaries.get(candidates[0].pool) if candidates else None
@@ -126,13 +130,14 @@ def _canary(pool: str, share: float) -> Reason:
     return Reason("canary", "inform", summary, "operator")
 
 
-def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranked, reasons: set[Reason]) -> Ranked:
-    """Returns the candidates that are not in quarantine; if all are, the least speculative of them.
+def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranked) -> tuple[Ranked, set[Reason]]:
+    """Returns the candidates that are not in quarantine, if all are the least speculative of them; and the reasons.
 
     Quarantine says that another pool does better, not that a pool must never be used: it never refuses a request.
     """
+    reasons: set[Reason] = set()
     if not policy.quarantined:
-        return ranked
+        return ranked, reasons
     quarantined = {
         candidate: policy.quarantined.get(Cell(model, candidate.pool, candidate.speculative, request_class))
         for _, candidate in ranked
@@ -148,7 +153,7 @@ def _unquarantined(policy: Policy, model: str, request_class: str, ranked: Ranke
             how = "with" if candidate.speculative else "without"
             summary = f"{candidate.pool} {how} speculation is in quarantine for such requests{note}: {reason.why}"
             reasons.add(Reason("quarantine", "warn" if spared else "forbid", summary, reason.basis))
-    return kept
+    return kept, reasons
 
 
 def _decision(
@@ -168,21 +173,14 @@ def _decision(
     )
 
 
-def _pinned(model: ModelPolicy, mask: int, reasons: set[Reason]) -> set[str]:
-    pins = [pin for pin in model.pins if any(required & mask == required for required in pin.masks)]
-    reasons.update(Reason("operator-pin", "pin", pin.reason, "operator") for pin in pins)
-    return {pin.pool for pin in pins}
-
-
-def _effects(policy: Policy, option: Option, mask: int, preference: bool | None, reasons: set[Reason]) -> set[str]:
+def _reasons(policy: Policy, option: Option, mask: int, preference: bool | None) -> set[Reason]:
+    """Returns what the rules about an option say of a request."""
     overruled = bool(preference) and policy.settings.mode == "advise" and option.mode == "speculative"
-    effects = set()
-    for rule in option.rules:
-        if any(required & mask == required for required in rule.masks):
-            reason = _reason(rule, mask, policy.optimistic, overruled)
-            reasons.add(reason)
-            effects.add(reason.effect)
-    return effects
+    return {
+        _reason(rule, mask, policy.optimistic, overruled)
+        for rule in option.rules
+        if any(required & mask == required for required in rule.masks)
+    }
 
 
 def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
@@ -191,13 +189,15 @@ def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
             return Reason(rule.advisory, lift.effect, f"{rule.summary} ({lift.note})", rule.basis)
     effect = rule.force
     if effect == "suspect":
-        effect = _suspected(mask, optimistic)
+        effect = _suspected(rule.masks, mask, optimistic)
     if effect == "forbid" and overruled and not rule.by_operator:
         effect = "overruled"
     return Reason(rule.advisory, effect, rule.summary, rule.basis)
 
 
-def _suspected(mask: int, optimistic: bool) -> str:
+def _suspected(masks: Iterable[int], mask: int, optimistic: bool) -> str:
+    if any(required & NUMBERS for required in masks if required & mask == required):
+        return "forbid"  # a wrong number looks right, also to the guard
     if not mask & CHECKED:
         return "warn"  # free text is neither right nor wrong: a mere suspicion does not cost the caller speed
     return "optimistic" if optimistic else "forbid"

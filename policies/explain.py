@@ -57,7 +57,7 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
 
 
 def _features(request: RequestFeatures) -> dict[str, Any]:
-    values = dataclasses.asdict(request)
+    values = request._asdict()
     del values["conversation_key"]
     values["wish"] = values.pop("preference")  # the key is public
     return values
@@ -83,12 +83,12 @@ def _would_change(policy: Policy, request: RequestFeatures, decision: Decision) 
 
 def _request_changes(request: RequestFeatures) -> Iterator[tuple[str, str | None, RequestFeatures]]:
     if request.preference is False:
-        yield "leave out `enable_speculative: false`", None, dataclasses.replace(request, preference=None)
+        yield "leave out `enable_speculative: false`", None, request._replace(preference=None)
     for name, (text, change) in _WITHOUT.items():
         if request.mask & BIT[name]:
-            yield text, None, dataclasses.replace(request, **change)
+            yield text, None, request._replace(**change)
     if request.mask & ALL_KINDS & ~BIT["plain"] and not request.tools and request.response_format:
-        yield "ask for free text", None, dataclasses.replace(request, response_format=None, strict_schema=False)
+        yield "ask for free text", None, request._replace(response_format=None, strict_schema=False)
 
 
 def _facts_changes(policy: Policy, decision: Decision) -> Iterator[tuple[str, str | None, Policy]]:

@@ -1,7 +1,6 @@
 """The facts about one request that the policy needs."""
 
-import dataclasses
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.classes import BIT, class_of, names_of
 
@@ -22,8 +21,8 @@ _BITS_OF_FORMAT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFeatures:
+# A tuple: one is made for every request, and a frozen dataclass of so many fields costs two microseconds more.
+class RequestFeatures(NamedTuple):
     """Facts about one request; `serve.request.features` extracts them from a body.
 
     Attributes:
@@ -79,7 +78,7 @@ class RequestFeatures:
             mask |= _STRUCTURED
         if self.guided:
             mask |= _GUIDED
-        if self.strict_schema:
+        if self.strict_schema and self.response_format == "json_schema":
             mask |= _STRICT
         return (mask or _PLAIN) | self._modifier_bits()
 
@@ -95,7 +94,7 @@ class RequestFeatures:
 
     def of_model(self, model: str) -> "RequestFeatures":
         """Returns the same request under the configuration's own name of the model: an alias resolved."""
-        return self if model == self.model else dataclasses.replace(self, model=model)
+        return self if model == self.model else self._replace(model=model)
 
     def _tool_bits(self) -> int:
         forced = self.tool_choice in _FORCED

@@ -1,17 +1,19 @@
 """Orders the allowed candidates by what the request gains there and what it costs the others. Never adds one; pure."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import copy
+from dataclasses import dataclass
 
+from policies.acceptance import Acceptance, AnswerLength
 from policies.decision import Candidate, Decision
-from policies.load_model import StepTimes
+from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
 
 # Decisions whose first candidate was chosen for a reason that load must not undo.
 _KEPT = frozenset({"canary", "quarantine-probe", "reference-sample"})
 # What a full pool is worth.
 FULL = float("-inf")
-# Share of the mean speed that a request's own time is worth (`price_of_time`), and how much better another pool must be
-# to take the first one's place. Neither is tuned: any weight from 0.3 to 1 reached 0.959 of the oracle or more.
+# Share of the mean speed that a request's own time is worth, and how much better another pool must be to take the first
+# one's place. Neither is tuned: any weight from 0.3 to 1 reached 0.959 of the oracle or more.
 WEIGHT = 0.7
 MARGIN = 0.05
 
@@ -29,11 +31,13 @@ class PoolLoad:
         lengths: Sum of their tokens per step.
         per_engine: Requests on one engine.
         rate: Tokens per second of one engine.
-        step_s: Seconds of a step by batch.
+        full: True if an engine has no seat for one more.
+        next_step_s: Seconds of a step with one more request.
+        slowed: Tokens per second that one more request costs the others on its engine.
     """
 
-    __slots__ = ("_engines", "_others", "_others_lengths", "lengths", "per_engine", "rate", "requests", "seats",
-                 "step_s")  # fmt: skip
+    __slots__ = ("_engines", "_others", "_others_lengths", "_seats", "_step_s", "full", "lengths", "next_step_s",
+                 "per_engine", "rate", "requests", "slowed")  # fmt: skip
 
     def __init__(self, step_s: Sequence[float], replicas: int = 1, share: float = 1.0) -> None:
         self.requests = 0
@@ -43,10 +47,16 @@ class PoolLoad:
 
     def change(self, step_s: Sequence[float], engines: float) -> None:
         """Takes other step times, or another number of engines times this replica's share; the requests stay."""
-        self.step_s = step_s
-        self.seats = len(step_s) - 1
+        self._step_s = step_s
+        self._seats = len(step_s) - 1
         self._engines = engines  # as many as the requests known here would fill
         self._update()
+
+    def faster(self, share: float) -> "PoolLoad":
+        """Returns the same load on engines whose steps take this share of the time."""
+        found = copy(self)
+        found.change([share * step_s for step_s in self._step_s], self._engines)
+        return found
 
     def hear(self, requests: float, lengths: float) -> None:
         """Takes the requests of other gateway replicas and the sum of their tokens per step."""
@@ -67,10 +77,14 @@ class PoolLoad:
         self._update()
 
     def _update(self) -> None:
+        # Once for each request that begins or ends: candidates are compared more often than that.
         self.per_engine = (self.requests + self._others) / self._engines
-        self.rate = (
-            (self.lengths + self._others_lengths) / self._engines / self.step_s[min(int(self.per_engine), self.seats)]
-        )
+        batch = int(self.per_engine)
+        self.full = batch >= self._seats
+        step_s = self._step_s[self._seats if self.full else batch]
+        self.next_step_s = step_s if self.full else self._step_s[batch + 1]
+        self.rate = (self.lengths + self._others_lengths) / self._engines / step_s
+        self.slowed = self.rate * (1.0 - step_s / self.next_step_s)
 
 
 def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
@@ -84,55 +98,109 @@ def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
     return tuple(times.at(batch, drafts) for batch in range(seats + 1))
 
 
-class Worth(NamedTuple):
-    """What a pool is worth for one more request.
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A candidate as it is compared with the others.
 
     Attributes:
-        value: What pools are ordered by: the share of its tokens that the request adds, the tokens that it costs others
-            and the price of its own time subtracted. `FULL` if the pool is full.
-        own: Tokens per second that the request gets.
-        added: Tokens per second that its engine gains, the slower steps of all others counted.
+        pool: Its pool.
+        load: The load there.
+        known: Tokens per step that such a request gets there.
+        answers: Tokens of the answers to such requests.
+        behind: It stays behind all options with a smaller number.
     """
 
-    value: float
-    own: float
-    added: float
+    pool: str
+    load: PoolLoad
+    known: Acceptance
+    answers: AnswerLength
+    behind: int
+
+    @property
+    def own(self) -> float:
+        """Tokens per second that one more request gets; 0 if there is no seat."""
+        return 0.0 if self.load.full else self.known.length / self.load.next_step_s
+
+    @property
+    def added(self) -> float:
+        """Tokens per second that the engine gains by it, the slower steps of all others counted."""
+        return 0.0 if self.load.full else self.own - self.load.slowed
 
 
-_NONE = Worth(FULL, 0.0, 0.0)
-
-
-def price_of_time(loads: Sequence[PoolLoad], weight: float) -> float:
-    """Returns the price of a request's own time in tokens per second: a share of the mean speed of all requests now.
+def option(
+    candidate: Candidate,
+    first: Candidate,
+    load: PoolLoad,
+    known: Acceptance,
+    answers: AnswerLength,
+    last: frozenset[str] = frozenset(),
+) -> Option:
+    """Returns a candidate as it is compared: one under suspicion never gets before one that is not.
 
     Args:
-        loads: Of the pools that may serve the request.
-        weight: That share. With 0, only the throughput of all counts.
+        candidate: One that `decide` allowed.
+        first: The one that it put first.
+        load: The load of the candidate's pool.
+        known: What is known of the drafts for such requests there.
+        answers: What is known of the answers to such requests.
+        last: Pools that stay behind all others, such as canaries.
     """
+    suspected = candidate.optimistic and not first.optimistic
+    kept_back = candidate.pool in last and candidate is not first
+    return Option(candidate.pool, load, known, answers, 2 * suspected + kept_back)
+
+
+# A prompt's tokens, the pool that knows its beginning, and the tokens of that beginning.
+Prompt = tuple[int, str, int]
+
+
+def price_of_time(options: Sequence[Option]) -> float:
+    """Returns the price of a request's own time in tokens per second: a share of the mean speed of all requests now."""
     requests = rate = 0.0
-    for load in loads:
+    for each in options:
+        load = each.load
         requests += load.per_engine
         rate += load.rate
-    return weight * rate / requests if requests else weight / loads[0].step_s[0]
+    return WEIGHT * rate / requests if requests else WEIGHT / options[0].load.next_step_s
 
 
-def worth(load: PoolLoad, length: float, price: float, prefill_s: float = 0.0, answer_tokens: float = 300.0) -> Worth:
-    """Returns what a pool is worth for one more request.
+def value(option: Option, prompt: Prompt, price: float) -> float:
+    """Returns what an option is worth for one more request; `FULL` if there is no seat.
+
+    That is the share of its tokens that the request adds, the tokens that it costs others and the price of its own time
+    subtracted. While the part of its prompt that is not cached is computed, all others stand still.
 
     Args:
-        load: The pool's load.
-        length: Tokens per step of the request there.
+        option: The candidate.
+        prompt: The request's prompt.
         price: From `price_of_time`.
-        prefill_s: Time that the pool needs for the part of the prompt that it has not cached; all others stand still.
-        answer_tokens: Expected tokens of the answer.
     """
-    batch = int(load.per_engine)
-    if batch >= load.seats:
-        return _NONE
-    step_s = load.step_s[batch + 1]
-    own = length / step_s
-    added = load.rate * (load.step_s[batch] / step_s - 1.0) + own
-    return Worth((added - price) / own - prefill_s * (load.rate + price) / answer_tokens, own, added)
+    load = option.load
+    if load.full:
+        return FULL
+    tokens, home, cached = prompt
+    if option.pool == home:
+        tokens = tokens - cached if tokens > cached else 0
+    prefill_s = tokens / PREFILL_TOKENS_PER_S
+    alone = 1.0 - (load.slowed + price) * load.next_step_s / option.known.length
+    return alone - prefill_s * (load.rate + price) / option.answers.tokens
+
+
+def ranked(options: Sequence[Option], prompt: Prompt) -> tuple[int, ...] | None:
+    """Returns the options' numbers, best first; None if the first one stays first.
+
+    Args:
+        options: In the order of `decide`. Another one must be worth more than the first by a margin to take its place.
+        prompt: The request's prompt.
+    """
+    price = price_of_time(options)
+    places = []
+    advantage = MARGIN
+    for number, each in enumerate(options):
+        places.append((each.behind, -value(each, prompt, price) - advantage, number))
+        advantage = 0.0
+    places.sort()
+    return tuple([place[2] for place in places]) if places[0][2] else None
 
 
 def may_rank(decision: Decision) -> bool:
@@ -143,34 +211,3 @@ def may_rank(decision: Decision) -> bool:
         if reason.advisory in _KEPT:
             return False
     return True
-
-
-def reordered(
-    candidates: Sequence[Candidate], worths: Sequence[Worth], margin: float, last: frozenset[str] = frozenset()
-) -> list[Candidate] | None:
-    """Returns the very same candidates in another order; None if the first one stays first.
-
-    A candidate under suspicion never gets before one that is not.
-
-    Args:
-        candidates: As `decide` ordered them.
-        worths: Of each candidate.
-        margin: By how much another one must be worth more than the first to take its place.
-        last: Pools that stay behind all others, such as canaries.
-    """
-    first = candidates[0]
-    threshold = worths[0].value + margin
-    better = False
-    for worth in worths:
-        if worth.value > threshold:
-            better = True
-    if not better:
-        return None
-
-    def place(number: int) -> tuple[bool, bool, float]:
-        candidate = candidates[number]
-        suspected = candidate.optimistic and not first.optimistic
-        return suspected, candidate.pool in last, -(worths[number].value if number else threshold)
-
-    order = sorted(range(len(candidates)), key=place)
-    return [candidates[number] for number in order] if order[0] else None

@@ -1,1 +1,1 @@
-"""How specgate serves: the request path from the ingress down to the engines."""
+"""The serving side of specgate: the request path from the ingress down to the engines."""

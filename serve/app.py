@@ -16,9 +16,9 @@ from serve.admin.door import Door
 from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
-from serve.engine.environment import environment
 from serve.engine.replica import VllmReplica
 from serve.engine.sim.replica import SimReplica
+from serve.engine.traces import with_traces
 from serve.gateway.ingress import GatewayReplica
 
 # No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.
@@ -26,6 +26,14 @@ Ingress = ray_serve.ingress()(GatewayReplica)
 GATEWAY_NAME = "Gateway"
 DOOR_NAME = "Door"
 ROOT = "Root"  # the ingress of a pool's application
+# What replicas have beside their node's environment. Ray's dashboard and logs show it, so nothing of the environment in
+# which the applications are built is added: there may be keys (docs/adr/0057).
+_ENVIRONMENT = {
+    # Most containers forbid bytecode. Without it, every process of an engine compiles torch and vLLM from source.
+    "PYTHONDONTWRITEBYTECODE": "",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 _REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # On the ring all other replicas are fall-backs, in an order that differs by session: sessions that lose their replica,
 # or find it full, spread over all the others.
@@ -81,7 +89,13 @@ class _Root:
 def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
     """Returns the pools that run in the cluster, by model and pool name."""
     return {
-        (name, pool): PoolArgs(model=name, pool=pool, config=model.model_copy(update={"pools": {pool: settings}}))
+        (name, pool): PoolArgs(
+            model=name,
+            pool=pool,
+            config=model.model_copy(
+                update={"pools": {pool: with_traces(name, model, pool, args.telemetry.traces_endpoint)}}
+            ),
+        )
         for name, model, pool, settings in args.each_pool()
         if settings.kind in _REPLICAS
     }
@@ -140,5 +154,5 @@ def _with_env(options: dict[str, Any], env: dict[str, str]) -> dict[str, Any]:
     runtime_env = dict(options.get("runtime_env") or {})
     return {
         **options,
-        "runtime_env": {**runtime_env, "env_vars": environment({**runtime_env.get("env_vars", {}), **env})},
+        "runtime_env": {**runtime_env, "env_vars": {**_ENVIRONMENT, **runtime_env.get("env_vars", {}), **env}},
     }

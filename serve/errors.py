@@ -132,7 +132,7 @@ class ModelNotFoundError(GatewayError):
     def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:
         """Returns the error for a model name that is not among the known ones."""
         names = ", ".join(sorted(known)) or "none"
-        return cls(f"The model {model!r} does not exist here. Known models: {names}.", "model")
+        return cls(f"The model {model[:100]!r} does not exist here. Known models: {names}.", "model")
 
 
 class RouteNotFoundError(GatewayError):

@@ -1,4 +1,4 @@
-"""Whether measurements carry `proven`: a drafter's answers are as often clean as those without it."""
+"""Measurements that carry `proven`, or do not: a drafter's answers are as often clean as those without it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Comparison:
 
     @property
     def carries(self) -> bool:
-        """Whether tokens were drafted, and no more answers were lost than the margin allows, with 95 % confidence."""
+        """True if tokens were drafted, and no more answers were lost than the margin allows, with 95 % confidence."""
         return self.drafted > 0 and self.difference[0] > -MARGIN
 
 

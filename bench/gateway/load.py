@@ -19,7 +19,7 @@ from bench.gateway.traffic import Shape, said_in, shapes
 
 @dataclass
 class Sample:
-    """What one run of load measured.
+    """The measurements of one run of load.
 
     Attributes:
         latency_ms: From sending a request to its last byte, one for each answer.
@@ -86,7 +86,7 @@ class Client(asyncio.Protocol):
             self._transport.close()
 
     def right(self, body: bytes) -> bool:
-        """Whether an answer that is not byte for byte the upstream's says the same."""
+        """Returns True if an answer that is not byte for byte the upstream's says the same."""
         try:
             return said_in(body, self._shape.streamed) == self._shape.text
         except (ValueError, KeyError, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import uvicorn
@@ -33,8 +34,16 @@ async def serve(config: GatewayConfig, port: int) -> None:
     await uvicorn.Server(settings).serve()
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
+def main(
+    serve: Callable[[GatewayConfig, int], Coroutine[Any, Any, None]] = serve, description: str | None = __doc__
+) -> None:
+    """Runs a replica as the command line says.
+
+    Args:
+        serve: Runs it, with a configuration and a port.
+        description: Of the program.
+    """
+    options = argparse.ArgumentParser(description=description)
     options.add_argument("--config", required=True)
     options.add_argument("--port", type=int, required=True)
     given = options.parse_args()

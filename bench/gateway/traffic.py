@@ -28,6 +28,7 @@ class Shape:
         exact: The answer's bytes as the upstream sends them, always as chat.
         streamed: Whether the answer is a stream.
         path: Where it goes.
+        twin: Name of the shape that asks the same as chat, for a shape of another API.
         chunks: Frames of the answer that carry something.
     """
 
@@ -37,6 +38,7 @@ class Shape:
     exact: bytes
     streamed: bool
     path: str = "/v1/chat/completions"
+    twin: str = ""
 
     @property
     def chunks(self) -> int:
@@ -127,10 +129,20 @@ def shapes() -> dict[str, Shape]:
         Shape("tools-text", text_request, said, text, True),
         Shape("tools", tool_request, ARGUMENTS, tool, True),
         Shape("rerun", rerun_request, ARGUMENTS, tool, True),
-        Shape("messages-text", _messages("hello", "get_weather"), said, text, True, "/v1/messages"),
-        Shape("messages", _messages("Weather?", "get_weather", "search"), ARGUMENTS, tool, True, "/v1/messages"),
-        Shape("responses-text", _responses("hello", "get_weather"), said, text, True, "/v1/responses"),
-        Shape("responses", _responses("Weather?", "get_weather", "search"), ARGUMENTS, tool, True, "/v1/responses"),
+        Shape("messages-text", _messages("hello", "get_weather"), said, text, True, "/v1/messages", "tools-text"),
+        Shape(
+            "messages", _messages("Weather?", "get_weather", "search"), ARGUMENTS, tool, True, "/v1/messages", "tools"
+        ),
+        Shape("responses-text", _responses("hello", "get_weather"), said, text, True, "/v1/responses", "tools-text"),
+        Shape(
+            "responses",
+            _responses("Weather?", "get_weather", "search"),
+            ARGUMENTS,
+            tool,
+            True,
+            "/v1/responses",
+            "tools",
+        ),
         Shape("long", _long_request(), said, whole_text(), False),
         Shape("long-stream", _long_request(stream=True), said, text, True),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from serve.live_policy import compile_for
+from serve.config.compiled_policy import compile_for
 from serve.tools.simulation.arms import standard_only
 from serve.tools.simulation.figures import figures
 from serve.tools.simulation.request import PROSE, TOOLS, Drafter, SimRequest

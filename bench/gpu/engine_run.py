@@ -1,8 +1,13 @@
-"""One engine at one draft length: reads its plan from standard input, prints its figures as the last line."""
+"""One engine at one draft length: reads its plan from standard input, writes its figures into the file it is given.
+
+They are written after each batch. vLLM logs to standard output, from several processes: it is no place for figures.
+"""
 
 import json
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,26 +22,36 @@ class EngineRun:
 
     Args:
         plan: As in `bench.gpu.__main__.DRY`, with one draft length.
+
+    Attributes:
+        async_scheduling: vLLM's choice.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        from vllm import LLM  # only here: the parent needs no vLLM
+        from vllm import EngineArgs  # only here: the parent needs no vLLM
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        from serve.engine.vllm import scheduler
 
         self._plan = plan
         self._drafts: int = plan["drafts"]
-        settings: dict[str, Any] = {"disable_log_stats": False, "max_num_seqs": max(plan["batches"]), **plan["engine"]}
+        settings: dict[str, Any] = {"max_num_seqs": max(plan["batches"]), **plan["engine"]}
         if self._drafts:
             settings["speculative_config"] = {
                 "method": plan["method"], "model": plan["drafter"], "num_speculative_tokens": self._drafts,
                 **plan.get("speculative", {}),
             }  # fmt: skip
-            kind = "OptOutScheduler" if plan["engine"].get("async_scheduling") is False else "OptOutAsyncScheduler"
-            settings["scheduler_cls"] = f"serve.engine.vllm.scheduler.{plan.get('scheduler', kind)}"
-        self._llm = LLM(model=plan["model"], **settings)
+        config = EngineArgs(model=plan["model"], **settings).create_engine_config()
+        if self._drafts:
+            scheduler.install(config)
+        self.async_scheduling = bool(config.scheduler_config.async_scheduling)
+        self._engine = LLMEngine.from_vllm_config(config)
         self.run(max(plan["batches"]), 0.0)  # graphs and kernels are made now
 
     def run(self, batch: int, opted_out: float) -> dict[str, float]:
         """Generates with a full batch; returns milliseconds a step, and drafts.
+
+        Time and steps are those of the requests that speculate, if any does: the others take more steps and end later.
 
         Args:
             batch: Requests, all at a time.
@@ -46,39 +61,46 @@ class EngineRun:
 
         without = round(batch * opted_out)
         tokens = self._plan["tokens"]
-        parameters = [
-            SamplingParams(
+        before = self._counters()
+        for number in range(batch):
+            parameters = SamplingParams(
                 max_tokens=tokens, ignore_eos=True, temperature=0.0,
                 extra_args={"enable_speculative": 0} if number < without else None,
-            )
-            for number in range(batch)
-        ]  # fmt: skip
-        prompts = [{"prompt_token_ids": [10 + number % 50] * 8} for number in range(batch)]
-        before = self._counters()
-        start = time.perf_counter()
-        self._llm.generate(prompts, parameters, use_tqdm=False)
-        elapsed_s = time.perf_counter() - start
+            )  # fmt: skip
+            self._engine.add_request(str(number), {"prompt_token_ids": [10 + number % 50] * 8}, parameters)
+        ends_s = self._ends_s()
         drafts, draft_tokens = (now - then for now, then in zip(self._counters(), before, strict=True))
-        speculating = batch - without
-        steps = drafts / speculating if drafts and speculating else tokens
-        return {"step_ms": elapsed_s / max(steps, 1.0) * 1e3, "drafts": drafts, "draft_tokens": draft_tokens}
+        timed = range(without if drafts else 0, batch)
+        steps = drafts or tokens * batch
+        step_s = sum(ends_s[str(number)] for number in timed) / steps
+        return {"step_ms": step_s * 1e3, "drafts": drafts, "draft_tokens": draft_tokens}
+
+    def _ends_s(self) -> dict[str, float]:
+        """Runs the engine until it is idle; returns after how many seconds each request ended."""
+        ends_s = {}
+        start_s = time.perf_counter()
+        while self._engine.has_unfinished_requests():
+            for output in self._engine.step():
+                if output.finished:
+                    ends_s[output.request_id] = time.perf_counter() - start_s
+        return ends_s
 
     def _counters(self) -> tuple[float, float]:
-        values = {metric.name: getattr(metric, "value", 0.0) for metric in self._llm.get_metrics()}
+        values = {metric.name: getattr(metric, "value", 0.0) for metric in self._engine.get_metrics()}
         return values.get(_DRAFTS, 0.0), values.get(_DRAFT_TOKENS, 0.0)
 
-    def figures(self) -> dict[str, Any]:
-        """Returns the step times by batch, and what opt-outs do to the largest one."""
+    def figures(self) -> Iterator[dict[str, Any]]:
+        """Yields all that is known after each batch: step times, then what opt-outs do to the largest batch."""
         import vllm
 
-        largest = max(self._plan["batches"])
-        opt_out = [self._median(largest, share) | {"share": share} for share in OPTED_OUT] if self._drafts else []
-        return {
-            "drafts": self._drafts,
-            "step_ms": [round(self._median(batch, 0.0)["step_ms"], 4) for batch in self._plan["batches"]],
-            "opt_out": opt_out,
-            "engine": f"vllm {vllm.__version__}",
-        }
+        engine = {"vllm": vllm.__version__, "async_scheduling": self.async_scheduling}
+        found: dict[str, Any] = {"engine": engine, "step_ms": [], "opt_out": []}
+        for batch in self._plan["batches"]:
+            found["step_ms"].append(round(self._median(batch, 0.0)["step_ms"], 4))
+            yield found
+        for share in OPTED_OUT if self._drafts else ():
+            found["opt_out"].append(self._median(max(self._plan["batches"]), share) | {"share": share})
+            yield found
 
     def _median(self, batch: int, opted_out: float) -> dict[str, float]:
         runs = [self.run(batch, opted_out) for _ in range(REPEATS)]
@@ -86,4 +108,5 @@ class EngineRun:
 
 
 if __name__ == "__main__":
-    print(json.dumps(EngineRun(json.load(sys.stdin)).figures()))
+    for figures in EngineRun(json.load(sys.stdin)).figures():
+        Path(sys.argv[1]).write_text(json.dumps(figures))

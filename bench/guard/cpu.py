@@ -13,7 +13,7 @@ from serve.engine.sim import wire
 from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard
 from serve.guard.response import GuardedStream
-from serve.sse import decode_chunk, encode_frame
+from serve.http1.sse import decode_chunk, encode_frame
 
 Chunk = dict[str, Any]
 Streams = Sequence[tuple[Mapping[str, Any], Sequence[bytes], Sequence[Chunk]]]

@@ -12,6 +12,7 @@ from serve.engine.sim import FAULTS, SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from serve.http1.listener import Listener
+from serve.http1.server import protocol_factory
 
 DRAFTS = 3
 GRAMMAR: Literal["kimi_k2"] = "kimi_k2"
@@ -23,7 +24,7 @@ FAULTS_TRIED = tuple(
 _STANDARD = {"engine": "sim"}
 _SPECULATIVE = {"engine": "sim", "method": "sim"}
 
-Apps = Mapping[str, AsgiApp]
+Apps = Mapping[str, tuple[AsgiApp, Any]]  # each with `http` of `Listener.start`
 Urls = dict[str, str]
 
 
@@ -125,7 +126,7 @@ async def _listen(parent: Connection, apps: Callable[..., Apps], arguments: tupl
     urls = {}
     for name, app in apps(*arguments).items():
         listener = Listener("127.0.0.1")
-        await listener.start(app)
+        await listener.start(*app)
         urls[name] = f"http://127.0.0.1:{listener.port}"
     for name in ("uvicorn.error", "ray.serve"):  # answers that break are what is tried here, thousands of them
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -135,11 +136,11 @@ async def _listen(parent: Connection, apps: Callable[..., Apps], arguments: tupl
 
 def _engines(settings: Mapping[str, SimSettings], cured: Mapping[str, SimSettings]) -> Apps:
     return {
-        name: Switch(build_sim_app(each), build_sim_app(cured[name])) if name in cured else build_sim_app(each)
-        for name, each in settings.items()
+        name: (Switch(app, build_sim_app(cured[name])) if name in cured else app, "auto")
+        for name, app in ((name, build_sim_app(each)) for name, each in settings.items())
     }
 
 
 def _gateway(config: Mapping[str, Any]) -> Apps:
     replica = GatewayReplica(dict(config), [])
-    return {"data": replica.app(), "operators": replica.operators_app()}
+    return {"data": (replica.app(), protocol_factory(replica.hot)), "operators": (replica.operators_app(), "auto")}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 
@@ -14,20 +14,62 @@ from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.response import GuardedStream
-from serve.sse import DONE, decode_chunk, encode_frame, frame_data, is_done
+from serve.http1.sse import DONE, decode_chunk, encode_frame, frame_data, is_done
 
+Unjudged = Literal["pass", "refuse"]
 Break = Callable[[str, str, Random], tuple[str, str]]
 
-BOMB = {"$defs": {f"d{n}": {"oneOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)}, "$ref": "#/$defs/d0"}
+
+def _bomb(keyword: str) -> dict[str, Any]:
+    """Returns a schema whose work doubles with each of its definitions, wherever it stands."""
+    steps = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)}
+    return {"$id": f"https://example.com/{keyword}", "$defs": {**steps, "d30": {}}, "$ref": "#/$defs/d0"}
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    return {"not": _deep(levels - 1)} if levels else {}
+
+
+# The schema of one member.
 HOSTILE: Sequence[Any] = (
-    BOMB,
+    *map(_bomb, ("allOf", "anyOf", "oneOf")),
     {"pattern": "^(x|xx)*[^x]$"},
+    {"pattern": "a{99999999999}"},
+    {"pattern": "(?=" * 40 + "x" + ")" * 40},
+    {"pattern": "x" * 50_000},
+    {"allOf": [{"pattern": f"^(x?){{{n}}}x{{{n}}}y"} for n in range(20, 60)]},
     {"patternProperties": {"(a+)+$": True}},
     {"$ref": "#"},
     {"$ref": "https://example.com/far.json"},
+    {"$ref": "file:///etc/hostname"},
+    {"$ref": "#/%24defs/%ff"},
+    {"$dynamicRef": "#nowhere"},
+    {"$id": "http://["},
+    {"$schema": "http://example.com/no-such-draft"},
     {"enum": [[n] for n in range(3000)]},
+    {"minLength": 10**4000},
+    {"maxLength": -1},
+    {"type": "strin"},
+    {"required": 5},
     {"not": {}},
     {"multipleOf": 0},
+    {"multipleOf": 1e-300},
+    {"if": {"$ref": "#"}, "then": {"$ref": "#"}, "else": {"$ref": "#"}},
+    _deep(60),
+)
+# All of a tool's parameters.
+HOSTILE_WHOLE: Sequence[Any] = (
+    "object",
+    [],
+    5,
+    {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+    {"properties": [], "required": {}},
+    {"additionalProperties": _bomb("allOf")},
+    {"propertyNames": {"pattern": "^([a-z]+)+[^a-z_0-9]$"}},
+    {"minProperties": 10**400},
+    {"unevaluatedProperties": {"$ref": "#"}},
+    {"properties": {f"p{n}": {"pattern": f"(x+x+)+{n}"} for n in range(2000)}},
 )
 BREAKS: Mapping[str, Break] = {
     "cut": lambda name, text, rng: (name, text[: rng.randrange(1, len(text))]),
@@ -47,7 +89,7 @@ class Unseen:
 
     Attributes:
         hostile: Share of the tool sets with a schema that is meant to harm.
-        valid: Requests that ended in valid calls; `unjudged` of them could not be checked against a hostile schema.
+        valid: Requests that ended in valid calls; `unjudged` ones are JSON for a known tool, marked as such.
         errors: Requests that ended in an explicit error.
         broken: Requests that delivered an invalid call. None may.
         silent: Requests that ended as complete without a call or an error. None may.
@@ -65,12 +107,19 @@ class Unseen:
     worst_ms: float
 
 
-def measure(rates: Sequence[float], requests: int) -> list[Unseen]:
-    """Every fault rate without and with hostile schemas."""
-    return [_measure(rate, hostile, requests) for rate in rates for hostile in (0.0, 0.5)]
+def measure(rates: Sequence[float], requests: int, unjudged: Unjudged = "pass") -> list[Unseen]:
+    """Every fault rate without and with hostile schemas.
+
+    Args:
+        rates: Shares of broken answers.
+        requests: At each rate.
+        unjudged: What becomes of a call whose schema can't be applied, as in the guard's settings.
+    """
+    settings = GuardConfig(mode="strict", unjudged=unjudged)
+    return [_measure(rate, hostile, requests, settings) for rate in rates for hostile in (0.0, 0.5)]
 
 
-def _measure(rate: float, hostile: float, requests: int) -> Unseen:
+def _measure(rate: float, hostile: float, requests: int, settings: GuardConfig) -> Unseen:
     ends: Counter[str] = Counter()
     worst_s = 0.0
     for seed in range(requests):
@@ -78,11 +127,12 @@ def _measure(rate: float, hostile: float, requests: int) -> Unseen:
         body, values = tool_set(rng, hostile=rng.random() < hostile)
         attempts = [_call(rng, values, rate) for _ in range(2)]
         started = time.thread_time()
-        calls, guard = (_streamed if seed % 2 else _whole)(body, attempts, rng)
+        calls, guard = (_streamed if seed % 2 else _whole)(settings, body, attempts, rng)
         worst_s = max(worst_s, time.thread_time() - started)
-        end = _end(body, calls, guard.state)
+        is_unjudged = guard.verdicts[-1].outcome is Outcome.UNJUDGED
+        end = _end(body, calls, guard.state, is_unjudged=is_unjudged)
         ends[end] += 1
-        ends["unjudged"] += end == "valid" and guard.verdicts[-1].outcome is Outcome.UNJUDGED
+        ends["unjudged"] += end == "valid" and is_unjudged
     named = {name: ends[name] for name in ("valid", "unjudged", "errors", "broken", "silent")}
     return Unseen(rate, hostile, requests, **named, worst_ms=1000 * worst_s)
 
@@ -92,14 +142,17 @@ def tool_set(rng: Random, *, hostile: bool) -> tuple[dict[str, Any], dict[str, A
 
     Args:
         rng: Source of randomness.
-        hostile: Whether one member of one tool has a schema that is meant to harm.
+        hostile: Whether one tool, or a member of it, has a schema that is meant to harm.
     """
     values = {f"{_word(rng)}_{number}": _object(rng, 3) for number in range(rng.randint(1, 9))}
     schemas = {name: _schema_of(value, rng) for name, value in values.items()}
     if hostile:
         target = rng.choice(sorted(schemas))
-        schemas[target]["properties"]["odd"] = rng.choice(HOSTILE)
         values[target]["odd"] = "x" * 40
+        if rng.random() < len(HOSTILE) / (len(HOSTILE) + len(HOSTILE_WHOLE)):
+            schemas[target]["properties"]["odd"] = rng.choice(HOSTILE)
+        else:
+            schemas[target] = rng.choice(HOSTILE_WHOLE)
     tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in schemas.items()]
     messages = [{"role": "user", "content": _word(rng)}]
     return {"messages": messages, "tools": tools, "tool_choice": "required"}, values
@@ -148,8 +201,10 @@ Attempts = Sequence[tuple[str, str]]
 _ENVELOPE = {"id": "c", "created": 1, "model": "m"}
 
 
-def _whole(body: Mapping[str, Any], attempts: Attempts, _: Random) -> tuple[list[tuple[str, str]], Guard]:
-    guard = WholeGuard(GuardConfig(mode="strict"), body)
+def _whole(
+    settings: GuardConfig, body: Mapping[str, Any], attempts: Attempts, _: Random
+) -> tuple[list[tuple[str, str]], Guard]:
+    guard = WholeGuard(settings, body)
     for name, arguments in attempts:
         if guard.guard.state is GuardState.RERUN:
             guard.guard.restart("other")
@@ -163,8 +218,10 @@ def _whole(body: Mapping[str, Any], attempts: Attempts, _: Random) -> tuple[list
     return [], guard.guard
 
 
-def _streamed(body: Mapping[str, Any], attempts: Attempts, rng: Random) -> tuple[list[tuple[str, str]], Guard]:
-    guard = Guard(GuardConfig(mode="strict"), body)
+def _streamed(
+    settings: GuardConfig, body: Mapping[str, Any], attempts: Attempts, rng: Random
+) -> tuple[list[tuple[str, str]], Guard]:
+    guard = Guard(settings, body)
     sent = b""
     for call in attempts:
         if guard.state is GuardState.RERUN:
@@ -202,8 +259,10 @@ def _frames(name: str, arguments: str, rng: Random) -> bytes:
     return b"".join([*frames, frame({}, "tool_calls"), DONE])
 
 
-def _end(body: Mapping[str, Any], calls: Sequence[tuple[str, str]], state: GuardState) -> str:
+def _end(body: Mapping[str, Any], calls: Sequence[tuple[str, str]], state: GuardState, *, is_unjudged: bool) -> str:
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
+    if is_unjudged:  # the guard has said that it does not know
+        schemas = dict.fromkeys(schemas, HOSTILE_WHOLE[0])
     if not all(_is_valid(schemas, *call) for call in calls):
         return "broken"
     if state is not GuardState.DONE:
@@ -212,13 +271,15 @@ def _end(body: Mapping[str, Any], calls: Sequence[tuple[str, str]], state: Guard
 
 
 def _is_valid(schemas: Mapping[str, Any], name: str, arguments: str) -> bool:
-    """Checks a call with `jsonschema` alone; the member with a hostile schema is not applied."""
+    """Checks a call with `jsonschema` alone; hostile schemas are not applied."""
     try:
         value = json.loads(arguments)
     except ValueError:
         return False
     if name not in schemas or not isinstance(value, dict):
         return False
+    if schemas[name] in HOSTILE_WHOLE:
+        return True
     properties = {key: schema for key, schema in schemas[name]["properties"].items() if key != "odd"}
     if schemas[name].get("additionalProperties") is False and "odd" in schemas[name]["properties"]:
         properties["odd"] = True

@@ -15,7 +15,7 @@ from opentelemetry.trace import INVALID_SPAN
 
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
-from serve.config.rate_limits import Limits, RateLimitsConfig
+from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import PERIOD_S, Accounts
 from serve.limits.book import UsageBook
@@ -60,13 +60,13 @@ class Outcome:
 
     Attributes:
         settled: (time, cost) of every request that ended.
-        admitted: (time, reserved cost) of every request that began.
+        used: (time, cost) of every request that was admitted, at the time when it was.
         most_over: The most by which what was reserved was ever above rate x time + capacity; 0 if it never was.
         refused: Requests that a limit refused.
     """
 
     settled: list[tuple[float, float]] = field(default_factory=list)
-    admitted: list[tuple[float, float]] = field(default_factory=list)
+    used: list[tuple[float, float]] = field(default_factory=list)
     most_over: float = 0.0
     refused: int = 0
 
@@ -155,13 +155,13 @@ class _Run:
                 min(_MAX_OUTPUT, int(self._random.lognormvariate(4.5, 0.8))),
             )
             try:
-                charge = await accounts.reserve(self._principal, "model", "plain", size, {})
+                charge = await accounts.reserve(self._principal, "model", "plain", size, [])
             except RateLimitError as error:
                 self.outcome.refused += 1
                 self._at(self.now_s + error.retry_after_s * self._random.uniform(1, 1.2), self._ask(accounts))
                 return
             cost = charge.reserved
-            self.outcome.admitted.append((self.now_s, cost))
+            self.outcome.used.append((self.now_s, _cost(usage)))
             self._spend(cost)
             self._at(
                 self.now_s + _FIRST_TOKEN_S + usage.output / _TOKENS_PER_S, self._end(accounts, charge, cost, usage)
@@ -177,7 +177,7 @@ class _Run:
                 b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
             )
             charge.settle(200, INVALID_SPAN)
-            actual = usage.input + 2.0 * usage.output
+            actual = _cost(usage)
             self._spend(min(actual - cost, 0.0))
             self.outcome.settled.append((self.now_s, actual))
             self._at(self.now_s, self._ask(accounts))
@@ -194,6 +194,10 @@ class _Run:
 
     async def _come_back(self) -> None:
         self._ledger.begin(SETTLE_S)
+
+
+def _cost(usage: Usage) -> float:
+    return usage.cost(TokenWeights())
 
 
 async def play(setting: Setting) -> Outcome:

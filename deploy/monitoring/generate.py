@@ -88,10 +88,11 @@ WELL: Row = ("Is it well?", [
 FULL: Row = ("Is it full?", [
     panel("Slots used", "percentunit",
           (f"{gauge('sum', 'specgate_pool_slots_held')} / {gauge('max', 'specgate_pool_slots')}", POOL)),
-    panel("Requests that wait for a slot", "none", (gauge("sum", "specgate_pool_waiting"), POOL)),
+    panel("Requests that wait for a slot", "none",
+          (gauge("sum", "specgate_pool_waiting", "model, pool, priority"), f"{POOL} {{{{priority}}}}")),
     panel("Wait for a slot, of those that waited", "s",
-          *((quantile(share, "specgate_slot_wait_seconds", "model, pool"), f"{POOL} p{share * 100:g}")
-            for share in (0.5, 0.95))),
+          *((quantile(share, "specgate_slot_wait_seconds", "model, pool, priority"),
+             f"{POOL} {{{{priority}}}} p{share * 100:g}") for share in (0.5, 0.95))),
     panel("Refused: overload and limits (429)", "reqps",
           (rate("specgate_requests_total", "model", f'{MODEL}, status="429"'), "{{model}}"),
           (rate("specgate_limits_refused_total", "limit", 'mode="enforced"'), "limit of {{limit}}")),
@@ -146,11 +147,19 @@ WHY: Row = ("Why was it decided so?", [
 ])  # fmt: skip
 
 TOKENS = rate("specgate_tokens_total", "tenant", f'{MODEL}, kind=~"input|output"')
+USED = "sum by (tenant, limit) (increase(specgate_limits_used_total[1m]))"
+LIMIT = "max by (tenant, limit) (specgate_limits_limit)"
+QUOTA = 'max by (tenant) (specgate_limits_limit{limit="month"})'
 WHO: Row = ("Who uses it?", [
     panel("Tokens by tenant, per second", "none", (TOKENS, "{{tenant}}")),
     panel("Tokens by kind, per second", "none", (rate("specgate_tokens_total", "kind", MODEL), "{{kind}}")),
     panel("Refused by a limit", "reqps",
           (rate("specgate_limits_refused_total", "tenant, limit, mode", ""), "{{tenant}} {{limit}} {{mode}}")),
+    panel("Limits of rates used, over the last minute", "percentunit",
+          (f"{USED} / on (tenant, limit) ({LIMIT} > 0)", "{{tenant}} {{limit}}"), width=12,
+          description="Requests and weighted tokens of a minute, by what the tenant may use per minute."),
+    panel("Month's quota used", "percentunit",
+          (f'max by (tenant) (specgate_limits_month_spent) / on (tenant) {QUOTA}', "{{tenant}}"), width=12),
 ])  # fmt: skip
 
 OWN: Row = ("Is the gateway itself well?", [
@@ -192,7 +201,7 @@ def choice(name: str, label: str) -> dict[str, Any]:
     """Returns a variable of the dashboard: some of a label's values."""
     query = f"label_values(specgate_pool_replicas, {label})"
     return {
-        "name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query,
+        "name": name, "label": label, "type": "query", "datasource": SOURCE,
         "query": {"query": query, "refId": "StandardVariableQuery"}, "refresh": 2, "sort": 1, "multi": True,
         "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"},
     }  # fmt: skip

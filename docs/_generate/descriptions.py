@@ -26,6 +26,7 @@ DESCRIPTIONS: dict[str, str] = {
     "policy": "How decisions are made.",
     "requests": "Which fields and headers of a request reach an engine.",
     "http": "What web pages may do.",
+    "telemetry": "Traces, and what the log says of requests.",
     "admin": "The operator's door: where it listens, and its audit log.",
     "access": "Who may use the gateway.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
@@ -211,7 +212,11 @@ ROUTES: dict[tuple[str, str], str] = {
     (
         "GET",
         "/admin/v1/board",
-    ): "What the page shows, as JSON, with an `ETag`: pools, decisions, reruns, half an hour of figures.",
+    ): "What the page shows, as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line.",
+    ("GET", "/admin/v1/rerun"): (
+        "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
+        "Only with `admin.rerun_content`. The audit log gets a line before the answer."
+    ),
     ("GET", "/admin/v1/history"): "That half hour for one pool: `?model=M&pool=P`.",
     (
         "GET",

@@ -13,23 +13,24 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+from opentelemetry import metrics as api
 from opentelemetry.sdk.metrics import Meter
 from prometheus_client import REGISTRY
 
 from docs._generate.markdown import code, table
-from policies.acceptance import Acceptance
 from serve.access.key_ring import KeyRing
 from serve.access.metrics import KeyMetrics
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.config.rate_limits import RateLimitsConfig
+from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.pools import build_pools
+from serve.gateway.scale import Scale
 from serve.guard import metrics as attempt_metrics
 from serve.http1.cycle import Allowance
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.limits.metrics import LimitMetrics
-from serve.live_policy import compile_for
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
 from serve.telemetry.instruments import Telemetry
@@ -110,22 +111,22 @@ def _sample_load() -> LiveLoad:
     """Returns a load with a sample of everything that it shows."""
     load = LiveLoad(_CONFIG, compile_for(_CONFIG))
     load.moves["m", "p", "p"] = 1
-    learned = Acceptance(1.0)
-    learned.learn(1, 1)
-    load._learned["m", "p", "plain"] = learned
+    load._learned.acceptance(("m", "p"), "plain", 0, True).learn(1, 1)
     return load
 
 
-def _sample_replica(meter: Meter) -> None:
+def _sample_replica(meter: api.Meter) -> None:
     """Shows a replica with one pool."""
     vitals = Vitals(Allowance(), lambda: None, lambda: 0.0)
-    ReplicaMetrics(meter, _CONFIG, build_pools(_CONFIG, {}, 1), vitals).loop_lagged(0.0)
+    ReplicaMetrics(meter, Scale(_CONFIG), build_pools(_CONFIG, {}, 1), vitals).loop_lagged(0.0)
 
 
 def _sample_accounts() -> Accounts:
     """Returns accounts with a sample of everything that they show."""
     accounts = Accounts(RateLimitsConfig(), connect(None, None))
     accounts.tally.tokens["t", "m", "input"] = 1
+    accounts.tally.used["t", "tokens"] = 1.0
+    accounts.tally.limits["t"] = Limits(concurrency=1, tokens_per_month=1)
     accounts.tally.refused["t", "tokens", "enforced"] = 1
     return accounts
 

@@ -15,7 +15,7 @@ from docs._generate import cli, configuration, http_api, metrics
 from policies import load_advisories
 from serve.admin.routes import DATA_PORT, DOOR
 from serve.cli.advisories import to_markdown
-from serve.live_policy import SHIPPED_ADVISORIES
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 

@@ -1,1 +1,1 @@
-"""Who may use the gateway: keys, tenants and tokens of an identity provider, decided before a body is read."""
+"""Access to the gateway: keys, tenants and tokens of an identity provider, decided before a body is read."""

@@ -27,7 +27,7 @@ class _Row(BaseModel):
 class TenantRow(_Row):
     """The terms of one tenant; see `Tenant`."""
 
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     limits: Limits = NO_LIMITS
     model_limits: dict[str, Limits] = Field(default_factory=dict)
     priority_ceiling: RequestPriority = "interactive"

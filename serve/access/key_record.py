@@ -51,7 +51,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyChanges:
-    """What has changed in a store after one version, up to another.
+    """The changes of a store after one version, up to another.
 
     Attributes:
         version: The store's version with these changes. Versions of one store never go down, even if it loses its file.

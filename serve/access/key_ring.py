@@ -84,15 +84,15 @@ class KeyRing:
         if entry is None:
             return self._other(token, now_s)
         given = digest(token)
-        matching = [known for known in entry.hashes if compare_digest(known.sha256, given)]
-        if not matching:
+        for known in entry.hashes:
+            if compare_digest(known.sha256, given):
+                break
+        else:
             raise InvalidApiKeyError(_UNKNOWN)
-        ends_s = matching[0].until_s
         principal = entry.principal
-        if (ends_s is not None and ends_s <= now_s) or (
-            principal.expires_s is not None and principal.expires_s <= now_s
-        ):
-            raise InvalidApiKeyError(_EXPIRED)
+        for ends_s in (known.until_s, principal.expires_s):
+            if ends_s is not None and ends_s <= now_s:
+                raise InvalidApiKeyError(_EXPIRED)
         if entry.is_stored and not self._is_fresh(now_s):
             _unheard()
         self._used.add(principal.key_id)

@@ -66,11 +66,11 @@ class KeyStore:
             (folder / FILE_NAME).touch(mode=0o600)
         path = ":memory:" if folder is None else str(folder / FILE_NAME)
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")  # a revoked key must not come back with the power
-        self._db.executescript(_SCHEMA)
-        now = self._now_version()
-        self._db.execute("INSERT INTO version SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM version)", (now, now))
+        try:
+            self._begin()
+        except sqlite3.Error:  # it is no database, or locked
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Closes the file."""
@@ -213,6 +213,13 @@ class KeyStore:
             "UPDATE keys SET last_used_day = ? WHERE id = ? AND last_used_day < ?",
             [(day, key_id, day) for key_id in key_ids],
         )
+
+    def _begin(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")  # a revoked key must not come back with the power
+        self._db.executescript(_SCHEMA)
+        now = self._now_version()
+        self._db.execute("INSERT INTO version SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM version)", (now, now))
 
     @contextmanager
     def _change(self) -> Iterator[int]:

@@ -24,10 +24,11 @@ log = logging.getLogger("ray.serve.specgate.access")
 _SYNC_PERIOD_S = 1.0  # a revoked key is refused within two of them
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
+_FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token can be checked
 
 
 class KeySource(Protocol):
-    """Where a process hears of the store's keys."""
+    """A process's source of the store's keys."""
 
     async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
         """Returns what has changed after a version, and notes which keys were used.
@@ -35,6 +36,10 @@ class KeySource(Protocol):
         Raises:
             SharedStateError: The store can't be reached.
         """
+        ...
+
+    def close(self) -> None:
+        """Lets go of the store."""
         ...
 
 
@@ -59,6 +64,10 @@ class LocalKeySource:
             return self._store.changes_since(version)
         except sqlite3.Error as error:
             raise SharedStateError(f"The store of keys can't be used: {error}") from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._store.close()
 
 
 class _Watched:
@@ -111,7 +120,7 @@ class LiveAccess:
         self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
         self._source = source
         self._verifier = verifier
-        self._provider_url = config.oidc.jwks_url if config.oidc is not None else None
+        self._provider = config.oidc if config.oidc is not None and config.oidc.jwks_file is None else None
         self._fetched_s = float("-inf")
         self._is_silent = False
         self._watched: list[_Watched] = []
@@ -131,6 +140,11 @@ class LiveAccess:
         """Asks each source once."""
         await asyncio.gather(self._sync(), self._fetch(), *(file.refresh() for file in self._watched))
 
+    def close(self) -> None:
+        """Lets go of the store, once `run` has ended."""
+        if self._source is not None:
+            self._source.close()
+
     def _tenant(self, name: str) -> Tenant:
         return self.ring.tenant(name)
 
@@ -149,14 +163,16 @@ class LiveAccess:
             self._is_silent = True
 
     async def _fetch(self) -> None:
-        if self._verifier is None or self._provider_url is None:
+        if self._verifier is None or self._provider is None:
             return
         period_s = _FETCH_AGAIN_S if self._verifier.lacks_key else _FETCH_PERIOD_S
+        if not self._verifier.knows_keys:
+            period_s = _FETCH_FIRST_S
         if time.monotonic() - self._fetched_s < period_s:
             return
         self._fetched_s = time.monotonic()
         try:
-            self._verifier.adopt(await asyncio.to_thread(fetch_provider_keys, self._provider_url))
+            self._verifier.adopt(await asyncio.to_thread(fetch_provider_keys, self._provider))
         except ConfigError as error:
             self._verifier.lacks_key = True
             log.error("%s", error)

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import HTTPRedirectHandler, build_opener
 
 import jwt
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +24,8 @@ _MAX_TOKEN_BYTES = 16 * 1024
 _MAX_KNOWN = 10_000  # the oldest are forgotten, and verified again
 _LEEWAY_S = 10.0  # for clocks that differ
 _FETCH_TIMEOUT_S = 5.0
+_MAX_DOCUMENT_BYTES = 1024 * 1024
+_DISCOVERY_PATH = "/.well-known/openid-configuration"
 _RETRY_AFTER_S = 2.0
 _PLAIN = re.compile(r"[A-Za-z0-9._@:|-]{1,128}")
 _TENANT = TypeAdapter[str](TenantName)
@@ -32,6 +36,13 @@ _REFUSED = "This token is not valid here: it is not the provider's, not for this
 class _Known:
     principal: Principal
     ends_s: float
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Follows nothing: who could lead us elsewhere, without TLS for instance, would choose the keys."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class TokenVerifier:
@@ -55,6 +66,11 @@ class TokenVerifier:
         self._clock = clock
         self._keys: Mapping[str, jwt.PyJWK] | None = None
         self._known: dict[bytes, _Known] = {}
+
+    @property
+    def knows_keys(self) -> bool:
+        """True once the provider's keys have been told."""
+        return self._keys is not None
 
     def adopt(self, keys: Mapping[str, jwt.PyJWK]) -> None:
         """Takes over the provider's keys by id; tokens are verified again, since one may have been withdrawn."""
@@ -143,17 +159,34 @@ def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:
     return _keys_in(document, str(path))
 
 
-def fetch_provider_keys(url: str) -> Mapping[str, jwt.PyJWK]:
+def fetch_provider_keys(config: OidcConfig) -> Mapping[str, jwt.PyJWK]:
     """Returns the keys that a provider publishes, by id. Blocks for a few seconds at most.
 
     Raises:
         ConfigError: They can't be had.
     """
+    url = config.jwks_url or _keys_url(config.issuer)
+    return _keys_in(_fetched(url), url)
+
+
+def _keys_url(issuer: str) -> str:
+    """Returns where a provider's discovery document says that its keys are."""
+    url = f"{issuer.rstrip('/')}{_DISCOVERY_PATH}"
+    document = _fetched(url)
+    found = document.get("jwks_uri") if isinstance(document, dict) else None
+    if not isinstance(found, str) or not found.startswith("https://"):
+        raise ConfigError(f"{url} names no jwks_uri with https://; set access.oidc.jwks_url or jwks_file")
+    if (named := document.get("issuer")) != issuer:
+        raise ConfigError(f"{url} is about the issuer {named!r}, and access.oidc.issuer is {issuer!r}")
+    return found
+
+
+def _fetched(url: str) -> Any:
     try:
-        document = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT_S).fetch_data()
-    except (jwt.PyJWTError, ValueError, OSError) as error:
+        with build_opener(_NoRedirects).open(url, timeout=_FETCH_TIMEOUT_S) as response:
+            return json.loads(response.read(_MAX_DOCUMENT_BYTES))
+    except (HTTPException, ValueError, RecursionError, OSError) as error:
         raise ConfigError(f"the keys of the identity provider can't be had from {url}: {error}") from error
-    return _keys_in(document, url)
 
 
 def _keys_in(document: Any, source: str) -> Mapping[str, jwt.PyJWK]:

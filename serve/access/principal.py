@@ -11,11 +11,12 @@ from serve.errors import InsufficientScopeError, InvalidRequestError
 
 EVERY_MODEL = ("*",)
 PRIORITY_HEADER = "x-specgate-class"
+MODELS_HEADER = "x-specgate-models"  # from the operator's door to a gateway replica: the caller's `models`, with commas
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, as a key or a token says.
+    """The caller, as a key or a token says.
 
     Attributes:
         key_id: The key's id, which is no secret; of a token, its issuer's name for the person.

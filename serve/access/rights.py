@@ -1,4 +1,4 @@
-"""What one key may do to others: nobody hands out more than they hold."""
+"""Rights of one key over others: nobody hands out more than they hold."""
 
 from dataclasses import fields
 from fnmatch import fnmatchcase

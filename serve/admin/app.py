@@ -3,15 +3,16 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from serve.access.key_store import KeyStore
-from serve.access.principal import Authenticate, Principal
+from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.admin.audit import AuditEntry, AuditLog
 from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
@@ -20,7 +21,7 @@ from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.replicas import Answer, GatewayReplicas, ask
 from serve.admin.routes import DOOR
 from serve.admin.watch import Watch, sights_of
-from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError
+from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.proxy.exchange import read_body, request_headers, request_id_of
 from serve.routing.endpoint import Endpoint
@@ -34,7 +35,7 @@ _QUARANTINE = "/admin/v1/quarantine"
 # Of a caller's headers; the rest is the request's own and tells about it, as the data port would see it.
 _WITHHELD = frozenset(
     {b"authorization", b"x-api-key", b"cookie", b"host", b"connection", b"content-length", b"transfer-encoding",
-     b"accept-encoding", b"expect", b"origin"}
+     b"accept-encoding", b"expect", b"origin", MODELS_HEADER.encode()}
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class DoorApi:
         authenticate: Returns the principal of a request, given its headers.
         max_body_bytes: Of a request that is to be explained.
         keys: The store of keys; None if there is none.
+        names: As of `Authorized`.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class DoorApi:
         authenticate: Authenticate,
         max_body_bytes: int,
         keys: KeyStore | None = None,
+        names: Collection[str] | None = None,
     ) -> None:
         self._keys = keys
+        self._names = names
         self._replicas = replicas
         self._watch = watch
         self._audit = audit
@@ -83,11 +87,12 @@ class DoorApi:
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
         app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
+        app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
             app.include_router(KeysApi(self._keys, self._changed).routes())
         app.add_exception_handler(GatewayError, self._failed)
-        return _Secured(Authorized(app, DOOR, self._authenticate, self._refused))
+        return _Secured(Authorized(app, DOOR, self._authenticate, self._refused, self._names))
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves."""
@@ -99,8 +104,10 @@ class DoorApi:
         return {"key": principal.key_id, "tenant": principal.tenant.name, "scopes": sorted(principal.scopes)}
 
     async def board(self, request: fastapi.Request) -> Response:
-        """Returns the state of the cluster, or 304 if the caller has it already."""
-        return tagged(request, *await self._watch.board(), "application/json")
+        """Returns the state of the cluster, or 304 if the caller has it already; a header tells of new audit lines."""
+        response = tagged(request, *await self._watch.board(), "application/json")
+        response.headers["x-specgate-audit"] = self._audit.last
+        return response
 
     async def history(self, model: str = "", pool: str = "") -> dict[str, Any]:
         """Returns the last half hour of one pool, or of all together."""
@@ -136,11 +143,30 @@ class DoorApi:
         """Returns what a gateway replica tells."""
         return _response(await self._ask(request))
 
+    async def rerun(self, request: fastapi.Request, request_id: str = "") -> dict[str, Any]:
+        """Returns what engines sent for a request that was rerun; the audit log gets a line before anybody reads it.
+
+        Raises:
+            RouteNotFoundError: No gateway replica keeps it, or not any more.
+        """
+        query = urlencode({"request_id": request_id})
+        for name, endpoint in self._replicas.running().items():
+            try:
+                answer = await ask(endpoint, "GET", f"/admin/v1/rerun?{query}")
+            except PoolUnavailableError as error:
+                log.warning("gateway replica %s: %s", name, error)
+                continue
+            if (kept := json.loads(answer.body)["data"]) is not None:
+                self._write(request, "content.read", f"rerun of request {request_id}", "")
+                return {"object": "rerun", **kept}
+        message = "Nothing is kept of that request: only the last reruns are, and only with `admin.rerun_content`."
+        raise RouteNotFoundError(message, "request_id")
+
     async def order(self, request: fastapi.Request) -> Response:
         """Takes an order about a pool in quarantine; the audit log gets a line."""
         body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
         before = await self._ask(request, method="GET")
-        answer = await self._ask(request, body)
+        answer = await self._ask(request, _signed(body, _principal(request)))
         if answer.status == 200:
             order = json.loads(body)
             states = (_state_of(order, json.loads(each.body)) for each in (before, answer))
@@ -154,6 +180,7 @@ class DoorApi:
             PoolUnavailableError: None does.
         """
         headers = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
+        headers.append((MODELS_HEADER.encode(), ",".join(_principal(request).models).encode()))
         query = request.scope["query_string"].decode("latin-1")
         path = request.scope["path"] + (f"?{query}" if query else "")
         method = method or request.method.replace("HEAD", "GET")
@@ -241,6 +268,15 @@ def _principal(request: fastapi.Request) -> Principal:
 def _source(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+def _signed(body: bytes, operator: Principal) -> bytes:
+    """Returns an order with the operator's key; what is no order is left for a gateway replica to refuse."""
+    try:
+        order = json.loads(body)
+    except ValueError:
+        return body
+    return encode_json({**order, "operator": operator.key_id}) if isinstance(order, dict) else body
 
 
 def _name_of(order: Mapping[str, Any]) -> str:

@@ -113,6 +113,11 @@ class AuditLog:
         """Returns the newest lines of this process's life, newest first."""
         return list(self._recent)[::-1][:limit]
 
+    @property
+    def last(self) -> str:
+        """The newest line's hash."""
+        return self._last
+
     def close(self) -> None:
         """Lets another process write there."""
         for file in (self._file, self._lock):
@@ -137,7 +142,7 @@ class AuditLog:
         self._begin_file()
 
     def _begin_file(self) -> None:
-        """A new file for each start: a line that a crash has cut stays as it is."""
+        """Begins a new file, as at each start: a line that a crash has cut stays as it is."""
         assert self._folder is not None
         if self._file is not None:
             self._file.close()
@@ -163,18 +168,28 @@ def verify(path: Path, expected: str = "") -> Checked:
     faults: list[str] = []
     awaited = expected
     for place, line in _lines(files):
-        previous = _previous(line)
-        if previous is None:
-            faults.append(f"{place}: not a whole line of an audit log")
-        elif lines and previous != last:
-            faults.append(f"{place}: does not follow the line before it: one was changed, added or taken out")
-        elif not lines and previous != GENESIS and files[0].stem.endswith("-000001"):
-            faults.append(f"{place}: not the first line of the log")
+        if fault := _fault(_previous(line), last if lines else None, is_first=files[0].stem.endswith("-000001")):
+            faults.append(f"{place}: {fault}")
         last, lines = sha256(line).hexdigest(), lines + 1
         awaited = "" if last == awaited else awaited
     if awaited:
         faults.append(f"{path}: no line has the hash {awaited}: lines were taken out, at the end perhaps")
     return Checked(lines, last, tuple(faults))
+
+
+def _fault(previous: str | None, last: str | None, *, is_first: bool) -> str:
+    """Returns what is wrong with a line; empty if nothing is.
+
+    Args:
+        previous: The hash that it has of the line before it; None if it can't be read.
+        last: The hash of the line before it; None for the first one that is read.
+        is_first: True if the first file of the log is the first one that is read.
+    """
+    if previous is None:
+        return "not a whole line of an audit log"
+    if last is None:
+        return "not the first line of the log" if is_first and previous != GENESIS else ""
+    return "" if previous == last else "does not follow the line before it: one was changed, added or taken out"
 
 
 def _previous(line: bytes) -> str | None:

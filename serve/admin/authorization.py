@@ -1,12 +1,13 @@
 """Lets requests through to an app by a table of its routes: what is not listed is refused before anything runs."""
 
-from collections.abc import Callable, Mapping
-from urllib.parse import urlsplit
+import re
+from collections.abc import Callable, Collection, Mapping
 
 from starlette.types import ASGIApp
 
 from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
+from serve.config.exposure import is_address
 from serve.errors import (
     CrossSiteError,
     GatewayError,
@@ -18,6 +19,7 @@ from serve.errors import (
 from serve.http1.asgi import Receive, Scope, Send
 from serve.proxy.exchange import request_headers
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d*)?")
 PRINCIPAL = "specgate.principal"  # key of the scope's `state`
 OnRefusal = Callable[[Scope, Mapping[str, str], Principal | None, GatewayError], None]
 
@@ -30,6 +32,7 @@ class Authorized:
         rules: The table.
         authenticate: Returns the principal of a request, given its headers.
         on_refusal: Told of requests that lack a key or a scope: their scope, headers, principal if known, and error.
+        names: By which this server may be asked for, beside addresses and `localhost`; None for any.
     """
 
     def __init__(
@@ -38,7 +41,9 @@ class Authorized:
         rules: Rules,
         authenticate: Authenticate,
         on_refusal: OnRefusal = lambda *_: None,
+        names: Collection[str] | None = None,
     ) -> None:
+        self._names = names
         self._app = app
         self._rules = rules
         self._authenticate = authenticate
@@ -71,6 +76,8 @@ class Authorized:
             message = f"{path} is not served for {method}, but for {allowed}."
             raise MethodNotAllowedError(message, None, None, 0.0, {"allow": allowed})
         headers = request_headers(scope["headers"])
+        if self._names is not None:
+            check_name(headers, self._names)
         if not rule.pages:
             check_same_site(headers)
         scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
@@ -90,6 +97,28 @@ class Authorized:
         return principal
 
 
+def check_name(headers: Mapping[str, str], names: Collection[str]) -> None:
+    """Refuses a request for a server of another name.
+
+    A site's owner can let its name lead to our address once a page of it is loaded. To the browser, the page and we are
+    the same site from then on; only the name in `Host` tells. An address can't be turned so.
+
+    Args:
+        headers: By lower-case name.
+        names: In lower case, beside addresses and `localhost`.
+
+    Raises:
+        CrossSiteError: The name is not ours.
+    """
+    host = headers.get("host")
+    if host is None:  # browsers always send one
+        return
+    match = _HOST.fullmatch(host)
+    name = (match[1] or match[2]).lower() if match is not None else ""
+    if name != "localhost" and name not in names and not is_address(name):
+        raise CrossSiteError(f"{host[:100]!r} is no name of this operator's door; `admin.names` lists those that are.")
+
+
 def check_same_site(headers: Mapping[str, str]) -> None:
     """Refuses a request that a page of another site makes, which needs no credential that the page would lack.
 
@@ -102,7 +131,7 @@ def check_same_site(headers: Mapping[str, str]) -> None:
         CrossSiteError: The page's site is not this server.
     """
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
         raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")
 
 

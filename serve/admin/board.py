@@ -10,8 +10,10 @@ _CELL = (
     "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",
     "bad_rate_at_least", "bad_rate_at_most", "reference",
 )  # fmt: skip
+_CHANGE = ("at_s", "model", "pool", "request_class", "speculative", "status", "held", "by", "operator", "why")
 _MAX_CELLS = 200  # of all pools together, and equally many of each; those in quarantine come first
-_MAX_RERUNS = 50
+_MAX_RERUNS = 20
+_MAX_CHANGES = 20
 _MAX_TENANTS = 20
 _MAX_WHY = 200
 
@@ -50,8 +52,10 @@ def board(
             for name, (row, engines) in rows.items()
         ],
         "decisions": _decisions(lately),
-        "tenants": _tenants(lately),
+        "tenants": _tenants(sights.values(), lately),
+        "changes": _changes(sights.values()),
         "reruns": _reruns(sights.values()),
+        "rerun_content": any(sight["rerun_content"] for sight in sights.values()),
         "history": history.series(),
     }
 
@@ -129,10 +133,32 @@ def _decisions(tick: Tick) -> list[dict[str, Any]]:
     return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(20)]
 
 
-def _tenants(tick: Tick) -> list[dict[str, Any]]:
-    """Returns the tenants that used most."""
-    used = sorted(tick.tenants.items(), key=lambda each: (-each[1].total(), each[0]))
-    return [{"tenant": tenant, **counts} for tenant, counts in used[:_MAX_TENANTS] if counts.total()]
+def _tenants(sights: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[str, Any]]:
+    """Returns the tenants that used most, with their limits: of a month, all replicas say the same."""
+    rows: dict[str, dict[str, Any]] = {}
+    waiting = Counter[str]()
+    for sight in sights:
+        waiting.update(sight["queue"])
+        for standing in sight["tenants"]:
+            row = rows.setdefault(standing["tenant"], {"limits": {}, "in_use": 0, "spent": 0})
+            row["limits"] = standing["limits"]
+            row["in_use"] += standing["in_use"]
+            row["spent"] = max(row["spent"], round(standing["spent"]))
+    names = {name for name, counts in tick.tenants.items() if counts.total()} | rows.keys() | waiting.keys()
+    nothing = Counter[str]()
+    used = sorted(names, key=lambda name: (-tick.tenants.get(name, nothing).total(), name))
+    return [
+        {"tenant": name, **tick.tenants.get(name, nothing), **rows.get(name, {}), "waiting": waiting[name]}
+        for name in used[:_MAX_TENANTS]
+    ]
+
+
+def _changes(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the last changes of quarantine; all replicas share one detector, so one of them knows them all."""
+    known: list[dict[str, Any]] = max((sight["changes"] for sight in sights), key=len, default=[])
+    return [
+        {**{name: change[name] for name in _CHANGE}, "why": change["why"][:_MAX_WHY]} for change in known[:_MAX_CHANGES]
+    ]
 
 
 def _reruns(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -43,7 +43,9 @@ class Door:
         store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
         self._keys = LocalKeySource(store) if store is not None else None
         access = LiveAccess(parsed.access, self._keys) if parsed.access.mode == "required" else None
-        api = DoorApi(self._replicas, watch, audit, authenticator(access), parsed.limits.max_body_bytes, store)
+        names = None if access is not None else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
+        most = parsed.limits.max_body_bytes
+        api = DoorApi(self._replicas, watch, audit, authenticator(access), most, store, names)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(watch.run())]

@@ -8,6 +8,12 @@ from typing import Any
 PERIOD_S = 5.0
 _TICKS = 360  # half an hour
 _WINDOW = 12  # ticks that rates and quantiles are about: a minute
+# Under which name a tenant's row has a metric, made of the metric's labels.
+_TENANTS_COUNT = {
+    "specgate_tokens_total": "{kind}",
+    "specgate_limits_used_total": "used_{limit}",
+    "specgate_limits_refused_total": "refused",
+}
 
 PoolName = tuple[str, str]  # model, pool
 Samples = Sequence[tuple[str, Mapping[str, str], float]]  # name, labels, value
@@ -40,7 +46,8 @@ class Tick:
     Attributes:
         at_s: Its end in Unix time.
         decisions: Requests by the reason that led them where they went; empty where none did.
-        tenants: Tokens by kind, and requests `refused` by a limit, of each tenant.
+        tenants: Tokens by kind, what limits count (`used_requests`, `used_tokens`), and requests `refused` by a limit,
+            of each tenant.
     """
 
     at_s: float
@@ -54,6 +61,9 @@ class History:
 
     def __init__(self) -> None:
         self._ticks: deque[Tick] = deque(maxlen=_TICKS)
+        # Of the last period until there is another one: the board is made every second, a period lasts five.
+        self._window: Tick | None = None
+        self._series: dict[str, list[Any]] | None = None
         self._counters: dict[str, dict[_CounterKey, float]] = {}
 
     def add(self, at_s: float, sights: Mapping[str, Mapping[str, Any]]) -> None:
@@ -79,9 +89,15 @@ class History:
                 row.waiting += pool["waiting"]
         self._counters = {name: each for name, each in self._counters.items() if name in sights}
         self._ticks.append(tick)
+        self._window = self._series = None
 
     def window(self) -> Tick:
-        """Returns the last minute as one period."""
+        """Returns the last minute as one period, not to be changed."""
+        if self._window is None:
+            self._window = self._summed()
+        return self._window
+
+    def _summed(self) -> Tick:
         ticks = list(self._ticks)[-_WINDOW:]
         total = Tick(ticks[-1].at_s if ticks else 0.0)
         for tick in ticks:
@@ -101,7 +117,7 @@ class History:
         return PERIOD_S * min(len(self._ticks), _WINDOW)
 
     def series(self, only: PoolName | None = None) -> dict[str, list[Any]]:
-        """Returns lines for charts, one value a period.
+        """Returns lines for charts, one value a period; not to be changed.
 
         Args:
             only: One pool; without it, all together.
@@ -109,6 +125,13 @@ class History:
         Returns:
             `at_s`; `requests` a second; `errors` a second; `ttft_p95_s`, None without streams; `held`; `waiting`.
         """
+        if only is not None:
+            return self._lines(only)
+        if self._series is None:
+            self._series = self._lines(None)
+        return self._series
+
+    def _lines(self, only: PoolName | None) -> dict[str, list[Any]]:
         lines: dict[str, list[Any]] = defaultdict(list)
         for tick in self._ticks:
             rows = [pool for name, pool in tick.pools.items() if only in (None, name)]
@@ -149,15 +172,14 @@ def _increment(before: float, now: float) -> float:
 
 
 def _count(tick: Tick, increments: Mapping[_CounterKey, float]) -> None:
+    """Adds to a period what counters have grown by."""
     cumulative: dict[PoolName, dict[float, float]] = defaultdict(dict)
     for (name, pairs), count in increments.items():
         labels = dict(pairs)
         if name == "specgate_decisions_total":
             tick.decisions[labels["reason"]] += int(count)
-        elif name == "specgate_tokens_total":
-            tick.tenants[labels["tenant"]][labels["kind"]] += int(count)
-        elif name == "specgate_limits_refused_total":
-            tick.tenants[labels["tenant"]]["refused"] += int(count)
+        elif name in _TENANTS_COUNT:
+            tick.tenants[labels["tenant"]][_TENANTS_COUNT[name].format_map(labels)] += int(count)
         elif name == "specgate_requests_total" and labels["pool"]:
             row = tick.pools[labels["model"], labels["pool"]]
             row.requests += count

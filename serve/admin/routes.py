@@ -49,6 +49,7 @@ DOOR: Rules = {
     "/admin/v1/history": _OBSERVE,
     "/admin/v1/policy": _OBSERVE,
     "/admin/v1/quarantine": {"GET": Rule("observe"), "POST": Rule("operate")},
+    "/admin/v1/rerun": {"GET": Rule("content")},
     "/admin/v1/audit": _OBSERVE,
     "/admin/v1/usage": _OBSERVE,
     # Whose keys a key may manage, and what it may hand out, depends on the key: the store decides.

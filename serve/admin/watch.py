@@ -23,7 +23,7 @@ Sights = Mapping[str, Mapping[str, Any]]
 
 
 class Watch:
-    """What the whole cluster looks like, a second old at most while somebody looks.
+    """The sight of the whole cluster, a second old at most while somebody looks.
 
     Args:
         replicas: The gateway replicas that run.

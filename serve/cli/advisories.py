@@ -13,11 +13,11 @@ from rich.table import Table
 
 from policies import Advisory, load_advisories
 from policies.advisory import Checked
-from policies.facts import installed_engine
 from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
+from policies.vllm_args import installed_engine
 from serve.cli.output import FOUND, Json, console, print_json
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
-from serve.live_policy import SHIPPED_ADVISORIES
 from serve.tools.verify.claims import KINDS, row_of, try_claims
 
 app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)

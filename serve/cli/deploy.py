@@ -16,6 +16,7 @@ from serve.launch.applications import split_applications
 from serve.launch.engines import check_engines
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
+from serve.tools.doctor.store import try_store
 
 
 def deploy(
@@ -45,19 +46,21 @@ def deploy(
             "\n".join((f"{config} has hazards that nothing covers:", *hazards))
             + f"\n`specgate doctor --config {config}` lists cures; --accept-hazards deploys it anyway."
         )
-    if dry_run:
-        sys.stdout.write(layers.dump(split_applications(document)))
-        return
+    if store := try_store(parsed):
+        typer.echo(": ".join(store), err=True)  # beside the config for Ray, which may be piped on
     out = console()
     url = address if "://" in address else f"http://{address}"
 
     def say(line: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
-    if not accept_hazards:
+    if not accept_hazards and not dry_run:
         check_engines(parsed, say)
-        if openness := open_gateway(parsed.access, listening_host(document)):
-            raise ConfigError(f"{config}: {openness}; --accept-hazards deploys it anyway")
+    if not accept_hazards and (openness := open_gateway(parsed.access, listening_host(document))):
+        raise ConfigError(f"{config}: {openness}; --accept-hazards deploys it anyway")
+    if dry_run:
+        sys.stdout.write(layers.dump(split_applications(document)))
+        return
     submit.submit(document, url, say)
     say(f"sent {config} to {url}")
     if wait:

@@ -11,6 +11,7 @@ from serve.config import layers
 from serve.config.exposure import listening_host
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
+from serve.tools.doctor.store import try_store
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -20,7 +21,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine a configuration; exit code 1 if it has hazards that nothing covers."""
-    report = examine(Decider.load(config), listening_host(layers.read(config)))
+    decider = Decider.load(config)
+    report = examine(decider, listening_host(layers.read(config)), try_store(decider.config))
     if as_json:
         print_json(report)
     else:

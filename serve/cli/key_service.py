@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Protocol, get_args
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -26,7 +27,7 @@ Object = dict[str, Any]
 
 
 class KeyService(Protocol):
-    """What can be done with keys and tenants; all of it in JSON's terms.
+    """The operations on keys and tenants, all in JSON's terms.
 
     Every method raises `GatewayError` or `ConfigError` for what is refused.
     """
@@ -74,20 +75,20 @@ class DoorKeys:
         return self._ask("POST", "keys", terms.model_dump(mode="json"))
 
     def rotate(self, key_id: str, grace_s: float) -> Object:
-        return self._ask("POST", f"keys/{key_id}/rotate", {"grace_s": grace_s})
+        return self._ask("POST", f"keys/{quote(key_id, safe='')}/rotate", {"grace_s": grace_s})
 
     def revoke(self, key_id: str) -> Object:
-        return self._ask("DELETE", f"keys/{key_id}")
+        return self._ask("DELETE", f"keys/{quote(key_id, safe='')}")
 
     def keys(self, tenant: str | None) -> list[Object]:
-        listed: list[Object] = self._ask("GET", f"keys?tenant={tenant}" if tenant else "keys")["data"]
+        listed: list[Object] = self._ask("GET", f"keys?{urlencode({'tenant': tenant})}" if tenant else "keys")["data"]
         return listed
 
     def set_tenant(self, name: str, terms: TenantRow) -> Object:
         return self._ask("PUT", f"tenants/{name}", terms.model_dump(mode="json"))
 
     def remove_tenant(self, name: str) -> None:
-        self._ask("DELETE", f"tenants/{name}")
+        self._ask("DELETE", f"tenants/{quote(name, safe='')}")
 
     def tenants(self) -> list[Object]:
         listed: list[Object] = self._ask("GET", "tenants")["data"]
@@ -172,6 +173,21 @@ def first_key(config: AccessConfig) -> str | None:
         if store.keys():
             return None
         return store.create(KeyTerms(tenant=DEFAULT_TENANT, name="first", scopes=get_args(RightName))).token
+
+
+def limits_of_models(given: list[str]) -> dict[str, dict[str, Any]]:
+    """Returns limits by model and name, from `MODEL:NAME=VALUE`.
+
+    Raises:
+        ConfigError: One has another form.
+    """
+    by_model: dict[str, list[str]] = {}
+    for each in given:
+        model, colon, limit = each.rpartition(":")  # a model's name may hold colons, a limit's does not
+        if not colon or not model:
+            raise ConfigError(f"--model-limit {each}: it is MODEL:NAME=NUMBER, such as kimi:requests_per_minute=60")
+        by_model.setdefault(model, []).append(limit)
+    return {model: limits_of(limits) for model, limits in by_model.items()}
 
 
 def limits_of(given: list[str]) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def create(
     limit: Annotated[
         list[str] | None, typer.Option(help="A limit of its own, as tokens_per_minute=60000; may be repeated.")
     ] = None,
-    expires_days: Annotated[float | None, typer.Option(min=0, help="Days until it ends; by default it does not.")] = (
-        None
-    ),
+    expires_days: Annotated[
+        float | None, typer.Option(min=0, max=36500, help="Days until it ends; by default it does not.")
+    ] = (None),
     person: Annotated[bool, typer.Option("--person", help=f"For a person: it ends after {_PERSON_DAYS:g} days.")] = (
         False
     ),
@@ -70,9 +70,9 @@ def create(
 def rotate(
     key_id: KeyId,
     url: Url = LOCAL,
-    grace_hours: Annotated[float, typer.Option(min=0, help="Hours for which the old secret stays valid.")] = (
-        GRACE_S / _HOUR_S
-    ),
+    grace_hours: Annotated[
+        float, typer.Option(min=0, max=90 * 24, help="Hours for which the old secret stays valid.")
+    ] = (GRACE_S / _HOUR_S),
     file: Annotated[
         Path | None, typer.Option("--file", help="Only print the row that takes the key's place in this file.")
     ] = None,

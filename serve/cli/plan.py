@@ -55,8 +55,9 @@ def _print(report: dict[str, Any]) -> None:
         out.print("No split that was played serves this traffic.")
     else:
         out.print(
-            f"[bold]{best['gpus']} GPUs[/bold] for {report['model']}: {best['speculative']} speculative replicas "
-            f"({best['draft_length']} drafts) and {best['standard']} standard"
+            f"[bold]{best['gpus']} GPU{'s' * (best['gpus'] > 1)}[/bold] for {report['model']}: "
+            f"{best['standard']} standard and {best['speculative']} speculative replicas"
+            + (f" that draft {best['draft_length']}" if best["speculative"] else "")
         )
     for line in report["assumptions"]:
         out.print(f"assumed: {line}")

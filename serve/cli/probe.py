@@ -148,7 +148,7 @@ def _chosen(names: str, known: Mapping[str, Any]) -> list[str]:
 def _own(path: Path) -> dict[str, str]:
     """Returns the prompts of a user's file, by name."""
     try:
-        texts = yaml.safe_load(path.read_text(encoding="utf-8"))
+        texts = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(texts, dict) or not texts or not all(isinstance(text, str) for text in texts.values()):

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from serve.access.key_file import TenantRow
 from serve.cli.door import LOCAL, Url
-from serve.cli.key_service import StateDir, key_service, limits_of
+from serve.cli.key_service import StateDir, key_service, limits_of, limits_of_models
 from serve.cli.output import Json, console, print_json
 from serve.config.access import TenantName
 from serve.errors import ConfigError
@@ -26,12 +26,21 @@ def set_terms(
     limit: Annotated[
         list[str] | None, typer.Option(help="A limit of all its keys, as tokens_per_minute=60000; may be repeated.")
     ] = None,
+    model_limit: Annotated[
+        list[str] | None,
+        typer.Option(help="A further limit for one model, as MODEL:requests_per_minute=60; may be repeated."),
+    ] = None,
     priority_ceiling: Annotated[str, typer.Option(help="The first priority of its requests.")] = "interactive",
     state_dir: StateDir = None,
     as_json: Json = False,
 ) -> None:
     """Give a tenant terms, in place of all that it had: what is not given has its default."""
-    fields = {"weight": weight, "limits": limits_of(limit or []), "priority_ceiling": priority_ceiling}
+    fields = {
+        "weight": weight,
+        "limits": limits_of(limit or []),
+        "model_limits": limits_of_models(model_limit or []),
+        "priority_ceiling": priority_ceiling,
+    }
     try:
         TypeAdapter[str](TenantName).validate_python(name)
         terms = TenantRow.model_validate(fields)
@@ -43,7 +52,9 @@ def set_terms(
     if as_json:
         print_json(tenant)
     else:
-        console().print(f"{name} has weight {tenant['weight']:g} and the limits {tenant['limits'] or 'none'}")
+        text = f"{name} has weight {tenant['weight']:g} and the limits {tenant['limits'] or 'none'}"
+        of_models = f"; of models: {tenant['model_limits']}" if tenant["model_limits"] else ""
+        console().print(text + of_models, markup=False)
 
 
 @app.command("remove")

@@ -11,6 +11,9 @@ RIGHTS: frozenset[str] = frozenset(get_args(RightName))
 RequestPriority = Literal["interactive", "standard", "batch"]
 PRIORITIES: tuple[RequestPriority, ...] = get_args(RequestPriority)  # from the first served to the last
 
+ReservedClass = Literal["interactive", "standard"]  # those for which slots can be kept: not the last
+RESERVED_CLASSES: tuple[ReservedClass, ...] = get_args(ReservedClass)
+
 AccessMode = Literal["off", "required"]
 
 TenantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
@@ -24,7 +27,8 @@ class OidcConfig(_Strict):
     """Tokens of an identity provider, for people.
 
     Attributes:
-        issuer: The provider, exactly as its tokens name it in `iss`.
+        issuer: The provider, exactly as its tokens name it in `iss`. Its discovery document says where its keys are,
+            unless `jwks_file` or `jwks_url` does.
         audience: What its tokens for this gateway name in `aud`.
         algorithms: Signatures that are accepted.
         jwks_file: File with the provider's public keys; it is read again when it changes.
@@ -47,8 +51,10 @@ class OidcConfig(_Strict):
 
     @model_validator(mode="after")
     def _has_one_source_of_keys(self) -> Self:
-        if (self.jwks_file is None) == (self.jwks_url is None):
-            raise ValueError("the provider's public keys come from jwks_file or jwks_url: set one of them")
+        if self.jwks_file is not None and self.jwks_url is not None:
+            raise ValueError("the provider's public keys come from jwks_file or jwks_url: set one of them, or none")
+        if self.jwks_file is None and self.jwks_url is None and not self.issuer.startswith("https://"):
+            raise ValueError("an issuer without https:// has no discovery document: set jwks_file or jwks_url")
         return self
 
 

@@ -17,14 +17,20 @@ class AdminConfig(_Strict):
         port: TCP port, on the head node.
         tls_certfile: PEM file of the certificate; without one the door speaks plain HTTP.
         tls_keyfile: PEM file of its key.
+        names: Host names by which it is asked for, beside addresses, `localhost` and `host`. Without access control it
+            serves no other name, so that no web page can reach it by a name that leads here.
         audit_dir: Folder of the audit log, on the head node; without one its lines are kept in memory only.
+        rerun_content: Keep what engines sent for the last 50 requests that were rerun, in the memory of each gateway
+            replica, for keys with the scope `content`. Each look is in the audit log.
     """
 
     host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = DEFAULT_PORT
     tls_certfile: str | None = None
     tls_keyfile: str | None = None
+    names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=253)], ...] = ()
     audit_dir: str | None = None
+    rerun_content: bool = False
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> Self:

@@ -16,7 +16,16 @@ POOL = frozenset({"replicas", "autoscaling", *_LIMITS, *_TIMES})
 
 
 def gateway_options(config: GatewayConfig) -> dict[str, Any]:
-    return {"num_replicas": config.replicas, "graceful_shutdown_timeout_s": config.graceful_shutdown_timeout_s}
+    """Returns the gateway's; what pools should have is in its `user_config`, for it can't be in its `args`."""
+    least: dict[str, dict[str, int]] = {}
+    for model, _, name, pool in config.each_pool():
+        if pool.kind != "remote":
+            least.setdefault(model, {})[name] = pool.least_replicas
+    return {
+        "num_replicas": config.replicas,
+        "graceful_shutdown_timeout_s": config.graceful_shutdown_timeout_s,
+        "user_config": {"least_replicas": least},
+    }
 
 
 def pool_options(settings: PoolConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a gateway meets its clients: gateways that anybody can use, and TLS that nobody would speak."""
+"""A gateway's exposure to its clients: gateways that anybody can use, and TLS that nobody would speak."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -45,6 +45,15 @@ def open_gateway(access: AccessConfig, host: str | None) -> str | None:
     if access.mode == "required" or access.acknowledge_open or host is None or is_loopback(host):
         return None
     return OPEN_GATEWAY.format(host=host)
+
+
+def is_address(host: str) -> bool:
+    """Returns True for an IP address, as opposed to a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from policies import Override, PolicySettings, PoolFacts
-from policies.facts import facts_from_engine_args
+from policies.engine_args import facts_from_engine_args
 from serve.config import layers
-from serve.config.access import AccessConfig
+from serve.config.access import AccessConfig, ReservedClass
 from serve.config.admin import AdminConfig
 from serve.config.exposure import unspoken_tls
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
+from serve.config.problems import problems_of
 from serve.config.quarantine import QuarantineConfig
 from serve.config.rate_limits import RateLimitsConfig
 from serve.config.requests import RequestsConfig
+from serve.config.telemetry import TelemetryConfig
 from serve.errors import ConfigError
 
 
@@ -25,6 +27,8 @@ class LimitsConfig(_Strict):
 
     Attributes:
         starve_s: A request that waits for a slot this long moves to the next higher class of priority.
+        reserved_slots: Share of each pool's slots that only requests of a class, and of those above it, may have:
+            `{interactive: 0.1}`. Not for pools that route by session or prefix.
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
         max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
         max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
@@ -42,6 +46,7 @@ class LimitsConfig(_Strict):
     stream_idle_timeout_s: Seconds = 300
     queue_timeout_s: Seconds = 15
     starve_s: Seconds = 5
+    reserved_slots: dict[ReservedClass, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
     connect_timeout_s: Seconds = 5
     max_attempts: Count = 3
     retry_after_s: Seconds = 2
@@ -49,6 +54,12 @@ class LimitsConfig(_Strict):
     max_schema_depth: Count = 64
     max_schema_nodes: Count = 20_000
     max_tools: Count = 512
+
+    @model_validator(mode="after")
+    def _leaves_slots_to_all(self) -> Self:
+        if sum(self.reserved_slots.values()) >= 1:
+            raise ValueError("reserved_slots: the shares add up to all slots, so that `batch` would have none")
+        return self
 
 
 class PolicyConfig(_Strict):
@@ -88,6 +99,7 @@ class GatewayConfig(_Strict):
     access: AccessConfig = AccessConfig()
     http: HttpConfig = HttpConfig()
     admin: AdminConfig = AdminConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     replicas: Count = 1
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600
@@ -123,9 +135,7 @@ class GatewayConfig(_Strict):
         try:
             return cls.model_validate(args)
         except ValidationError as error:
-            lines = (
-                f"  {'.'.join(map(str, problem['loc'])) or '(root)'}: {problem['msg']}" for problem in error.errors()
-            )
+            lines = (f"  {problem}" for problem in problems_of(error, cls))
             raise ConfigError(f"{source} is not a valid gateway config:\n" + "\n".join(lines)) from error
 
     def each_pool(self) -> Iterator[tuple[str, ModelConfig, str, PoolConfig]]:

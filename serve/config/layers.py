@@ -8,6 +8,8 @@ import yaml
 
 from serve.errors import ConfigError
 
+_MERGE = "tag:yaml.org,2002:merge"
+
 
 def read(path: str | Path) -> dict[str, Any]:
     """Reads a file and lays it over the file that its `extends` names, recursively.
@@ -29,6 +31,21 @@ def dump(document: Mapping[str, Any]) -> str:
 class _WrittenOut(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """Refuses what YAML forbids and PyYAML takes: of two equal keys the first would be lost without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
 
 
 def overlay(base: Any, layer: Any) -> Any:
@@ -60,7 +77,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if resolved in above:
         raise ConfigError(f"{path} extends itself, by way of {' -> '.join(map(str, above))}")
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_EachKeyOnce)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from serve.config.guard import GuardConfig
+from serve.config.secret import Secret
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -13,7 +15,8 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A value that is refused may be a secret in the wrong place, and errors reach logs.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class AutoscalingConfig(_Strict):
@@ -49,14 +52,16 @@ class PoolConfig(_Strict):
         reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
             `reasoning` (vLLM) or `reasoning_content` (many others). If not given, it stays as the client sent it, and
             as `reasoning` from the Messages and Responses APIs.
-        api_key_env: Environment variable that holds the key of a `remote` pool.
+        api_key_env: Environment variable that holds the key of a `remote` pool, on each node with a gateway replica.
+        api_key_file: File that holds it there; it is read again every few seconds.
         sim: Settings of a `sim` pool.
         opt_out: Speculation can be switched off for one request inside the engine (installs our scheduler).
         proven: Request classes that the operator has proven correct on this pool; the policy allows them.
         canary_share: Share of the conversations that this pool serves first; for all others it comes last.
         facts: Facts for the policy that are missing or wrong in `engine_args`.
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
-        env: Environment variables of the replica's process.
+        env: Environment variables of the replica's process. No secrets: Ray's dashboard shows them; whatever the node
+            has in its environment, the process has too.
         routing: `balanced` (the less loaded of two replicas) or `sticky` (a session's turns go to one replica while it
             has capacity, docs/adr/0019) or `prefix` (a prompt goes where its beginning was sent before, if that replica
             is not much busier than others, docs/adr/0045).
@@ -71,6 +76,7 @@ class PoolConfig(_Strict):
     served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     api_key_env: str | None = None
+    api_key_file: str | None = None
     sim: dict[str, Any] = Field(default_factory=dict)
     opt_out: bool = False
     proven: tuple[str, ...] = ()
@@ -94,15 +100,55 @@ class PoolConfig(_Strict):
     def _kind_has_what_it_needs(self) -> Self:
         if (self.kind == "remote") != (self.url is not None):
             raise ValueError("a pool of kind 'remote' has a url, and only that kind has")
+        if self.url is not None:
+            _check_url(self.url)
         if self.kind != "vllm" and self.engine_args:
             raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
         if self.kind != "remote" and self.served_name:
             raise ValueError("served_name belongs to a pool of kind 'remote'; vllm has served-model-name")
         if self.kind != "remote" and self.reasoning_field:
             raise ValueError("reasoning_field belongs to a pool of kind 'remote'; the others read `reasoning`")
+        if self.api_key("") and self.kind != "remote":
+            raise ValueError("api_key_env and api_key_file belong to a pool of kind 'remote'")
         if self.kind != "sim" and self.sim:
             raise ValueError("sim settings belong to a pool of kind 'sim'")
         return self
+
+    @property
+    def least_replicas(self) -> int:
+        """The replicas that should run at least; of a `remote` pool, its URL."""
+        if self.kind == "remote":
+            return 1
+        return self.replicas if self.autoscaling is None else self.autoscaling.min_replicas
+
+    def api_key(self, place: str) -> Secret | None:
+        """Returns where the key of a `remote` pool is; None if it needs none.
+
+        Args:
+            place: Of the pool in the configuration, for messages.
+        """
+        if not self.api_key_env and not self.api_key_file:
+            return None
+        return Secret(f"{place}.api_key", self.api_key_env, self.api_key_file)
+
+
+def _check_url(url: str) -> None:
+    """Checks that a URL is the base of a server's routes.
+
+    Raises:
+        ValueError: It is not.
+    """
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no number as its port
+        whole = False
+    if not whole:
+        raise ValueError("url must have the form http://HOST:PORT or https://HOST")
+    if parts.query or parts.fragment:
+        raise ValueError("url has a query or a fragment; give the server's base URL")
+    if "/v1" in f"{parts.path}/" and parts.path.split("/v1", 1)[1][:1] in ("", "/"):
+        raise ValueError("url is given without `/v1` and what follows it, which the gateway adds")
 
 
 class ModelConfig(_Strict):

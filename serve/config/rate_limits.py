@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from annotated_types import Ge, Gt
 
+from serve.config.secret import Secret
+
 Number = Annotated[int, Ge(1)]
 Weight = Annotated[float, Ge(0)]
+_SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenWeights:
-    """What one token counts in limits; usage is reported in plain tokens.
+    """The weights of tokens in limits; usage is reported in plain tokens.
 
     Attributes:
         input: A token of the prompt that the engine computed.
@@ -56,6 +60,76 @@ class TokenWeights:
     output: Weight = 2.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreConfig:
+    """A Valkey or Redis server, from which the ledgers of several clusters get what they give out.
+
+    Attributes:
+        url: `redis://HOST:PORT/DATABASE`, or `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Without
+            a user and a password: the configuration is shown on Ray's dashboard.
+        clusters: That share it. One that has never met the store begins with half of an equal part of each limit.
+        prefix: Of all keys in the store. Clusters with the same one share their limits.
+        user: Of the server's access list.
+        password_env: Environment variable of the head node that holds the password.
+        password_file: File on the head node that holds it; it is read again for each connection.
+        ca_file: Certificates on the head node that sign the server's, where those of the system do not.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    url: str
+    clusters: Number = 2
+    prefix: str = "specgate"
+    user: str | None = None
+    password_env: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the URL, and never repeats it: somebody may have put a password there.
+
+        Raises:
+            ValueError: It names no server, or more than that.
+        """
+        parts = _split(self.url)
+        if parts.scheme not in _SCHEMES:
+            raise ValueError(f"the url must begin with one of {', '.join(f'{each}://' for each in _SCHEMES)}")
+        if parts.username or parts.password or "@" in parts.netloc:
+            raise ValueError(
+                "user and password do not belong into the url, which Ray's dashboard shows: set user, and password_env "
+                "or password_file"
+            )
+        if not parts.hostname:
+            raise ValueError("the url names no host")
+        if parts.path.strip("/") and not parts.path.strip("/").isdigit():
+            raise ValueError("the url's path is the number of a database, such as /0")
+        if parts.query or parts.fragment:
+            raise ValueError("the url has parameters; only host, port and database can be set there")
+        if self.password is None and self.user:
+            raise ValueError("a user needs password_env or password_file")
+
+    @property
+    def password(self) -> Secret | None:
+        """The place of the password; None if the server wants none."""
+        if not self.password_env and not self.password_file:
+            return None
+        return Secret("rate_limits.store.password", self.password_env, self.password_file)
+
+    @property
+    def address(self) -> str:
+        """The URL as clients of Redis know it."""
+        return _split(self.url)._replace(scheme=_SCHEMES[_split(self.url).scheme]).geturl()
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("the url is none, or its port is no number") from None
+    return parts
+
+
 @dataclass(frozen=True, kw_only=True)
 class RateLimitsConfig:
     """Limits and the accounting of usage; see docs/explanation/limits.md.
@@ -67,9 +141,11 @@ class RateLimitsConfig:
         estimate: The output that is reserved for a request: `strict`: all that it may have. `expected`: three quarters
             of answers like it are no longer; what was not reserved is a debt.
         burst_s: Seconds of a rate that may be spent at once.
-        output_caps: The most tokens that a model writes where a request names no limit, by the model's own name.
+        output_caps: The most tokens of one answer, by the model's own name: what is reserved where a request names no
+            limit or a higher one. With `strict`, set it to what engines really allow; the rest would be a debt.
         output_cap: The same for models that are not in `output_caps`.
         tokens_per_image: Reserved for each image.
+        store: Shares the limits among clusters; None: they are this cluster's own.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -82,3 +158,4 @@ class RateLimitsConfig:
     output_caps: Mapping[str, Number] = field(default_factory=dict)
     output_cap: Number = 8192
     tokens_per_image: Number = 1000
+    store: StoreConfig | None = None

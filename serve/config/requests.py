@@ -18,7 +18,7 @@ _NEVER_PASSED = frozenset(
 
 
 class RequestsConfig(_Strict):
-    """What a request may hold, and what of it reaches an engine.
+    """Rules for what a request may hold, and for what of it reaches an engine.
 
     Attributes:
         mode: `open` passes unknown fields of a body byte for byte, `strict` refuses them.

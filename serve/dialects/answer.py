@@ -49,6 +49,7 @@ class Answer:
         finish_reason: The engine's; empty until it is known.
         stop: The stop sequence that ended the answer, if one did.
         specgate: The guard's mark, if it left one.
+        characters: Of its texts and arguments; whoever takes a text past `feed` counts it.
     """
 
     def __init__(self) -> None:
@@ -57,15 +58,11 @@ class Answer:
         self.specgate: Any = None
         self._calls: dict[int, _CallParts] = {}
         self._usage: Mapping[str, Any] | None = None
-        self._characters = 0
+        self.characters = 0
 
     def feed(self, chunk: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Takes one chunk of a stream and returns its texts as (`REASONING` or `TEXT`, text)."""
         return self._feed(chunk, "delta")
-
-    def count(self, text: str) -> None:
-        """Counts a text of the answer that `feed` has not seen."""
-        self._characters += len(text)
 
     def feed_whole(self, completion: Mapping[str, Any]) -> dict[str, str]:
         """Takes a whole completion and returns its texts by kind, in their order.
@@ -115,11 +112,11 @@ class Answer:
         reasoning = delta.get("reasoning") or delta.get("reasoning_content")
         if isinstance(reasoning, str) and reasoning:
             texts.append((REASONING, reasoning))
-            self.count(reasoning)
+            self.characters += len(reasoning)
         content = delta.get("content") or delta.get("refusal")
         if isinstance(content, str) and content:
             texts.append((TEXT, content))
-            self.count(content)
+            self.characters += len(content)
         calls = delta.get("tool_calls")
         if calls:
             for position, call in enumerate(_mappings(calls)):
@@ -136,7 +133,7 @@ class Answer:
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
             parts.arguments.append(arguments)
-            self.count(arguments)
+            self.characters += len(arguments)
 
     @property
     def cut(self) -> bool:
@@ -170,7 +167,7 @@ class Answer:
         """
         given = self._usage
         if given is None:
-            estimate = max(1, self._characters // _CHARACTERS_PER_TOKEN)
+            estimate = max(1, self.characters // _CHARACTERS_PER_TOKEN)
             return Usage(max(1, prompt_bytes // _CHARACTERS_PER_TOKEN), estimate)
         return Usage(
             _count(given.get("prompt_tokens")),

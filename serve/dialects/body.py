@@ -6,7 +6,7 @@ import msgspec
 
 from serve.errors import InvalidRequestError
 from serve.request.completion import MALFORMED, not_json
-from serve.request.density import LARGE_BYTES
+from serve.request.density import LARGE_BYTES, check_numbers
 from serve.request.mending import mend
 
 # Each costs a microsecond and a hundred bytes. Text holds such marks too, but no model reads that much of it.
@@ -19,8 +19,11 @@ def read_object(body: bytes) -> dict[str, Any]:
     Raises:
         InvalidRequestError: The body is not a JSON object, or one of more parts than any request has.
     """
-    if len(body) > LARGE_BYTES and body.count(b"{") + body.count(b"[") > _MOST_CONTAINERS:
-        raise InvalidRequestError(f"The body has more than {_MOST_CONTAINERS} objects and lists.", None, "over_limit")
+    if len(body) > LARGE_BYTES:
+        check_numbers(body)
+        if body.count(b"{") + body.count(b"[") > _MOST_CONTAINERS:
+            message = f"The body has more than {_MOST_CONTAINERS} objects and lists."
+            raise InvalidRequestError(message, None, "over_limit")
     if not body.strip():
         raise InvalidRequestError("The body is empty.", None, "invalid_json")
     try:

@@ -1,9 +1,9 @@
 """One request in a dialect: the exchange that shows policy and guard a chat request, and the client its own API."""
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from opentelemetry.trace import Span
@@ -11,22 +11,22 @@ from opentelemetry.trace import Span
 from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.dialect import Dialect, Encoder, Identity, Translated
 from serve.dialects.failure import Failure
+from serve.dialects.keep_alive import KeepAlive
 from serve.errors import EngineError, GatewayError, retry_after
 from serve.guard.core import Place
 from serve.guard.frame_template import TemplateLearner
+from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, beside
 from serve.http1.asgi import Drain, Receive, Send, Sink
+from serve.http1.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 from serve.proxy.exchange import Exchange, RawHeaders
 from serve.request.completion import without_members
-from serve.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
-from serve.telemetry.instruments import fail
+from serve.request.density import LONG_BODY_BYTES
+from serve.telemetry.request_log import log_fault
+from serve.telemetry.spans import fail
 
 ContextOf = Callable[[str], int | None]
 
 log = logging.getLogger("ray.serve.specgate.dialects")
-
-# Agents give up a stream that is silent for long, and comments do not count for all of them. A stream is silent for no
-# longer than twice this.
-KEEP_ALIVE_S = 5.0
 
 _STREAM_HEADERS: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -35,7 +35,6 @@ _STREAM_HEADERS: RawHeaders = [
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 _NOT_IN_HEADER = re.compile(r"[^A-Za-z0-9_.:-]")
 _MOST_DROPPED = 32
-_LONG_BODY_BYTES = 1024 * 1024
 _MAX_FRAME_BYTES = 32 * 1024 * 1024  # the guard bounds its own frames, and sends a call as one
 _CLIENTS_FAULT = frozenset({400, 404, 413})
 # The texts that clients get, by where a chat stream has them: those of the first choice.
@@ -78,9 +77,10 @@ class TranslatedExchange(Exchange):
         self._encoder: Encoder | None = None
         self._frames = FrameReader(_MAX_FRAME_BYTES)
         self._templates = TemplateLearner()
+        self._kind: str | None = None  # of the texts that the template finds
+        self._taken_bytes = 0
         self._over = False
-        self._silent = True
-        self._keeping_alive: asyncio.Task[None] | None = None
+        self._keep_alive = KeepAlive(self._show_life)
         if dialect.id_header:
             self.attribution.headers[dialect.id_header] = request_id
 
@@ -92,15 +92,12 @@ class TranslatedExchange(Exchange):
         """
         body = await super().read(receive, limit_bytes)
         decode = self._dialect.decode
-        if len(body) > _LONG_BODY_BYTES:  # tenths of a second, in which other requests must have their turn
-            translated = await asyncio.to_thread(decode, body, self.headers)
-        else:
-            translated = decode(body, self.headers)
+        translated = await beside(len(body) > LONG_BODY_BYTES, decode, body, self.headers)
         self._translated = translated
         if translated.dropped:
             self.attribution.headers["x-specgate-dropped"] = dropped_header(translated.dropped)
         if translated.stream:
-            self._keeping_alive = asyncio.create_task(self._keep_alive())
+            self._keep_alive.watch()
         return self._bounded(translated)
 
     def _bounded(self, translated: Translated) -> bytes:
@@ -124,11 +121,14 @@ class TranslatedExchange(Exchange):
 
     async def part(self, data: bytes) -> None:
         """Translates a part of a chat stream."""
-        if events := self._encode(data):
+        if events := await beside(self._completes_long(data), self._encode, data):
             await super().part(events)
 
     async def end(self, data: bytes = b"") -> None:
         """Translates the last part of a chat stream, and ends the client's."""
+        await super().end(await beside(self._taken_bytes >= LONG_BYTES, self._encode_end, data))
+
+    def _encode_end(self, data: bytes) -> bytes:
         events = self._encode(data)
         if not self._over and self._encoder is not None:
             try:
@@ -136,7 +136,12 @@ class TranslatedExchange(Exchange):
                 self._over = True
             except GatewayError as error:
                 events += self._fail(error)
-        await super().end(events)
+        return events
+
+    def _completes_long(self, data: bytes) -> bool:
+        """Returns True if data may complete a frame that takes longer to translate than other requests should wait."""
+        self._taken_bytes += len(data)
+        return self._frames.pending_bytes >= LONG_FRAME_BYTES
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Translates a whole chat completion, or an engine's refusal."""
@@ -150,21 +155,24 @@ class TranslatedExchange(Exchange):
             await self.start_stream(status, _STREAM_HEADERS)
             await self.end(_as_stream(decode_chunk(body)))
         else:
-            encoded = self._dialect.encode_whole(decode_chunk(body), translated.memo, self._identity())
-            await self._send_whole(status, headers, encoded)
+            encode = partial(self._encode_whole, body, translated.memo)
+            await self._send_whole(status, headers, await beside(len(body) >= LONG_BYTES, encode))
+
+    def _encode_whole(self, body: bytes, memo: Any) -> bytes:
+        return self._dialect.encode_whole(decode_chunk(body), memo, self._identity())
 
     async def refuse(self, error: GatewayError) -> None:
         """Sends an error in the dialect's shape: as a response or, once a stream has begun, as its end."""
+        self.error = error.code
         if error.status in _CLIENTS_FAULT or not await self._estimated():
             await self._refuse(Failure.of_error(error))
 
     def close(self) -> None:
         """Ends the keep-alives."""
-        if self._keeping_alive is not None:
-            self._keeping_alive.cancel()
+        self._keep_alive.stop()
 
     async def _refuse(self, failure: Failure) -> None:
-        fail(self.span, failure.message)
+        fail(self.span, str(failure.status), failure.status)  # the code may be an engine's own
         if not self.status and self._streams and self._dialect.fails_in_stream(failure):
             await self.start_stream(200, _STREAM_HEADERS)
         if self._encoder is not None:
@@ -211,31 +219,38 @@ class TranslatedExchange(Exchange):
         encoder = self._encoder
         if self._over or encoder is None:
             return b""
+        self._keep_alive.silent = False
         events: list[bytes] = []
         try:
+            if not self._frames.rest and (more := self._more_text(encoder, data)) is not None:
+                return more  # the read is exactly one frame, as nearly always
             for frame in self._frames.feed(data):
-                events.append(self._events(encoder, frame))
+                more = self._more_text(encoder, frame)
+                events.append(self._events(encoder, frame) if more is None else more)
                 if self._over:
                     break
         except GatewayError as error:
             events.append(self._fail(error))
-        except Exception:  # the last resort, as in the gateway itself
-            log.exception("request %s: the answer could not be translated", self.request_id)
+        except Exception:  # noqa: BLE001 - the last resort, as in the gateway itself
+            log_fault(log, "the answer could not be translated", self.request_id)
             events.append(self._fail(GatewayError("Internal error; see the gateway's log.")))
-        self._silent = False
-        return events[0] if len(events) == 1 else b"".join(events)
+        return b"".join(events)
+
+    def _more_text(self, encoder: Encoder, frame: bytes) -> bytes | None:
+        """Returns the events for a frame like those before it, with nothing but more of a text; None for any other."""
+        template = self._templates.template
+        if template is None or self._kind is None or (text := template.match(frame)) is None:
+            return None
+        return encoder.feed_text(self._kind, text)
 
     def _events(self, encoder: Encoder, frame: bytes) -> bytes:
-        """Returns the events for one frame; one like those before, with nothing but more of a text, is not decoded."""
-        template = self._templates.template
-        kind = None if template is None else _KINDS.get(template.place)
-        if template is not None and kind is not None and (text := template.match(frame)) is not None:
-            return encoder.feed_text(kind, text)
+        """Returns the events for any frame."""
         payload = frame_data(frame)
         if payload is None or is_done(payload):
             return b""
         chunk = decode_chunk(payload)
-        self._templates.learn(frame, chunk)
+        template = self._templates.learn(frame, chunk)
+        self._kind = None if template is None else _KINDS.get(template.place)
         if chunk.get("error") is not None:
             self._over = True
             return encoder.fail(Failure.of_frame(chunk["error"]))
@@ -249,17 +264,14 @@ class TranslatedExchange(Exchange):
         fail(self.span, error.message)
         return self._encoder.fail(Failure.of_error(error))
 
-    async def _keep_alive(self) -> None:
-        """Begins the stream if no engine does so soon, and shows from time to time that it is alive."""
-        while not self._over:
-            self._silent = True
-            await asyncio.sleep(KEEP_ALIVE_S)
-            if not self._silent or self._over:
-                continue
-            if self._encoder is None:
-                await self.start_stream(200, _STREAM_HEADERS)
-            else:
-                await super().part(self._encoder.keep_alive())
+    async def _show_life(self) -> None:
+        """Begins the stream if no engine has done so yet, or adds an event that says nothing."""
+        if self._over:
+            return
+        if self._encoder is None:
+            await self.start_stream(200, _STREAM_HEADERS)
+        else:
+            await super().part(self._encoder.keep_alive())
 
     def _identity(self) -> Identity:
         return Identity(self.request_id, self.attribution.model)

@@ -15,6 +15,7 @@ from serve.errors import ConfigError, encode_json
 from serve.http1.allowed_routes import AllowedRoutes
 from serve.http1.listener import Listener, engine_key, node_address
 from serve.routing.autoscaling import ONGOING
+from serve.telemetry.request_log import write_now
 
 log = logging.getLogger("ray.serve.specgate.engine")
 
@@ -61,6 +62,7 @@ class VllmReplica:
 
     async def check_health(self) -> None:
         """Ray Serve's hook: replaces the replica if this raises."""
+        write_now()
         self._listener.check()
         await self._engine.client.check_health()
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,12 +11,14 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from serve.access.principal import ANONYMOUS, Principal
+from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
 from serve.errors import GatewayError, ModelNotFoundError
+from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
+from serve.gateway.scale import Scale
 from serve.proxy.exchange import read_body, request_headers
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
@@ -28,6 +31,7 @@ class GatewayApi:
 
     Args:
         config: The gateway's configuration.
+        scale: Says which pools may sleep.
         gateway: Decides requests.
         pools: All pools.
         facts: What running replicas have reported so far, by pool; the replica keeps it up to date.
@@ -39,12 +43,14 @@ class GatewayApi:
     def __init__(
         self,
         config: GatewayConfig,
+        scale: Scale,
         gateway: Gateway,
         pools: Mapping[PoolKey, Pool],
         facts: Mapping[PoolKey, Mapping[str, Any]],
     ) -> None:
         self.refused_update: str | None = None
         self._config = config
+        self._scale = scale
         self._gateway = gateway
         self._pools = pools
         self._facts = facts
@@ -112,8 +118,8 @@ class GatewayApi:
         headers = request_headers(request.headers.raw)
         body = await read_body(request.receive, headers, self._config.limits.max_body_bytes)
         api = request.query_params.get("api", "chat")
-        explanation, evidence = self._gateway.explain(body, headers, api, _principal(request))
-        return JSONResponse(explanation, headers={"x-specgate-evidence": f"evidence={evidence}"})
+        explained, evidence = await explanation(self._gateway, body, headers, api, _principal(request))
+        return JSONResponse(explained, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves."""
@@ -144,8 +150,7 @@ class GatewayApi:
     def _state(self, model: str, pool: str, *, is_up: bool) -> str:
         if is_up:
             return "up"
-        scaling = self._config.models[model].pools[pool].autoscaling
-        return "scaled to zero" if scaling is not None and scaling.min_replicas == 0 else _DOWN
+        return "scaled to zero" if self._scale.may_sleep(model, pool) else _DOWN
 
     def _model_object(self, name: str) -> dict[str, Any]:
         model = {"id": name, "object": "model", "created": self._started_s, "owned_by": "specgate"}
@@ -159,8 +164,10 @@ def _principal(request: fastapi.Request) -> Principal:
 
 
 async def as_operator(request: fastapi.Request) -> None:
-    """Lets a request do everything: the operator's door has asked who makes it."""
-    request.scope.setdefault("state", {})[PRINCIPAL] = ANONYMOUS
+    """Lets a request do everything, with its caller's models: the operator's door has asked who that is."""
+    models = request.headers.get(MODELS_HEADER)
+    principal = ANONYMOUS if models is None else replace(ANONYMOUS, models=tuple(models.split(",")))
+    request.scope.setdefault("state", {})[PRINCIPAL] = principal
 
 
 async def error_response(_: fastapi.Request, error: Exception) -> Response:

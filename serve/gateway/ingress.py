@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import fastapi
-from ray import serve as ray_serve
-from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
-from policies import Advisory, Policy
+from policies import Advisory, LivePolicy, Policy
 from serve.access.key_ring import KeyRing
-from serve.access.key_store import KeyStore
-from serve.access.live import KeySource, LiveAccess, LocalKeySource, authenticator
+from serve.access.live import authenticator
 from serve.access.metrics import KeyMetrics
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
-from serve.config.access import AccessConfig
+from serve.config.compiled_policy import compile_for, read_advisories
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError, GatewayError
 from serve.gateway.advisory_feed import AdvisoryFeed
@@ -29,13 +26,16 @@ from serve.gateway.announcer import Announcer
 from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
 from serve.gateway.hot_routes import hot_routes
-from serve.gateway.key_source import DoorKeySource
+from serve.gateway.key_source import live_access
 from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, build_pools, reported_facts
+from serve.gateway.ray_context import application, gateway_replicas, replica_name
+from serve.gateway.scale import Scale
 from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
+from serve.guard.transcript import Transcripts
 from serve.http1.asgi import AsgiApp
 from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
@@ -43,7 +43,6 @@ from serve.limits.accounts import Accounts
 from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import LimitMetrics
-from serve.live_policy import LivePolicy, compile_for, read_advisories
 from serve.load.board import SharedLoad
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import LoadMetrics
@@ -52,11 +51,12 @@ from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.live import QuarantinedPolicy
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.request_log import keep_writing
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _FACTS_PERIOD_S = 30.0
-_LOAD_PERIOD_S = 1.0
+_UPDATABLE = frozenset({"policy", "version", "least_replicas"})
 _FACTS_RETRY_S = 1.0  # until every pool has reported once
 
 
@@ -78,13 +78,14 @@ class GatewayReplica:
         self._door = door
         self._reruns = Reruns()
         self._config = GatewayConfig.parse(config)
+        self._scale = Scale(self._config)
         self._policy_config = self._config.policy
         self._advisories = read_advisories(self._policy_config)
         self._facts: dict[PoolKey, dict[str, Any]] = {}
         handles = {(model, pool): handle for model, pool, handle in pools}
-        gateways = _gateway_replicas()
+        gateways = gateway_replicas()
         self._pools = build_pools(self._config, handles, gateways)
-        self._telemetry = Telemetry()
+        self._telemetry = Telemetry(config=self._config.telemetry)
         self._upstream = Upstream(self._config.limits)
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
@@ -93,23 +94,26 @@ class GatewayReplica:
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
             LoadMetrics(self._telemetry.meter, self._load)
-        ledger = connect_ledger(_application(), self._config.access.state_dir) if self._config.counts_usage else None
-        self._accounts = Accounts(self._config.rate_limits, ledger, gateways) if ledger is not None else None
+        rates = self._config.rate_limits
+        counted = self._config.counts_usage
+        ledger = connect_ledger(application(), self._config.access.state_dir, rates.store) if counted else None
+        self._accounts = Accounts(rates, ledger, gateways) if ledger is not None else None
         if self._accounts is not None:
             LimitMetrics(self._telemetry.meter, self._accounts)
-        self._access = _access(self._config.access, door)
+        self._access = live_access(self._config.access, door)
         KeyMetrics(self._telemetry.meter, self._access.ring if self._access is not None else KeyRing())
         self._authenticate = authenticator(self._access)
+        self._transcripts = Transcripts() if self._config.admin.rerun_content else None
         self._gateway = Gateway(
             self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
-            self._authenticate, self._accounts,
+            self._authenticate, self._accounts, self._transcripts,
         )  # fmt: skip
-        self._api = GatewayApi(self._config, self._gateway, self._pools, self._facts)
+        self._api = GatewayApi(self._config, self._scale, self._gateway, self._pools, self._facts)
         limits = self._config.limits
         self._allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         age = self._quarantine.detector_age_s if self._quarantine is not None else None
         vitals = Vitals(self._allowance, lambda: self._api.refused_update, age)
-        self._metrics = ReplicaMetrics(self._telemetry.meter, self._config, self._pools, vitals)
+        self._metrics = ReplicaMetrics(self._telemetry.meter, self._scale, self._pools, vitals)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
@@ -146,6 +150,7 @@ class GatewayReplica:
         app = fastapi.FastAPI(title="specgate", dependencies=trusted, docs_url=None, redoc_url=None, openapi_url=None)
         app.include_router(self._api.operator_routes())
         app.add_api_route("/admin/v1/sight", self._sight, methods=["GET"])
+        app.add_api_route("/admin/v1/rerun", self._rerun, methods=["GET"])
         if self._quarantine is not None:
             app.include_router(quarantine_routes(self._quarantine))
         if self._accounts is not None:
@@ -154,22 +159,29 @@ class GatewayReplica:
         return app
 
     async def _sight(self) -> dict[str, Any]:
-        cells = self._quarantine.cells() if self._quarantine is not None else []
         policy = {"digest": self._gateway.policy.digest, "refused_update": self._api.refused_update}
-        return sight(self._config, self._pools, policy, cells, self._reruns)
+        standings = self._accounts.standings() if self._accounts is not None else ()
+        return sight(self._config, self._scale, self._pools, policy, self._quarantine, self._reruns, standings)
+
+    async def _rerun(self, request_id: str) -> dict[str, Any]:
+        """Returns what engines sent for a request that was rerun, if this replica keeps such texts and has this one."""
+        return {"data": self._transcripts.get(request_id) if self._transcripts is not None else None}
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Ray Serve's hook: adopts another policy without dropping a request.
+        """Ray Serve's hook: adopts another policy, and what pools should have, without dropping a request.
 
         A bad policy is refused and the old one stays: an operator's typing error must not take the gateway down.
         """
         try:
-            unknown = set(user_config) - {"policy", "version"}
-            if unknown:
-                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: policy, version")
+            if unknown := set(user_config) - _UPDATABLE:
+                known = ", ".join(sorted(_UPDATABLE))
+                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: {known}")
+            self._scale.adopt(user_config.get("least_replicas", {}))
             update = user_config.get("policy")
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
-            self._adopt(policy_config, read_advisories(policy_config, strict=True))
+            changed = policy_config is not self._policy_config or "version" in user_config
+            if changed or self._api.refused_update is not None:
+                self._adopt(policy_config, read_advisories(policy_config, strict=True))
         except (ConfigError, ValueError) as error:
             self._refuse(error)
 
@@ -210,17 +222,19 @@ class GatewayReplica:
         gc.collect()
         gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
         feed = AdvisoryFeed(self._advisory_folder, self._reread_advisories)
-        tasks = [asyncio.create_task(each) for each in (self._watch_facts(), feed.run(), self._metrics.watch_loop())]
+        always = (self._watch_facts(), feed.run(), self._metrics.watch_loop(), keep_writing())
+        tasks = [asyncio.create_task(each) for each in always]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
         if self._accounts is not None:
             tasks.append(asyncio.create_task(self._accounts.run()))
-        if self._load is not None:
-            tasks.append(asyncio.create_task(self._watch_load(self._load)))
+        # Without tenants and reserved slots there is nothing to share fairly.
+        if self._load is not None or self._access is not None or self._config.limits.reserved_slots:
+            tasks.append(asyncio.create_task(SharedLoad(self._load, self._pools, application()).run()))
         if self._access is not None:
             tasks.append(asyncio.create_task(self._access.run()))
         if self._door is not None:
-            tasks.append(asyncio.create_task(Announcer(self._door, _replica_name(), self.operators_app()).run()))
+            tasks.append(asyncio.create_task(Announcer(self._door, replica_name(), self.operators_app()).run()))
         for task in tasks:
             task.add_done_callback(_log_failure)
         try:
@@ -228,19 +242,11 @@ class GatewayReplica:
         finally:
             for task in tasks:
                 task.cancel()
-            self._telemetry.shutdown()
+            if self._access is not None:
+                self._access.close()
+            await asyncio.to_thread(self._telemetry.shutdown)  # with a collector that is gone, seconds
             await asyncio.gather(*(pool.close() for pool in self._pools.values()))
             await self._upstream.close()
-
-    async def _watch_load(self, load: LiveLoad) -> None:
-        """Keeps the load true to the cluster, to the other gateway replicas, and to what was learned."""
-        shared = SharedLoad(load, _application())
-        while True:
-            for key, pool in self._pools.items():
-                load.set_engines(key, pool.replicas)
-            await shared.sync()
-            load.check()
-            await asyncio.sleep(_LOAD_PERIOD_S)
 
     def _judged(self, result: AttemptResult) -> None:
         self._tell(result)
@@ -267,36 +273,7 @@ class GatewayReplica:
 
 def _quarantine(config: GatewayConfig, policy: Policy) -> QuarantinedPolicy:
     guards = {name: model.guard for name, model in config.models.items()}
-    return QuarantinedPolicy(config.quarantine, guards, policy, connect(_application(), config.quarantine.state_dir))
-
-
-def _application() -> str | None:
-    """Returns the name of the Serve application; None outside Ray, as in tests: this replica is the only one."""
-    try:
-        return str(ray_serve.get_replica_context().app_name)
-    except RayServeException:
-        return None
-
-
-def _access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:
-    if config.mode == "off":
-        return None
-    source: KeySource | None = None
-    if config.state_dir is not None:  # on the head node, where the door is; outside Ray, as in tests, here
-        source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
-    return LiveAccess(config, source)
-
-
-def _gateway_replicas() -> int:
-    """Returns how many gateway replicas there were when this one started."""
-    try:
-        return max(1, int(ray_serve.get_replica_context().world_size))
-    except RayServeException:
-        return 1  # outside Ray, as in tests
-
-
-def _replica_name() -> str:
-    return str(ray_serve.get_replica_context().replica_id.unique_id)
+    return QuarantinedPolicy(config.quarantine, guards, policy, connect(application(), config.quarantine.state_dir))
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -1,14 +1,16 @@
-"""What one gateway replica knows of its pools and of itself, as metrics that cost a request nothing."""
+"""Metrics of one gateway replica's pools and of itself, which cost a request nothing."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from serve.config.gateway import GatewayConfig
+from serve.config.access import PRIORITIES
 from serve.gateway.pools import PoolKey
+from serve.gateway.scale import Scale
 from serve.http1.cycle import Allowance
 from serve.routing.pool import Occupancy, Pool
 
@@ -18,7 +20,7 @@ _LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What there is to read of a replica besides its pools.
+    """The state of a replica besides its pools.
 
     Attributes:
         allowance: Counts the bytes of requests' bodies.
@@ -36,13 +38,13 @@ class ReplicaMetrics:
 
     Args:
         meter: Makes the instruments.
-        config: Names the pools, and says how many replicas each should have.
+        scale: Says how many replicas each pool should have.
         pools: All pools.
         vitals: The rest.
     """
 
-    def __init__(self, meter: Meter, config: GatewayConfig, pools: Mapping[PoolKey, Pool], vitals: Vitals) -> None:
-        self._config = config
+    def __init__(self, meter: Meter, scale: Scale, pools: Mapping[PoolKey, Pool], vitals: Vitals) -> None:
+        self._scale = scale
         self._pools = pools
         self._vitals = vitals
         gauge = meter.create_observable_gauge
@@ -75,22 +77,24 @@ class ReplicaMetrics:
         return self._each(lambda occupancy: len(occupancy.engines))
 
     def _wanted(self, _: CallbackOptions) -> Iterable[Observation]:
-        for model, _model, name, pool in self._config.each_pool():
-            wanted = pool.replicas if pool.autoscaling is None else pool.autoscaling.min_replicas
-            yield Observation(1 if pool.kind == "remote" else wanted, {"model": model, "pool": name})
+        for (model, name), least in self._scale.each():
+            yield Observation(least, {"model": model, "pool": name})
 
     def _slots(self, _: CallbackOptions) -> Iterable[Observation]:
-        for model, _model, name, pool in self._config.each_pool():
-            # Of a remote pool's, each gateway replica has a share.
-            slots = pool.max_ongoing_requests if pool.kind == "remote" else self._pools[model, name].occupancy().slots
-            if slots is not None:
+        for (model, name), pool in self._pools.items():
+            if (slots := pool.occupancy().slots) is not None:
                 yield Observation(slots, {"model": model, "pool": name})
 
     def _held(self, _: CallbackOptions) -> Iterable[Observation]:
         return self._each(lambda occupancy: occupancy.held)
 
     def _waiting(self, _: CallbackOptions) -> Iterable[Observation]:
-        return self._each(lambda occupancy: occupancy.waiting)
+        for (model, name), pool in self._pools.items():
+            waiting = Counter[str]()
+            for (_tenant, priority), count in pool.occupancy().queue.items():
+                waiting[priority] += count
+            for priority in PRIORITIES:
+                yield Observation(waiting[priority], {"model": model, "pool": name, "priority": priority})
 
     def _each(self, value: Callable[[Occupancy], int]) -> Iterable[Observation]:
         for (model, name), pool in self._pools.items():

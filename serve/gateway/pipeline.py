@@ -5,34 +5,40 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from itertools import count
 
-from policies import Decision, Policy, RequestFeatures, decide, explain
+from policies import Decision, LivePolicy, Policy, RequestFeatures, decide
 from policies.classes import GROUPS
-from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
+from serve.access.principal import Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
-from serve.dialects.table import as_chat
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
-from serve.gateway.deadline import Deadline
+from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_body
 from serve.guard.path import GuardedPath
+from serve.guard.transcript import Transcripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.limits.accounts import Accounts
 from serve.limits.size import size_of
-from serve.live_policy import LivePolicy
 from serve.load.live_load import LiveLoad
-from serve.proxy.attempts import Attempts, RoutedRequest
+from serve.proxy.attempts import Attempts
 from serve.proxy.exchange import Exchange, request_headers, request_id_of
+from serve.proxy.log_fields import log_fields
 from serve.proxy.relay import relay
+from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
 from serve.request.completion import CompletionRequest
-from serve.request.features import FeatureReader, check_schemas
+from serve.request.density import LONG_BODY_BYTES
+from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
 from serve.request.model_suffix import NO_SPECULATION, without_suffix
+from serve.request.schema_limits import check_schemas
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.request_log import log_fault
+from serve.telemetry.spans import fail, without_trace
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
@@ -51,9 +57,10 @@ class Gateway:
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
-        load: The load of the pools; None if `policy.load` is off.
+        load: The load of the pools, an attribute as well; None if `policy.load` is off.
         authenticate: Returns the principal of a request, given its headers, or refuses it.
         accounts: Limits and usage; None if nobody limits or counts.
+        transcripts: Keeps what was sent for requests that were rerun; None if nobody is to see it.
     """
 
     def __init__(
@@ -67,18 +74,21 @@ class Gateway:
         load: LiveLoad | None = None,
         authenticate: Authenticate = everybody,
         accounts: Accounts | None = None,
+        transcripts: Transcripts | None = None,
     ) -> None:
         self._config = config
         self._authenticate = authenticate
         self._accounts = accounts
         self._live = live
         self._telemetry = telemetry
+        self._continues_traces = config.telemetry.client_traces == "continue"
         self._ongoing = 0
+        self._deadlines = Deadlines(config.limits.request_timeout_s)
         self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
-        self._load = load
+        self.load = load
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
-        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models)
+        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts)
 
     @property
     def policy(self) -> Policy:
@@ -88,8 +98,8 @@ class Gateway:
     def adopt(self, policy: Policy) -> None:
         """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
-        if self._load is not None:
-            self._load.adopt(policy)
+        if self.load is not None:
+            self.load.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
@@ -111,13 +121,18 @@ class Gateway:
             send: ASGI's.
         """
         headers = request_headers(scope["headers"])
-        with self._telemetry.request(f"POST {scope['path']}", headers) as span:
+        principal = self._principal(headers)
+        continued = self._continues_traces and not isinstance(principal, GatewayError)
+        with self._telemetry.request(scope["path"], headers, continued=continued) as span:
+            if not continued:
+                headers = without_trace(headers)
             direct = scope.get("extensions", {}).get(DIRECT)
             write = direct and direct.get("write")
             exchange = exchange_of(headers, send, request_id_of(headers), span, direct is not None, write)
             try:
-                exchange.principal = self._authenticate(headers)
-                exchange.principal.require("infer")
+                if isinstance(principal, GatewayError):
+                    raise principal
+                exchange.accept(principal)
                 self._admit()
                 body = await exchange.read(receive, self._config.limits.max_body_bytes)
                 await self._serve(exchange, body)
@@ -125,41 +140,47 @@ class Gateway:
                 await exchange.refuse(error)
             except asyncio.CancelledError:
                 exchange.status = 499  # nginx's number for a client that left
+                fail(span, "client_left", exchange.status)
                 raise
-            except Exception:  # the last resort: the client gets an error, the log gets the traceback
-                log.exception("request %s failed", exchange.request_id)
+            except Exception:  # noqa: BLE001 - the last resort: the client gets an error, the log gets the place
+                log_fault(log, "a request failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
                 exchange.close()
-                if exchange.charge is not None:
-                    exchange.charge.settle(exchange.status, span)
-                served = exchange.attribution
-                self._telemetry.ended(
-                    exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status
-                )
+                self._settle(exchange, scope["path"])
 
-    def explain(
-        self, body: bytes, headers: Mapping[str, str], api: str = "chat", principal: Principal = ANONYMOUS
-    ) -> tuple[dict[str, Any], str]:
-        """Returns the decision for a request and the evidence for it, by the code that decides real requests.
+    def _principal(self, headers: Mapping[str, str]) -> Principal | GatewayError:
+        """Returns on whose behalf a request is made, or why it is refused: the span's trace depends on that."""
+        try:
+            return self._authenticate(headers)
+        except GatewayError as error:
+            return error
+
+    def _settle(self, exchange: Exchange, path: str) -> None:
+        """Charges, counts and logs a request that has ended."""
+        if exchange.charge is not None:
+            exchange.charge.settle(exchange.status, exchange.span)
+        served = exchange.attribution
+        self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
+        if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
+            self._telemetry.log.ended(log_fields(exchange, path))
+
+    async def read(
+        self, body: bytes, headers: Mapping[str, str], principal: Principal
+    ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
+        """Returns a body as engines may read it, parsed, and its features; a long one is read beside the event loop.
 
         Args:
-            body: The request's.
+            body: Of a chat or text completion.
             headers: From `request_headers`.
-            api: `chat`, which includes text completions, or the name of a dialect.
             principal: Who asks.
 
         Raises:
             GatewayError: The request is wrong.
         """
-        body = as_chat(body, headers, api)
-        _, _, features = self._read(body, headers, principal)
-        decision = decide(self.policy, features, features.preference)
-        if self._load is None:
-            return explain(self.policy, features, decision), decision.evidence
-        figures = self._load.figures(decision, features, len(body))
-        decision = self._load.ordered(decision, features, len(body), count=False)
-        return {**explain(self.policy, features, decision), "load": figures}, decision.evidence
+        if len(body) > LONG_BODY_BYTES:
+            return await asyncio.to_thread(self._read, body, headers, principal)
+        return self._read(body, headers, principal)
 
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
@@ -172,36 +193,44 @@ class Gateway:
         self._admit()
         self._ongoing += 1
         try:
-            await self._respond(exchange, await self._route(exchange, body))
+            request = await self._route(exchange, body)
+            if self._accounts is None or exchange.path in _COMPLETIONS:  # those have reserved what they cost
+                await self._respond(exchange, request)
+                return
+            told = exchange.attribution.limits
+            async with self._accounts.passing(exchange.principal, request.decision.model, told):
+                await self._respond(exchange, request)
         finally:
             self._ongoing -= 1
 
     async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
-        body, parsed, features = self._read(body, exchange.headers, exchange.principal)
+        body, parsed, features = await self.read(body, exchange.headers, exchange.principal)
         with self._telemetry.step("decide"):
             if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
                 decision = decide(self.policy, features, features.preference)
             else:
                 decision = self._live.decide(features)
-                if self._load is not None:
-                    decision = self._load.ordered(decision, features, len(body))
+                if self.load is not None:
+                    decision = self.load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():
-            exchange.span.set_attributes(_span_attributes(decision))
+            exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
         if self._accounts is not None and exchange.path in _COMPLETIONS:
-            exchange.charge = await self._accounts.reserve(
-                exchange.principal,
-                decision.model,
-                features.request_class,
-                size_of(body, parsed, features),
-                exchange.attribution.headers,
-            )
+            with self._telemetry.step("limits"):
+                exchange.charge = await self._accounts.reserve(
+                    exchange.principal,
+                    decision.model,
+                    features.request_class,
+                    size_of(body, parsed, features),
+                    exchange.attribution.limits,
+                )
         body = self._features.with_switch(body, parsed)
         if features.tool_history:
-            body = await self._repair_history(body, decision.model, exchange.request_id)
+            with self._telemetry.step("history"):
+                body = await self._repair_history(body, decision.model)
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
@@ -211,8 +240,10 @@ class Gateway:
             features=features,
             decision=decision,
             guarded=self._is_guarded(exchange.path, decision),
+            attempt_numbers=count(1),
             charge=exchange.charge,
             asker=exchange.asker(len(body)),
+            attribution=exchange.attribution,
         )
 
     def _read(
@@ -220,17 +251,17 @@ class Gateway:
     ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
         with self._telemetry.step("features"):
             body, parsed = self._reader.read(body)
-            check_schemas(parsed, self._config.limits)
+            if parsed.tools or parsed.tool_choice or parsed.response_format:
+                check_schemas(parsed, self._config.limits)
             if parsed.model.endswith(NO_SPECULATION):
                 body = without_suffix(body, parsed, self._features.known)
             return body, parsed, self._features.read(parsed, headers, principal.may_use)
 
-    async def _repair_history(self, body: bytes, model: str, request_id: str) -> bytes:
+    async def _repair_history(self, body: bytes, model: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
         body, repair = await repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
         if not repair.clean:
-            log.info("request %s: history: %d malformed calls, %d ids", request_id, repair.arguments, repair.ids)
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)
         return body
 
@@ -238,11 +269,13 @@ class Gateway:
         if request.features.stream:
             await self._send(exchange, request)
             return
-        timeout_s = self._config.limits.request_timeout_s
         try:
-            with Deadline(timeout_s):
+            with self._deadlines.new():
                 await self._send(exchange, request)
         except TimeoutError as error:
+            if exchange.charge is not None:
+                exchange.charge.given_up = True
+            timeout_s = self._config.limits.request_timeout_s
             raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error
 
     async def _send(self, exchange: Exchange, request: RoutedRequest) -> None:
@@ -260,17 +293,6 @@ class Gateway:
         if path != CHAT_PATH or _GUARDED.isdisjoint(decision.classes):
             return False
         return self._config.models[decision.model].guard.mode != "off"
-
-
-def _span_attributes(decision: Decision) -> dict[str, Any]:
-    return {
-        "specgate.model": decision.model,
-        "specgate.pool": decision.pool or "",
-        "specgate.speculative": decision.speculative,
-        "specgate.classes": list(decision.classes),
-        "specgate.reasons": [reason.advisory for reason in decision.reasons],
-        "specgate.refused": decision.refused,
-    }
 
 
 def _refusal(decision: Decision) -> str:

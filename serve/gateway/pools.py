@@ -1,14 +1,14 @@
 """The pools of a configuration, as the gateway reaches them."""
 
 import asyncio
-import os
 from dataclasses import replace
 from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
 from serve.config.gateway import GatewayConfig
-from serve.errors import ConfigError, GatewayError
+from serve.config.secret import LiveSecret
+from serve.errors import GatewayError
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool, RayPool
 from serve.routing.remote_pool import RemotePool
@@ -33,17 +33,16 @@ def build_pools(
         ConfigError: The key of a remote pool is missing.
     """
     limits = config.limits
-    terms = WaitingTerms(None, limits.queue_timeout_s, limits.starve_s, limits.retry_after_s)
+    terms = WaitingTerms(None, limits.queue_timeout_s, limits.starve_s, limits.retry_after_s, limits.reserved_slots)
     pools: dict[PoolKey, Pool] = {}
     for model, _, pool, settings in config.each_pool():
         if settings.url is not None:
-            key = os.environ.get(settings.api_key_env) if settings.api_key_env else None
-            if settings.api_key_env and not key:
-                raise ConfigError(f"{model}/{pool}: the environment variable {settings.api_key_env} is not set")
-            ongoing = max(1, settings.max_ongoing_requests // gateways)
-            endpoint = Endpoint(settings.url.rstrip("/"), key)
+            key = settings.api_key(f"models.{model}.pools.{pool}")
             waiting = replace(terms, queued=settings.max_queued_requests)
-            pools[model, pool] = RemotePool(endpoint, settings.facts, ongoing, waiting, f"{model}/{pool}")
+            pools[model, pool] = RemotePool(
+                Endpoint(settings.url.rstrip("/"), None), settings.facts, settings.max_ongoing_requests, waiting,
+                f"{model}/{pool}", gateways, LiveSecret(key) if key else None,
+            )  # fmt: skip
         else:
             pools[model, pool] = RayPool(f"{model}/{pool}", handles[model, pool], terms, settings.routing)
     return pools

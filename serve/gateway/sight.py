@@ -1,15 +1,19 @@
-"""What one gateway replica sees of the pools, for the board of the operator's door."""
+"""One gateway replica's sight of the pools, for the board of the operator's door."""
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import REGISTRY
 
 from serve.config.gateway import GatewayConfig
 from serve.gateway.pools import PoolKey
+from serve.gateway.scale import Scale
 from serve.guard.attempt_result import AttemptResult
+from serve.limits.accounts import Standing
+from serve.quarantine.live import QuarantinedPolicy
 from serve.routing.pool import Pool
 
 _SHOWN = frozenset(
@@ -20,6 +24,7 @@ _SHOWN = frozenset(
         "specgate_acceptance_length",
         "specgate_tokens",
         "specgate_limits_refused",
+        "specgate_limits_used",
     }
 )
 _RERUNS = 50
@@ -57,25 +62,36 @@ class Reruns:
 
 def sight(
     config: GatewayConfig,
+    scale: Scale,
     pools: Mapping[PoolKey, Pool],
     policy: Mapping[str, Any],
-    cells: Iterable[Mapping[str, Any]],
+    quarantine: QuarantinedPolicy | None,
     reruns: Reruns,
+    standings: Iterable[Standing],
 ) -> dict[str, Any]:
     """Returns what this replica knows, as plain values. The door alone gets it: keys of engines are among them.
 
     Args:
         config: The gateway's configuration.
+        scale: Says which pools may sleep.
         pools: All pools.
         policy: Digest of the policy in force, and why the last update was refused.
-        cells: The state of quarantine.
+        quarantine: Its state and its last changes; None without it.
         reruns: The last ones.
+        standings: Tenants and their limits.
     """
     return {
         "policy": policy,
-        "pools": [_pool(model, name, settings, pools[model, name]) for model, _, name, settings in config.each_pool()],
-        "cells": list(cells),
+        "pools": [
+            _pool(model, name, settings.kind, scale.may_sleep(model, name), pools[model, name])
+            for model, _, name, settings in config.each_pool()
+        ],
+        "cells": quarantine.cells() if quarantine is not None else [],
+        "changes": quarantine.changes() if quarantine is not None else [],
         "reruns": reruns.newest_first(),
+        "rerun_content": config.admin.rerun_content,
+        "tenants": [_tenant(standing) for standing in standings],
+        "queue": _queue(pools.values()),
         "samples": [
             (sample.name, sample.labels, sample.value)
             for family in REGISTRY.collect()
@@ -86,13 +102,27 @@ def sight(
     }
 
 
-def _pool(model: str, name: str, settings: Any, pool: Pool) -> dict[str, Any]:
+def _queue(pools: Iterable[Pool]) -> dict[str, int]:
+    """Returns how many requests wait, by tenant."""
+    waiting = Counter[str]()
+    for pool in pools:
+        for (tenant, _priority), count in pool.occupancy().queue.items():
+            waiting[tenant] += count
+    return dict(waiting)
+
+
+def _tenant(standing: Standing) -> dict[str, Any]:
+    limits = {name: value for name, value in asdict(standing.limits).items() if value is not None}
+    return {"tenant": standing.tenant, "limits": limits, "in_use": standing.in_use, "spent": standing.spent}
+
+
+def _pool(model: str, name: str, kind: str, may_sleep: bool, pool: Pool) -> dict[str, Any]:
     occupancy = pool.occupancy()
     return {
         "model": model,
         "pool": name,
-        "kind": settings.kind,
-        "may_sleep": settings.autoscaling is not None and settings.autoscaling.min_replicas == 0,
+        "kind": kind,
+        "may_sleep": may_sleep,
         "slots": occupancy.slots,
         "held": occupancy.held,
         "waiting": occupancy.waiting,

@@ -20,7 +20,7 @@ import msgspec
 
 from serve.errors import EngineError
 from serve.guard.core import Place, TextDelta, lone_delta
-from serve.sse import decode_chunk, frame_data
+from serve.http1.sse import decode_chunk, frame_data
 
 _PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON
 _ATTEMPTS = 32  # frames in a row that may teach nothing before the stream is taken to be of another kind
@@ -37,13 +37,15 @@ class ReadFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrameTemplate:
-    """Frames that differ in one JSON string only, the text of a delta. The quotes belong to the string.
+    """Frames that differ in one JSON string only, the text of a delta.
+
+    Whatever matches is exactly one frame: a JSON string holds no line break.
 
     Attributes:
-        prefix: The bytes before the string.
-        suffix: The bytes after it, with the blank line that ends the frame.
+        prefix: The bytes before the text, with the quote that begins it.
+        suffix: The bytes after it, from the quote that ends it to the blank line that ends the frame.
         place: The text to which they add.
-        between: Where the string is in a frame.
+        between: Where the string with its quotes is in a frame.
     """
 
     prefix: bytes
@@ -52,16 +54,16 @@ class FrameTemplate:
     between: slice = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "between", slice(len(self.prefix), -len(self.suffix)))
+        object.__setattr__(self, "between", slice(len(self.prefix) - 1, 1 - len(self.suffix)))
 
     @classmethod
     def learn(cls, earlier: ReadFrame, later: ReadFrame) -> FrameTemplate | None:
         """Returns the template of two frames, or None if they have none in common."""
         text = msgspec.json.encode(later.delta.text)
-        prefix, found, suffix = later.frame.partition(text)
-        if not found:
+        start = later.frame.find(text)
+        if start < 0:
             return None  # the engine spells this text in another way, such as with escapes
-        template = cls(prefix, suffix, later.delta.place)
+        template = cls(later.frame[: start + 1], later.frame[start + len(text) - 1 :], later.delta.place)
         if (template.place, template.match(earlier.frame)) != earlier.delta:
             return None
         # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
@@ -78,7 +80,7 @@ class FrameTemplate:
 
     def render(self, text: str) -> bytes:
         """Returns a frame with the given text."""
-        return self.prefix + msgspec.json.encode(text) + self.suffix
+        return self.prefix + msgspec.json.encode(text)[1:-1] + self.suffix
 
 
 class TemplateLearner:
@@ -93,26 +95,25 @@ class TemplateLearner:
         self._earlier: ReadFrame | None = None
         self._attempts_left = _ATTEMPTS
 
-    def learn(self, frame: bytes, chunk: dict[str, Any]) -> None:
-        """Learns from a frame that did not match the template.
+    def learn(self, frame: bytes, chunk: dict[str, Any]) -> FrameTemplate | None:
+        """Learns from a frame that did not match the template; returns the latest template.
 
         Args:
             frame: All of it, with the blank line that ends it.
             chunk: Its data.
         """
         if not self._attempts_left:
-            return
+            return self.template
         self._attempts_left -= 1
         delta = lone_delta(chunk)
         earlier = self._earlier
         later = ReadFrame(frame, delta) if delta is not None else None
         self._earlier = later
-        if earlier is None or later is None:
-            return
-        template = FrameTemplate.learn(earlier, later)
+        template = FrameTemplate.learn(earlier, later) if earlier is not None and later is not None else None
         if template is not None:
             self.template = template
             self._attempts_left = _ATTEMPTS
+        return self.template
 
 
 def _read(frame: bytes) -> TextDelta | None:

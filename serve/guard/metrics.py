@@ -1,17 +1,13 @@
-"""Attempt results as telemetry: an evaluation event on the request's span, counters, and gauges of quarantine."""
+"""Attempt results as metrics: counters, and gauges of quarantine."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from opentelemetry import metrics, trace
+from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from serve.guard.attempt_result import AttemptResult
 from serve.telemetry.instruments import LabelledCounter
-
-# OpenTelemetry's names. The Python package has them only in a private module, deprecated without a public successor.
-_EVENT = "gen_ai.evaluation.result"
-_EVALUATION = "specgate.answer_integrity"
 
 _CELL = ("model", "pool", "speculative", "request_class")
 
@@ -58,15 +54,12 @@ class ResultTelemetry:
         )
 
     def __call__(self, result: AttemptResult) -> None:
-        """Counts one result and adds it to the current span."""
+        """Counts one result."""
         verdict = result.verdict
         cell = _labels(result.model, result.pool, result.speculative, result.request_class)
         self._verdicts.add(*cell, str(verdict.outcome), "yes" if verdict.counts else "no")
         if result.final is not None:
             self._answers.add(result.model, result.request_class, str(result.final))
-        span = trace.get_current_span()
-        if span.is_recording():
-            span.add_event(_EVENT, evaluation(result))
 
     def _quarantined(self, _: CallbackOptions) -> Iterable[Observation]:
         for cell in self._cells():
@@ -85,26 +78,6 @@ class ResultTelemetry:
         for cell in self._cells():
             if cell["clean_rate"] is not None:
                 yield Observation(value(cell), _labels_of(cell))
-
-
-def evaluation(result: AttemptResult) -> dict[str, Any]:
-    """Returns the attributes of OpenTelemetry's evaluation event: 1 (`pass`) for a clean response, otherwise 0."""
-    verdict = result.verdict
-    attributes: dict[str, Any] = {
-        "gen_ai.evaluation.name": _EVALUATION,
-        "gen_ai.evaluation.score.value": 1.0 if verdict.good else 0.0,
-        "gen_ai.evaluation.score.label": "pass" if verdict.good else "fail",
-        "specgate.outcome": str(verdict.outcome),
-        "specgate.pool": result.pool,
-        "specgate.speculative": result.speculative,
-        "specgate.request_class": result.request_class,
-        "specgate.attempt": result.attempt,
-    }
-    if verdict.defects:
-        attributes["gen_ai.evaluation.explanation"] = "; ".join(defect.detail for defect in verdict.defects[:5])
-    if result.response_id:
-        attributes["gen_ai.response.id"] = result.response_id
-    return attributes
 
 
 def _labels(model: str, pool: str, speculative: bool, request_class: str) -> tuple[str, ...]:

@@ -13,18 +13,17 @@ from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
 from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
-from serve.guard.response import (
-    CONTROL,
-    GuardedResponse,
-    ObservedResponse,
-    guard_fault,
-    guarded_response,
-    unjudged_error,
-)
-from serve.proxy.attempts import Attempt, Attempts, RoutedRequest
+from serve.guard.evaluation import evaluate
+from serve.guard.fault import CONTROL, guard_fault, unjudged_error
+from serve.guard.observed import ObservedResponse
+from serve.guard.response import GuardedResponse, guarded_response
+from serve.guard.transcript import Transcript, Transcripts
+from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
+from serve.proxy.routed_request import RoutedRequest
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
@@ -39,11 +38,18 @@ class GuardedPath:
         telemetry: Spans and metrics.
         sink: Gets the result of every attempt.
         models: The configured models, by name.
+        transcripts: Keeps what was sent for requests that were rerun; None if nobody is to see it.
     """
 
     def __init__(
-        self, attempts: Attempts, telemetry: Telemetry, sink: ResultSink, models: Mapping[str, ModelConfig]
+        self,
+        attempts: Attempts,
+        telemetry: Telemetry,
+        sink: ResultSink,
+        models: Mapping[str, ModelConfig],
+        transcripts: Transcripts | None = None,
     ) -> None:
+        self._transcripts = transcripts
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
@@ -73,21 +79,48 @@ class GuardedPath:
             if model.guard.mode == "observe":
                 await self._observe(exchange, request, model, attempt)
                 return
-            try:
-                guarded = guarded_response(exchange, model, _lazy(request), streamed=response.is_stream)
-            except (InvalidRequestError, *CONTROL):
-                raise
-            except BaseException as error:
-                self._unguarded(request, exchange.span, attempt.candidate)
-                raise unjudged_error() from error
+            transcript = None if self._transcripts is None else Transcript()
+            guarded = self._guarded(exchange, request, model, attempt, transcript)
             if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
             await guarded.attempt(response)
-        tried = [attempt.candidate]
+            self._evaluate(request, guarded.guard, attempt.candidate, 0)
+        await self._complete(exchange, request, guarded, attempt.candidate, transcript)
+
+    def _guarded(
+        self,
+        exchange: Exchange,
+        request: RoutedRequest,
+        model: ModelConfig,
+        attempt: Attempt,
+        transcript: Transcript | None,
+    ) -> GuardedResponse:
+        """Puts a response under guard; if that fails, what the engine sent can't be judged."""
+        streamed = attempt.response.is_stream
+        try:
+            return guarded_response(exchange, model, _lazy(request), transcript, streamed=streamed)
+        except (InvalidRequestError, *CONTROL):
+            raise
+        except BaseException as error:
+            self._unguarded(request, exchange.span, attempt.candidate)
+            raise unjudged_error() from error
+
+    async def _complete(
+        self,
+        exchange: Exchange,
+        request: RoutedRequest,
+        guarded: GuardedResponse,
+        first: Candidate,
+        transcript: Transcript | None,
+    ) -> None:
+        """Reruns a response for as long as it has to, and ends it; its results are reported however that goes."""
+        tried = [first]
         settled = compared = False
         try:
-            while guarded.guard.state is GuardState.RERUN and await self._rerun(exchange, request, guarded, tried):
-                pass
+            ran = True
+            while ran and guarded.guard.state is GuardState.RERUN:
+                with self._telemetry.step("rerun"):
+                    ran = await self._rerun(exchange, request, guarded, tried)
             settled = True
             compared = guarded.guard.state is not GuardState.RERUN
             await guarded.finish()
@@ -98,29 +131,35 @@ class GuardedPath:
             raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
             self._report(request, exchange.span, guarded.guard, tried, settled=settled, compared=compared)
+            if self._transcripts is not None and transcript is not None:
+                self._transcripts.keep(request.request_id, transcript, tried, guarded.guard)
 
     async def _rerun(
         self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]
     ) -> bool:
         """Runs the request again; returns False if no candidate has a response."""
-        details = "; ".join(defect.detail for defect in guarded.guard.verdicts[-1].defects)
-        log.warning("request %s: pool %s: %s", request.request_id, tried[-1].pool, details)
+        broken = guarded.guard.verdicts[-1]
+        self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
         async with AsyncExitStack() as resources:
             try:
                 candidates = rerun_order(request.decision.candidates, tried)
                 candidate, response = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
-                log.warning("request %s: no rerun: %s", request.request_id, error)
+                self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
                 return False
             if response.status != 200 or response.is_stream != guarded.streamed:
-                log.warning("request %s: no rerun: the engine answered %d", request.request_id, response.status)
+                self._add_fault(request, candidate, "no_rerun", f"no rerun: the engine answered {response.status}")
                 return False
             tried.append(candidate)
             exchange.attribution.rerun(candidate)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
             guarded.guard.restart(candidate.pool)
             await guarded.attempt(response)
+            self._evaluate(request, guarded.guard, candidate, len(tried) - 1)
         return True
+
+    def _add_fault(self, request: RoutedRequest, candidate: Candidate, kind: str, detail: str) -> None:
+        self._telemetry.log.add_fault(request.attribution.faults, request.request_id, candidate.pool, kind, detail)
 
     async def _observe(self, exchange: Exchange, request: RoutedRequest, model: ModelConfig, attempt: Attempt) -> None:
         try:
@@ -139,7 +178,13 @@ class GuardedPath:
         else:
             await observed.finish()
         finally:
+            self._evaluate(request, observed.guard, attempt.candidate, 0)
             self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True, compared=True)
+
+    def _evaluate(self, request: RoutedRequest, guard: Guard, candidate: Candidate, number: int) -> None:
+        """Tells the span of an attempt, which is still open, what the guard found; nothing if it was cut short."""
+        if self._telemetry.traced and number < len(guard.verdicts):
+            evaluate(guard.verdicts[number], candidate, request.features.request_class, guard.response_id)
 
     def _report(
         self,
@@ -158,14 +203,14 @@ class GuardedPath:
             verdicts = as_evidence(guard.verdicts, compared=compared)
         except CONTROL:
             raise
-        except BaseException:  # the client's answer stands, whatever becomes of the report
-            log.exception("request %s: the guard's report failed", request.request_id)
+        except BaseException:  # noqa: BLE001 - the client's answer stands, whatever becomes of the report
+            log_fault(log, "the guard's report failed", request.request_id)
             final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]
         self._send_results(request, span, verdicts, final, response_id, tried)
 
     def _unguarded(self, request: RoutedRequest, span: Span, candidate: Candidate) -> None:
         """Reports that there is no guard for a response, because making it failed. Called in the handler."""
-        log.exception("request %s: the guard failed", request.request_id)
+        log_fault(log, "the guard failed", request.request_id)
         self._send_results(request, span, [GUARD_ERROR], Outcome.GUARD_ERROR, "", [candidate])
 
     def _send_results(

@@ -1,51 +1,34 @@
-"""An engine's response on its way through the guard: streamed frame by frame, whole at once, or only observed.
+"""An engine's response on its way through the guard: streamed frame by frame, or whole at once.
 
 `GuardedStream` takes one attempt's bytes and returns those that may go out; the classes after it make one response to
 the client of one or several attempts.
 """
 
-import asyncio
-import logging
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 from serve.config.pool import ModelConfig
-from serve.errors import EngineError, GatewayError, IntegrityError, encode_json
-from serve.guard.core import GUARD_ERROR, Guard, GuardState, WholeGuard
+from serve.errors import EngineError, GatewayError, encode_json
+from serve.guard.core import Guard, GuardState, WholeGuard
+from serve.guard.fault import CONTROL, guard_fault
 from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import LONG_BYTES, in_slices
+from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, beside, in_slices
+from serve.guard.transcript import RecordedFilter, Transcript
+from serve.http1.sse import (
+    DONE,
+    MAX_FRAME_BYTES,
+    FrameReader,
+    decode_chunk,
+    encode_frame,
+    encode_frames,
+    frame_data,
+    is_done,
+)
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
 from serve.proxy.upstream import UpstreamResponse
-from serve.sse import DONE, MAX_FRAME_BYTES, FrameReader, decode_chunk, encode_frame, encode_frames, frame_data, is_done
-
-log = logging.getLogger("ray.serve.specgate.guard")
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
-
-# What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
-# any BaseException: a panic in an extension written in Rust is no Exception.
-CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
-
-
-def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
-    """Ends an answer that the guard failed to judge; returns the client's error. Called while the exception is handled.
-
-    It calls nothing of the guard: whatever failed once may fail again.
-
-    Args:
-        guard: That failed.
-        attempt: Number of the present attempt, 0 for the first.
-    """
-    log.exception("the guard failed")
-    guard.verdicts[attempt:] = [GUARD_ERROR]
-    guard.state = GuardState.FAILED
-    return unjudged_error()
-
-
-def unjudged_error() -> IntegrityError:
-    """Returns the client's error for an answer that the guard failed to judge."""
-    return IntegrityError("The gateway failed to check the model's answer. Please try again.")
 
 
 class GuardedStream:
@@ -55,7 +38,7 @@ class GuardedStream:
         guard: Checks the response; ready for this attempt.
 
     Attributes:
-        slow: True if what has to wait for a check is so much that the check would hold up other requests.
+        slow: True if a check would hold up other requests: too much waits for it, or the request or a frame is long.
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
         failure: The engine's fault, if that ended the attempt, or the guard's own.
         over: True if the rest of this attempt is of no use.
@@ -63,27 +46,35 @@ class GuardedStream:
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
-        self.slow = False
+        self.slow = guard.request_is_long
         self._guard = guard
         self._number = len(guard.verdicts)
         self._limit_bytes = guard.settings.max_held_bytes
         self._held_bytes = 0
+        self._fed_bytes = 0
         self._frames = FrameReader(min(MAX_FRAME_BYTES, self._limit_bytes))
         self._templates = TemplateLearner()
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
 
+    @property
+    def long(self) -> bool:
+        """True if the end of the attempt may take longer than other requests should wait."""
+        return self.slow or self._fed_bytes >= LONG_BYTES
+
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
         out: list[bytes] = []
         guard = self._guard
+        self._fed_bytes += len(data)
         try:
             for frame in self._frames.feed(data):
                 self._feed_frame(frame, out)
                 if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
-            self.slow = self._held_bytes >= LONG_BYTES
+            held = self._held_bytes >= LONG_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
+            self.slow = held or guard.request_is_long
             if self._held_bytes > self._limit_bytes:
                 raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
         except CONTROL:
@@ -174,7 +165,12 @@ class GuardedResponse(Protocol):
 
 
 def guarded_response(
-    exchange: Exchange, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool
+    exchange: Exchange,
+    model: ModelConfig,
+    request: Mapping[str, Any],
+    transcript: Transcript | None = None,
+    *,
+    streamed: bool,
 ) -> GuardedResponse:
     """Returns the guarded response to one request.
 
@@ -182,11 +178,12 @@ def guarded_response(
         exchange: Where it goes.
         model: The model that responds.
         request: The body of the chat request.
+        transcript: Gets what comes in and what goes out; None if nobody is to see it.
         streamed: True for an SSE stream.
     """
     if streamed:
-        return StreamedResponse(exchange, Guard(model.guard, request, grammar=model.grammar))
-    return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar))
+        return StreamedResponse(exchange, Guard(model.guard, request, grammar=model.grammar), transcript)
+    return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar), transcript)
 
 
 class StreamedResponse:
@@ -194,29 +191,36 @@ class StreamedResponse:
 
     streamed = True
 
-    def __init__(self, exchange: Exchange, guard: Guard) -> None:
+    def __init__(self, exchange: Exchange, guard: Guard, transcript: Transcript | None = None) -> None:
         self.guard = guard
         self._exchange = exchange
+        self._transcript = transcript
         self._stream = GuardedStream(guard)
 
     async def attempt(self, response: UpstreamResponse) -> None:
         if not self._exchange.status:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._stream = stream = GuardedStream(self.guard)
+        through = stream if self._transcript is None else RecordedFilter(stream, self._transcript)
         try:
-            await relay_stream(self._exchange, response, stream)
+            await relay_stream(self._exchange, response, through)
         except EngineError as error:
-            stream.finish(error)
+            await beside(stream.long, stream.finish, error)
         else:
-            stream.finish()
+            await beside(stream.long, stream.finish)
 
     async def finish(self) -> None:
         if self.guard.state is GuardState.FAILED and self._stream.failure is not None:
             raise self._stream.failure
-        ending = self._stream.ending if self.guard.state is GuardState.DONE else self.guard.give_up()
+        ending = self._stream.ending
+        if self.guard.state is not GuardState.DONE:
+            ending = await beside(self._stream.long, self.guard.give_up)
         if self.guard.state is GuardState.FAILED:
             raise self._stream.failure or self.guard.error()
-        await self._exchange.end(encode_frames(ending) + DONE)
+        last = encode_frames(ending) + DONE
+        if self._transcript is not None:
+            self._transcript.client.add(last)
+        await self._exchange.end(last)
 
 
 class WholeResponse:
@@ -224,27 +228,33 @@ class WholeResponse:
 
     streamed = False
 
-    def __init__(self, exchange: Exchange, guard: WholeGuard) -> None:
+    def __init__(self, exchange: Exchange, guard: WholeGuard, transcript: Transcript | None = None) -> None:
         self.guard = guard.guard
+        self._transcript = transcript
         self._whole_guard = guard
         self._exchange = exchange
         self._failure: GatewayError | None = None
         self._headers: RawHeaders = []
+        self._size_bytes = 0
         self._body = b""
 
     async def attempt(self, response: UpstreamResponse) -> None:
         self._failure = None
+        sent = self._transcript.begin() if self._transcript is not None else None
         number = len(self.guard.verdicts)
         self._headers = response_headers(response.headers)
         try:
             body = await response.body(self.guard.settings.max_held_bytes)
-            completion = decode_chunk(body)
+            if sent is not None:
+                sent.add(body)
+            completion = await beside(len(body) >= LONG_BYTES, decode_chunk, body)
         except EngineError as error:
             self._failure = error
             self.guard.broke(error.message)
             return
         try:
-            self._body = await in_slices(self._judged(body, completion), len(body))
+            self._size_bytes = LONG_BYTES if self.guard.request_is_long else len(body)
+            self._body = await in_slices(self._judged(body, completion), self._size_bytes)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
@@ -259,55 +269,9 @@ class WholeResponse:
         if self.guard.state is GuardState.FAILED and self._failure is not None:
             raise self._failure
         if self.guard.state is not GuardState.DONE:
-            self._body = encode_json(self._whole_guard.give_up())
+            self._body = await beside(self._size_bytes >= LONG_BYTES, lambda: encode_json(self._whole_guard.give_up()))
         if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
+        if self._transcript is not None:
+            self._transcript.client.add(self._body)
         await self._exchange.whole(200, self._headers, self._body)
-
-
-class ObservedResponse:
-    """A response that reaches the client untouched; the guard gets a copy of its bytes.
-
-    Args:
-        model: The model that responds; its guard is in mode `observe`.
-        request: The body of the request.
-        streamed: True for an SSE stream.
-    """
-
-    def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
-        self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
-        self.guard = (
-            self._whole_guard.guard if self._whole_guard else Guard(model.guard, request, grammar=model.grammar)
-        )
-        self._stream = GuardedStream(self.guard)
-        self._body = b""
-
-    @property
-    def slow(self) -> bool:
-        """True if the next bytes may take longer than other requests should wait."""
-        return self._stream.slow
-
-    def feed(self, data: bytes) -> None:
-        """Takes bytes of the response: any part of a stream, or all of a whole one, which `finish` checks."""
-        if self._whole_guard is not None:
-            self._body = data
-        elif not self._stream.over:
-            self._stream.feed(data)
-
-    async def finish(self, failure: EngineError | None = None) -> None:
-        """Ends the response.
-
-        Args:
-            failure: The engine's fault, if that ended it.
-        """
-        if self._whole_guard is None or failure is not None:
-            self._stream.finish(failure)
-            return
-        try:
-            await in_slices(self._whole_guard.judge(decode_chunk(self._body)), len(self._body))
-        except CONTROL:
-            raise
-        except EngineError as error:
-            self._stream.finish(error)
-        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
-            guard_fault(self.guard, 0)

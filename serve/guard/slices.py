@@ -1,16 +1,30 @@
 """Long work, such that other requests have their turn: in slices, or beside the event loop."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from time import monotonic
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from serve.guard.core import at_once
 
 LONG_BYTES = 512 * 1024  # in which a single step can take more than some milliseconds
+LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 _SLICE_S = 0.004
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns what a function returns; in a thread if it takes long.
+
+    Args:
+        is_long: Whether it may.
+        work: The function.
+        *args: Its arguments.
+        **kwargs: Its arguments.
+    """
+    return await asyncio.to_thread(work, *args, **kwargs) if is_long else work(*args, **kwargs)
 
 
 async def in_slices(steps: Generator[None, None, T], size_bytes: int = 0) -> T:

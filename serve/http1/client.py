@@ -231,6 +231,9 @@ class ClientConnection(asyncio.Protocol):
             self.close()  # nobody has asked for anything, so nobody can say what this would be a response to
             return
         self._last_byte_at = self._loop.time()
+        if self._phase is _HEAD and len(data) > MAX_HEAD_BYTES:  # perhaps 40,000 headers
+            self.data_received(data[:MAX_HEAD_BYTES])
+            data = b"" if self._phase is _CLOSED else data[MAX_HEAD_BYTES:]
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:

@@ -40,7 +40,7 @@ class Wire(Protocol):
 
 @dataclass(slots=True)
 class Allowance:
-    """What a listener grants to all of its clients together.
+    """The connections and bytes that a listener grants to all of its clients together.
 
     Attributes:
         max_connections: Another one gets a 503 and is closed.

@@ -64,6 +64,7 @@ class Listener:
         config = uvicorn.Config(
             app,
             http=http,
+            log_config=None,  # uvicorn's own closes every handler of the process, Ray Serve's among them
             log_level="warning",
             access_log=False,
             loop="none",

@@ -28,12 +28,14 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")
-    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-    hosts = sum(name == b"host" for name, _ in headers)
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
     if method == "CONNECT":
         return InvalidRequestError("CONNECT is not supported: this server is not a forward proxy.")
-    if codings and (codings != [b"chunked"] or version != "1.1"):
-        return InvalidRequestError("The only supported Transfer-Encoding is 'chunked', in HTTP/1.1.")
+    if b"transfer-encoding" in names:
+        codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+        if codings != [b"chunked"] or version != "1.1":
+            return InvalidRequestError("The only supported Transfer-Encoding is 'chunked', in HTTP/1.1.")
     if hosts > 1 or (not hosts and version == "1.1"):
         return InvalidRequestError("A request must have exactly one Host header.")
     return None
@@ -125,6 +127,7 @@ class RequestParser:
         self._moved = False  # in this call of `feed`: a request began, its head ended, or body has come
         self._unmoved_bytes = 0  # of a head, trailer, chunk extension or empty lines, since it last moved
         self._trailer_bytes = 0
+        self._pieces: list[bytes] = []  # of the body, from this call of `feed`
         self._cycle: RequestResponseCycle | None = None
 
     def feed(self, data: bytes) -> None:
@@ -148,6 +151,8 @@ class RequestParser:
                 self._decline_upgrade(data[error.args[0] :])
         except httptools.HttpParserError as error:
             self._reject(InvalidRequestError(f"This is not HTTP/1.1: {error}."))
+        if self._pieces:
+            self._deliver()
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Goes on in HTTP/1.1, as a server may: some clients offer HTTP/2 with every first request, body and all.
@@ -158,6 +163,12 @@ class RequestParser:
         self._parser = httptools.HttpRequestParser(self)
         framing = [b"%b: %b\r\n" % h for h in self._headers if h[0] in (b"content-length", b"transfer-encoding")]
         self._parse(b"POST / HTTP/1.1\r\n" + b"".join(framing) + b"\r\n" + rest)
+
+    def _deliver(self) -> None:
+        """Hands on what came of the body, at once: a read may hold 40,000 chunks of a byte."""
+        pieces, self._pieces = self._pieces, []
+        if self._cycle is not None:
+            self._cycle.feed(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _reject(self, error: GatewayError) -> None:
         """Reads nothing more, because nobody can tell where the next request begins."""
@@ -203,7 +214,7 @@ class RequestParser:
             self._reject(error)
             return
         scope = build_scope(version, method, self._url, self._headers)
-        asks = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
+        asks = any([name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers])
         keeps = self._parser.should_keep_alive()
         cycle = self._begin(scope, asks and version == "1.1", keeps and version == "1.1")
         if isinstance(cycle, GatewayError):
@@ -216,11 +227,13 @@ class RequestParser:
     def on_body(self, body: bytes) -> None:
         if self.parsing is BODY and self._cycle is not None:
             self._moved = True
-            self._cycle.feed(body)
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         if self.parsing is BODY and self._cycle is not None and not self._parser.should_upgrade():
             self.parsing = BETWEEN
             self._moved = True
+            if self._pieces:
+                self._deliver()
             self._cycle.finish()
             self._cycle = None

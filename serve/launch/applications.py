@@ -63,7 +63,13 @@ def _deployments(options: Mapping[str, dict[str, Any]], stated: Any) -> dict[str
     by_name = {deployment["name"]: deployment for deployment in stated}
     if unknown := sorted(by_name.keys() - options.keys()):
         raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
-    return {name: {"name": name, **values, **by_name.get(name, {})} for name, values in options.items()}
+    return {name: _laid_over({"name": name, **values}, by_name.get(name, {})) for name, values in options.items()}
+
+
+def _laid_over(values: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options with others in their place, but keeps what the gateway must be told."""
+    user_config = {**values.get("user_config", {}), **(stated.get("user_config") or {})}
+    return {**values, **stated, **({"user_config": user_config} if user_config else {})}
 
 
 def _gateway_args(config: GatewayConfig) -> dict[str, Any]:

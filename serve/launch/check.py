@@ -1,6 +1,6 @@
 """Checks a cluster file against the Serve config that it deploys and the hardware that it names."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -217,19 +217,29 @@ def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[F
     words = cluster.docker_options(document, role)
     if words is None:
         return
-    mounted = cluster_rules.volumes(words)
-    shared = cluster_rules.shared_memory_gib(words)
+    volumes = cluster_rules.volumes(words)
+    shared_gib = cluster_rules.shared_memory_gib(words)
     for name, model, pool, settings in config.each_pool():
         if settings.kind != "vllm":
             continue
+        about = f"{name}/{pool}"
         args = model.engine_args_of(pool)
-        for path in filter(None, (args.get("model"), (args.get("speculative-config") or {}).get("model"))):
-            if path.startswith("/") and not any(PurePosixPath(path).is_relative_to(volume) for volume in mounted):
-                text = f"{path} is in no --volume of docker.run_options, so the container can't see it"
-                yield Finding("error", f"{name}/{pool}", text)
-        cache = float(args.get("mm-processor-cache-gb") or 0) if args.get("mm-processor-cache-type") == "shm" else 0.0
-        if shared is not None and cache > shared:
-            text = (
-                f"mm-processor-cache-gb {cache:g} does not fit in --shm-size {shared:g}g of docker.{role}_run_options"
-            )
-            yield Finding("error", f"{name}/{pool}", text)
+        for path in _unmounted(args, volumes):
+            text = f"{path} is in no --volume of docker.run_options, so the container can't see it"
+            yield Finding("error", about, text)
+        cache_gib = _shared_cache_gib(args)
+        if shared_gib is not None and cache_gib > shared_gib:
+            limit = f"--shm-size {shared_gib:g}g of docker.{role}_run_options"
+            yield Finding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {limit}")
+
+
+def _unmounted(args: Mapping[str, Any], volumes: Collection[str]) -> list[str]:
+    """Returns the folders of a pool's models that are in none of the volumes."""
+    models = (args.get("model"), (args.get("speculative-config") or {}).get("model"))
+    folders = [path for path in models if path and path.startswith("/")]
+    return [path for path in folders if not any(map(PurePosixPath(path).is_relative_to, volumes))]
+
+
+def _shared_cache_gib(args: Mapping[str, Any]) -> float:
+    """Returns the size of a pool's cache of processed media that is in shared memory."""
+    return float(args.get("mm-processor-cache-gb") or 0) if args.get("mm-processor-cache-type") == "shm" else 0.0

@@ -112,7 +112,7 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
 
     client = _client(address, say)
     started_s = time.monotonic()
-    seen: set[str] = set()
+    up: set[str] = set()
     last_messages: dict[str, str] = {}
     while True:
         applications = _applications(client, address)
@@ -122,22 +122,14 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
             for name, deployment in application.get("deployments", {}).items()
             if name != ROOT
         }
-        for name, deployment in deployments.items():
-            if deployment["status"] == "HEALTHY" and name not in seen:
-                seen.add(name)
+        waiting = {name: each.get("message") for name, each in deployments.items() if each["status"] != "HEALTHY"}
+        for name in deployments:
+            if name not in waiting and name not in up:
+                up.add(name)
                 say(f"{name} is up after {time.monotonic() - started_s:.0f} s")
-        states = {name: application["status"] for name, application in applications.items()}
-        if set(states.values()) == {"RUNNING"}:
+        if {application["status"] for application in applications.values()} == {"RUNNING"}:
             return
-        waiting = {
-            name: deployment.get("message")
-            for name, deployment in deployments.items()
-            if deployment["status"] != "HEALTHY"
-        }
-        if failed := {name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")}:
-            texts = [f"{name}: {cause_of(message)}" for name, message in waiting.items() if message]
-            texts = texts or [f"{name}: {applications[name]['message'] or states[name]}" for name in sorted(failed)]
-            raise ConfigError("\n".join((*texts, _MORE)))
+        _raise_failures(applications, waiting)
         for name, message in waiting.items():
             if message and message != last_messages.get(name):
                 last_messages[name] = message
@@ -146,6 +138,20 @@ def wait_until_running(address: str, timeout_s: float, say: Callable[[str], None
             names = ", ".join(waiting) or "the applications"
             raise ConfigError(f"not up within {timeout_s:.0f} s: {names}; `serve status` shows what each waits for")
         time.sleep(_POLL_S)
+
+
+def _raise_failures(applications: Mapping[str, Any], waiting: Mapping[str, str | None]) -> None:
+    """Raises a `ConfigError` if an application has failed: with what its deployments say, or else in its own words.
+
+    Args:
+        applications: As the cluster reports them.
+        waiting: The message, if there is one, of each deployment that is not healthy.
+    """
+    failed = sorted(name for name, each in applications.items() if each["status"] in ("DEPLOY_FAILED", "UNHEALTHY"))
+    if failed:
+        texts = [f"{name}: {cause_of(message)}" for name, message in waiting.items() if message]
+        texts = texts or [f"{name}: {applications[name]['message'] or applications[name]['status']}" for name in failed]
+        raise ConfigError("\n".join((*texts, _MORE)))
 
 
 def _applications(client: Any, address: str) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""How much tenants, keys and models may use: limits that hold over all gateway replicas, and usage of every answer."""
+"""Limits of tenants, keys and models, which hold over all gateway replicas, and usage of every answer."""

@@ -1,23 +1,40 @@
 """The ledger's books of one meter: what is there, and what each replica was given."""
 
-from serve.limits.bucket import Bucket
+from typing import Protocol
+
 from serve.limits.messages import Ask, Grant, Holding, Terms
 
 _SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
+
+
+class Supply(Protocol):
+    """The source of a rate; see `Bucket`, which has all of it."""
+
+    rate_per_s: float
+    capacity: float
+
+    @property
+    def level(self) -> float: ...
+    @property
+    def share(self) -> float: ...
+    def inherit(self, level: float, alone_s: float, now_s: float) -> None: ...
+    def change(self, rate_per_s: float, capacity: float, now_s: float) -> None: ...
+    def take(self, amount: float, now_s: float) -> bool: ...
+    def take_some(self, amount: float, now_s: float) -> float: ...
+    def give(self, amount: float, now_s: float) -> None: ...
+    def owe(self, amount: float, now_s: float) -> None: ...
+    def wait_s(self, amount: float, now_s: float) -> float: ...
 
 
 class RateAccount:
     """The account of a rate: a bucket, from which replicas get slices in advance.
 
     Args:
-        terms: The limit.
-        level: Of the bucket, at the start.
-        now_s: Monotonic.
+        bucket: What there is.
     """
 
-    def __init__(self, terms: Terms, level: float, now_s: float) -> None:
-        self._bucket = Bucket(*terms, level, now_s)
-        self._begun = False
+    def __init__(self, bucket: Supply) -> None:
+        self._bucket = bucket
         self._demand: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
@@ -27,7 +44,7 @@ class RateAccount:
 
     @property
     def level(self) -> float:
-        """What is in the bucket; below zero it is a debt."""
+        """The bucket's level; below zero it is a debt."""
         return self._bucket.level
 
     @property
@@ -41,16 +58,9 @@ class RateAccount:
         return len(self._demand)
 
     def begin(self, holding: Holding, alone_s: float | None, now_s: float) -> None:
-        """Learns from a replica how things stood before this ledger began.
-
-        The old bucket's debt goes on; what lay in it is forgotten, since nobody knows how much of it was given away.
-        """
-        if holding.level is None or alone_s is None:
-            return
-        # It may be above the capacity until replicas have told what they drew of it.
-        level = min(holding.level, 0.0) + self._bucket.rate_per_s * alone_s
-        self._bucket.level = min(self._bucket.refill(now_s), level) if self._begun else level
-        self._begun = True
+        """Learns from a replica how things stood before this ledger began."""
+        if holding.level is not None and alone_s is not None:
+            self._bucket.inherit(holding.level, alone_s, now_s)
 
     def report(
         self, replica: str, holding: Holding, now_s: float, *, confirmed: bool, grants: bool, strangers: int
@@ -87,6 +97,11 @@ class RateAccount:
         ahead = bucket.take_some(min(ask.wanted, self._fair_part()), now_s)
         return Grant(ask.needed + ahead, bucket.level, self._shares.get(replica, 0.0))
 
+    def owes(self, now_s: float) -> bool:
+        """Returns True if a debt is not paid yet."""
+        self._bucket.give(0.0, now_s)  # what has flowed in meanwhile
+        return self._bucket.level < 0
+
     def forget(self, replica: str) -> None:
         """Forgets a replica that has ended; what it had not spent is lost."""
         self._demand.pop(replica, None)
@@ -104,7 +119,7 @@ class RateAccount:
         """
         strangers = max(0, strangers)
         weights = {name: max(demand, _SMALLEST_WEIGHT) for name, demand in self._demand.items()}
-        rate = self._bucket.rate_per_s
+        rate = self._bucket.share
         others = sum(share for name, share in self._shares.items() if name != replica)
         kept = rate * strangers / (2 * (strangers + len(weights)))
         share = max(0.0, min((rate - kept) * weights[replica] / sum(weights.values()), rate - kept - others))
@@ -113,15 +128,32 @@ class RateAccount:
         return share
 
 
+class Seats(Protocol):
+    """The source of a concurrency's seats."""
+
+    def free(self, terms: Terms, out: float, now_s: float) -> float:
+        """Returns how many there are beside those that replicas have."""
+        ...
+
+
+class AllSeats:
+    """All that the limit has."""
+
+    def free(self, terms: Terms, out: float, now_s: float) -> float:
+        return terms.capacity - out
+
+
 class SeatAccount:
     """The account of a concurrency: seats that replicas hold and give back.
 
     Args:
         terms: The limit.
+        seats: What there is.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: Terms, seats: Seats) -> None:
         self.terms = terms
+        self._seats = seats
         self._out: dict[str, float] = {}
 
     @property
@@ -145,21 +177,25 @@ class SeatAccount:
         if confirmed or replica not in self._out:
             self._out[replica] = holding.held
         # Without that, the number is what it was or lower: neither is told for certain.
-        return self._give(replica, holding.wanted if grants else 0.0, whole=False)
+        return self._give(replica, holding.wanted if grants else 0.0, now_s)
 
     def lease(self, replica: str, ask: Ask, now_s: float) -> Grant:
-        """Gives what is needed, or nothing."""
+        """Gives what is needed, or nothing, and beyond that as much of what is wanted as there is."""
         self.terms = ask.terms
-        return self._give(replica, ask.needed, whole=True)
+        free = self._seats.free(self.terms, self.out, now_s)
+        if free < ask.needed:
+            return Grant(0.0, free, wait_s=1.0)  # nobody knows when a request ends
+        return self._give(replica, ask.needed + ask.wanted, now_s)
+
+    def owes(self, now_s: float) -> bool:
+        """Returns False: seats are given or not."""
+        return False
 
     def forget(self, replica: str) -> None:
         """Takes the seats of a replica that has ended."""
         self._out.pop(replica, None)
 
-    def _give(self, replica: str, wanted: float, *, whole: bool) -> Grant:
-        free = self.terms.capacity - self.out
-        amount = max(0.0, min(wanted, free))
-        if whole and amount < wanted:
-            return Grant(0.0, free, wait_s=1.0)  # nobody knows when a request ends
+    def _give(self, replica: str, wanted: float, now_s: float) -> Grant:
+        amount = max(0.0, min(wanted, self._seats.free(self.terms, self.out, now_s)))
         self._out[replica] = self._out.get(replica, 0.0) + amount
-        return Grant(amount, free - amount)
+        return Grant(amount, self._seats.free(self.terms, self.out, now_s))

@@ -4,19 +4,22 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from serve.access.principal import Principal
-from serve.config.rate_limits import RateLimitsConfig
-from serve.errors import RateLimitError, SharedStateError
+from serve.config.rate_limits import Limits, RateLimitsConfig
+from serve.errors import SharedStateError
+from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
 from serve.limits.estimate import Estimates, Size
 from serve.limits.holdings import Holdings
-from serve.limits.messages import Ask, LedgerClient, Meter, Report, Terms, UsageKey, UsageSums
-from serve.limits.plan import Plan, plan_of
-from serve.limits.refusal import describe, over_limit, over_quota
+from serve.limits.lease_rounds import PATIENCE_S, LeaseRounds
+from serve.limits.messages import LedgerClient, Meter, Report, Terms
+from serve.limits.plan import Plan, limits_of, plan_of, tenant_scope
+from serve.limits.refusal import over_limit, over_quota
 from serve.limits.reservation import Line, Reservation, amount_of, reserve
 from serve.limits.slice import Slice
 from serve.limits.tally import Tally
@@ -24,7 +27,22 @@ from serve.limits.tally import Tally
 log = logging.getLogger("ray.serve.specgate.limits")
 
 PERIOD_S = 1.0
-LEASE_TIMEOUT_S = 0.02  # the longest that a request waits for the ledger
+
+
+class Standing(NamedTuple):
+    """A tenant and its limits, as one replica sees them.
+
+    Attributes:
+        tenant: As metrics name it.
+        limits: Its own.
+        in_use: Requests of this replica under way; 0 without a limit of concurrency.
+        spent: Weighted tokens of this month, of all replicas; 0 without a quota.
+    """
+
+    tenant: str
+    limits: Limits
+    in_use: float
+    spent: float
 
 
 class Accounts:
@@ -50,7 +68,7 @@ class Accounts:
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.tally = Tally()
+        self.tally = Tally(config.weights)
         self.estimates = Estimates(config.estimate == "strict", config.tokens_per_image)
         self._config = config
         self._ledger = ledger
@@ -62,10 +80,9 @@ class Accounts:
         self._forgotten = 0
         self._month = (0, 0)
         self._months: Mapping[str, float] = {}  # spending by scope, as the ledger knows it
-        self._waiting: dict[Meter, list[Ask]] = {}
-        self._round: asyncio.Future[None] | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._rounds = LeaseRounds(ledger, self._holdings, clock, self._lost)
         self._told = False
+        self._store_age_s = 0.0
 
     @property
     def alone(self) -> bool:
@@ -74,8 +91,14 @@ class Accounts:
 
     @property
     def ledger_age_s(self) -> float:
-        """Seconds since the ledger's last answer; since the start if there was none."""
-        return self._clock() - (self._holdings.answered_s or self._begun_s)
+        """Seconds since the ledger's last answer, and the store's before it; since the start if there was none."""
+        return self._clock() - (self._holdings.answered_s or self._begun_s) + self._store_age_s
+
+    def standings(self) -> Iterator[Standing]:
+        """Yields the tenants that were seen, with their limits and what they use of them."""
+        for tenant, limits in list(self.tally.limits.items()):
+            scope = tenant_scope(tenant)
+            yield Standing(tenant, limits, self._holdings.in_use(Meter(scope, "concurrency")), self._spent(scope))
 
     async def reserve(
         self,
@@ -83,7 +106,7 @@ class Accounts:
         model: str,
         request_class: str,
         size: Size,
-        headers: MutableMapping[str, str],
+        headers: RawHeaders,
     ) -> Charge:
         """Reserves what a request will probably cost. It waits for the ledger for 20 ms at most.
 
@@ -104,20 +127,30 @@ class Accounts:
         weights = self._config.weights
         tokens = self.estimates.input(model, size)
         cost = weights.input * tokens + weights.output * self.estimates.output(group, size, cap)
-        self._check_quotas(plan)
-        now_s = self._clock()
-        if self._holdings.alone:
-            _draw(plan.lines, now_s)
-        reservation = reserve(plan.lines, cost, now_s)
-        if reservation is None:
-            try:
-                reservation = await self._reserve_slowly(plan, cost)
-            except RateLimitError:
-                describe(plan.lines, headers)
-                raise
-        if plan.lines:
-            describe(plan.lines, headers)
-        return Charge(plan, group, size, reservation, tokens, self.estimates, self._book)
+        if plan.quotas:
+            self._check_quotas(plan)
+        reservation = await self._reserved(plan, cost, headers)
+        return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally)
+
+    @asynccontextmanager
+    async def passing(self, principal: Principal, model: str, headers: RawHeaders) -> AsyncIterator[None]:
+        """Counts a request that asks for no answer, such as a count of tokens: it takes a seat, and spends no tokens.
+
+        Args:
+            principal: Who asks.
+            model: As of `reserve`.
+            headers: As of `reserve`.
+
+        Raises:
+            RateLimitError: A limit does not let it pass now.
+        """
+        plan = self._plan(principal, model)
+        plan = plan._replace(lines=tuple([line for line in plan.lines if line.held.kind != "tokens"]))
+        reservation = await self._reserved(plan, 0.0, headers)
+        try:
+            yield
+        finally:
+            reservation.settle(None)
 
     async def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
@@ -151,15 +184,20 @@ class Accounts:
                 return
             self._holdings.answered(reply, self._clock())
             self._months = {**self._months, **reply.spent}
+            self._store_age_s = reply.store_age_s
         if self._told and not self._holdings.alone:
             log.warning("the ledger is back")
             self._told = False
 
-    def _book(self, plan: Plan, key: UsageKey, sums: UsageSums, cost: float) -> None:
-        """Counts a request that is over."""
-        self.tally.add(key, sums)
-        for quota in plan.quotas:
-            self.tally.spend(quota.scope, cost)
+    async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
+        now_s = self._clock()
+        if self._holdings.alone:
+            _draw(plan.lines, now_s)
+        try:
+            return reserve(plan.lines, cost, now_s) or await self._reserve_slowly(plan, cost)
+        finally:  # of a refusal as well
+            for each in plan.headers:
+                each.write(headers)
 
     def _next_report(self) -> Report:
         usage, spent = self.tally.take()
@@ -179,11 +217,15 @@ class Accounts:
         self._holdings.lost(self._clock())
 
     def _plan(self, principal: Principal, model: str) -> Plan:
-        name = (principal.key_id, principal.tenant.name, model)
-        plan = self._plans.get(name)
+        plan = self._plans.get((principal.key_id, principal.tenant.name, model))
         if plan is None or plan.principal is not principal:
-            plan = plan_of(principal, model, self._config, self._slice)
-            self._plans[name] = plan
+            plan = self._new_plan(principal, model)
+        return plan
+
+    def _new_plan(self, principal: Principal, model: str) -> Plan:
+        plan = plan_of(principal, model, self._config, self._slice)
+        self._plans[principal.key_id, principal.tenant.name, model] = plan
+        self.tally.meet(principal.tenant.name, limits_of(principal.tenant, self._config.default))
         return plan
 
     def _slice(self, meter: Meter, terms: Terms) -> Slice:
@@ -191,12 +233,16 @@ class Accounts:
 
     def _check_quotas(self, plan: Plan) -> None:
         for quota in plan.quotas:
-            spent = self._months.get(quota.scope, 0.0) + self.tally.unreported(quota.scope)
+            spent = self._spent(quota.scope)
             if spent < quota.limit:
                 continue
             self._count_refusal(plan, "month", quota.shadow)
             if not quota.shadow:
                 raise over_quota(quota, spent)
+
+    def _spent(self, scope: str) -> float:
+        """Returns the weighted tokens that a scope with a quota has spent in this month."""
+        return self._months.get(scope, 0.0) + self.tally.unreported(scope)
 
     def _turn_month(self) -> None:
         """Forgets the spending of the month that is over."""
@@ -207,7 +253,7 @@ class Accounts:
 
     async def _reserve_slowly(self, plan: Plan, cost: float) -> Reservation:
         """Reserves with what the ledger gives at once."""
-        deadline_s = self._clock() + LEASE_TIMEOUT_S
+        deadline_s = self._clock() + PATIENCE_S
         while True:
             now_s = self._clock()
             over = self._holdings.alone or now_s >= deadline_s
@@ -234,41 +280,9 @@ class Accounts:
                 reservation = reserve([line for line in plan.lines if line not in shadows], cost, now_s)
                 assert reservation is not None
                 return reservation
-            await self._ask(open_, cost, deadline_s - now_s)
+            await self._rounds.ask(open_, cost, deadline_s - now_s)
             if self._holdings.alone:
                 _draw(plan.lines, self._clock())
-
-    async def _ask(self, short: list[Line], cost: float, timeout_s: float) -> None:
-        """Asks the ledger for what is missing; returns when it has answered, or is not going to."""
-        for held, _ in short:
-            self._waiting.setdefault(held.meter, []).append(held.ask(amount_of(held, cost)))
-        if self._round is None:
-            self._round = asyncio.get_running_loop().create_future()
-        answered = self._round
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_in_rounds())
-        done, _ = await asyncio.wait({answered}, timeout=timeout_s)
-        if not done:
-            self._lost(SharedStateError("The ledger of limits does not answer."))
-
-    async def _ask_in_rounds(self) -> None:
-        """Asks for what requests are waiting for, all that have come since the last answer at once."""
-        while self._round is not None:
-            waiting, self._waiting = self._waiting, {}
-            answered, self._round = self._round, None
-            # The first one's need, and the others' as far as there is something.
-            asks = {
-                meter: Ask(first.terms, first.needed, first.wanted + sum(ask.needed for ask in others))
-                for meter, (first, *others) in waiting.items()
-            }
-            try:
-                reply = await self._ledger.lease(self._holdings.replica, asks)
-            except SharedStateError as error:
-                self._lost(error)
-            else:
-                self._holdings.leased(reply, asks, self._clock())
-            finally:
-                answered.set_result(None)
 
     def _count_refusal(self, plan: Plan, limit: str, shadow: bool) -> None:
         tenant = self.tally.label(plan.principal.tenant.name)

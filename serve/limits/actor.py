@@ -6,8 +6,10 @@ learns from the replicas' reports; usage and the spending of months are in its f
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
+from serve.config.rate_limits import StoreConfig
 from serve.limits.book import UsageBook
 from serve.limits.ledger import SETTLE_S, Ledger
 from serve.limits.messages import Ask, LedgerClient, Meter, Reply, Report
@@ -71,13 +73,20 @@ class RayLedger:
     Args:
         application: Name of the Serve application: each has its own ledger.
         state_dir: As of `LedgerActor`.
+        store: As of `connect`.
     """
 
-    def __init__(self, application: str, state_dir: str | None) -> None:
+    def __init__(self, application: str, state_dir: str | None, store: StoreConfig | None = None) -> None:
+        name = f"{application}-ledger-v{VERSION}"
         # The file is on the head node, whose death is the cluster's anyway.
-        self._actor = SharedActor(
-            f"{application}-ledger-v{VERSION}", LedgerActor, state_dir, noun="ledger", on_head=True
-        )
+        if store is None:
+            self._actor = SharedActor(name, LedgerActor, state_dir, noun="ledger", on_head=True)
+        else:
+            from serve.limits.store.ledger import SharedLedger  # only here, as everybody else needs no client of Redis
+
+            # Another store, another actor; the old one falls silent when its last replica has gone.
+            name = f"{name}-{sha256(repr(store).encode()).hexdigest()[:8]}"
+            self._actor = SharedActor(name, SharedLedger, state_dir, store, noun="ledger", on_head=True)
 
     async def sync(self, report: Report) -> Reply:
         return await self._actor.call("sync", report)  # type: ignore[no-any-return]
@@ -91,11 +100,18 @@ class RayLedger:
         return await self._actor.call("usage", by, since, until)  # type: ignore[no-any-return]
 
 
-def connect(application: str | None, state_dir: str | None) -> LedgerClient:
+def connect(application: str | None, state_dir: str | None, store: StoreConfig | None = None) -> LedgerClient:
     """Returns a client of the ledger to report to.
 
     Args:
         application: Name of the Serve application; None outside Ray, where this replica has a ledger of its own.
         state_dir: Folder of the usage; None keeps it in memory.
+        store: Shares the limits among clusters; None: they are this cluster's own.
     """
-    return RayLedger(application, state_dir) if application else LocalLedger(LedgerActor(state_dir, 0.0))
+    if application:
+        return RayLedger(application, state_dir, store)
+    if store is not None:
+        from serve.limits.store.ledger import SharedLedger
+
+        return SharedLedger(state_dir, store, 0.0)
+    return LocalLedger(LedgerActor(state_dir, 0.0))

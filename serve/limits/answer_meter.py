@@ -3,7 +3,6 @@
 import msgspec
 from msgspec import Struct
 
-from serve.http1.asgi import Drain, Sink
 from serve.limits.usage import Usage
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
@@ -38,8 +37,8 @@ def _usage_in(data: bytes) -> Usage | None:
     if tokens is None:
         return None
     details = tokens.prompt_tokens_details
-    cached = details.cached_tokens if details is not None else None
-    return Usage(tokens.prompt_tokens, min(cached or 0, tokens.prompt_tokens), tokens.completion_tokens or 0)
+    cached = 0 if details is None else min(details.cached_tokens or 0, tokens.prompt_tokens)
+    return Usage(tokens.prompt_tokens, cached, tokens.completion_tokens or 0)
 
 
 class AnswerMeter:
@@ -53,20 +52,20 @@ class AnswerMeter:
     Attributes:
         status: The response's; 0 until there is one.
         frames: Of a stream, so far.
+        usage: What the engine has told; None if it has not.
     """
 
     __slots__ = (
         "_end",
-        "_is_calm",
         "_is_stream",
         "_parts",
         "_takes_out",
-        "_usage",
         "_waiting",
         "frames",
         "pool",
         "speculative",
         "status",
+        "usage",
     )
 
     def __init__(self, pool: str, speculative: bool, takes_out: bool) -> None:
@@ -76,11 +75,10 @@ class AnswerMeter:
         self.frames = 0
         self._takes_out = takes_out
         self._is_stream = False
-        self._is_calm = False  # a stream of which nothing waits
         self._end = b""  # of a frame, as this engine writes it
         self._parts: list[bytes] = []
         self._waiting = b""
-        self._usage: Usage | None = None
+        self.usage: Usage | None = None
 
     def begin(self, status: int, is_stream: bool) -> None:
         """Notes what kind of response it is, before its first byte."""
@@ -104,32 +102,13 @@ class AnswerMeter:
             return self._without_usage(data)
         return data
 
-    def passing(self, sink: Sink) -> Sink:
-        """Returns a sink that feeds another one through this meter: what `feed` does, in one call for a usual chunk."""
-
-        def take(data: bytes) -> Drain:
-            if data[-2:] == b"\n\n" and b'"usage"' not in data and self._is_calm:
-                self.frames += data.count(b"\n\n")
-                return sink(data)
-            part = self.feed(data)
-            self._is_calm = self._end == _FRAME_ENDS[0] and not self._waiting
-            return sink(part) if part else None
-
-        return take
-
     def finish(self) -> bytes:
-        """Returns what is left when the response is over."""
+        """Returns what is left when the response is over, and reads the usage of a whole one."""
+        if self._parts:
+            self.usage = _usage_in(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
+            self._parts = []
         rest, self._waiting = self._waiting, b""
         return self._without_usage(rest) if rest else rest
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the engine has told; None if it has not."""
-        if self._usage is None and self._parts:
-            body = b"".join(self._parts)
-            self._parts = []
-            self._usage = _usage_in(body)
-        return self._usage
 
     def _cut(self, data: bytes) -> bytes:
         """Returns the frames that are complete; the beginning of the next one waits."""
@@ -147,7 +126,7 @@ class AnswerMeter:
             has_none = _NO_CHOICES[0] in frame or _NO_CHOICES[1] in frame
             usage = _usage_in(frame[frame.find(b"data:") + 5 :]) if has_none else None
             if usage is not None:
-                self._usage = usage
+                self.usage = usage
                 if self._takes_out:
                     continue
             kept.append(frame)

@@ -25,6 +25,8 @@ create table if not exists spending (
   month text not null, scope text not null, cost real not null, primary key (month, scope)
 ) without rowid;
 create table if not exists reports (replica text primary key, number integer not null);
+create table if not exists book (identity text not null);
+insert into book select lower(hex(randomblob(8))) where not exists (select * from book);
 """
 _ADD_USAGE = f"""
 insert into usage values ({", ".join("?" * (1 + len(DIMENSIONS) + len(USAGE_COLUMNS)))})
@@ -39,13 +41,19 @@ class UsageBook:
 
     Args:
         folder: Where the file is; None keeps the sums in memory.
+
+    Attributes:
+        identity: Of the sums, for as long as there are these.
     """
 
     def __init__(self, folder: str | None = None) -> None:
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(str(Path(folder) / FILE) if folder else ":memory:", isolation_level=None)
+        path = str(Path(folder) / FILE) if folder else ":memory:"
+        # An actor may be made in one thread and run in another, but never in two at once.
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal;" + _SCHEMA)
+        self.identity: str = self._db.execute("select identity from book").fetchone()[0]
         self._months: dict[tuple[str, str], float] = {}
 
     def add(

@@ -4,7 +4,7 @@ import math
 
 
 class Bucket:
-    """What may be spent of one rate.
+    """The part of one rate that may be spent.
 
     Over any time, no more is taken than rate x time + capacity; a single amount above the capacity, which passes when
     the bucket is full, adds what it has above that.
@@ -19,13 +19,29 @@ class Bucket:
         level: What is there, as of the last call; below zero it is a debt.
     """
 
-    __slots__ = ("_at_s", "capacity", "level", "rate_per_s")
+    __slots__ = ("_at_s", "_inherited", "capacity", "level", "rate_per_s")
 
     def __init__(self, rate_per_s: float, capacity: float, level: float, now_s: float) -> None:
         self.rate_per_s = rate_per_s
         self.capacity = capacity
         self.level = min(level, capacity)
         self._at_s = now_s
+        self._inherited = False
+
+    @property
+    def share(self) -> float:
+        """The rate that those who spend it may divide among themselves while they are on their own."""
+        return self.rate_per_s
+
+    def inherit(self, level: float, alone_s: float, now_s: float) -> None:
+        """Goes on with another bucket's debt, whose level was last told some time ago; the deepest one counts.
+
+        What lay in it is forgotten, since nobody knows how much of it was given away. The level may be above the
+        capacity until it is told what was drawn of it meanwhile.
+        """
+        level = min(level, 0.0) + self.rate_per_s * alone_s
+        self.level = min(self.refill(now_s), level) if self._inherited else level
+        self._inherited = True
 
     def refill(self, now_s: float) -> float:
         """Lets in what has come since the last call; returns the level."""

@@ -1,20 +1,19 @@
-"""What one request is charged: its reservation, the usage of its attempts, and the one settlement."""
-
-from collections.abc import Callable
+"""The charge of one request: its reservation, the usage of its attempts, and the one settlement."""
 
 from opentelemetry.trace import Span
 
 from serve.limits.answer_meter import AnswerMeter
 from serve.limits.estimate import Estimates, Group, Size
-from serve.limits.messages import UsageKey, UsageSums
 from serve.limits.plan import Plan
 from serve.limits.reservation import Reservation
+from serve.limits.tally import Tally
 from serve.limits.usage import Usage
 
 _OK = 200
 _FAILED = 400
 _LEFT = 499
-Booked = Callable[[Plan, UsageKey, UsageSums, float], None]
+_UNANSWERED = 0
+_NOTHING = Usage()
 
 
 class Charge:
@@ -27,10 +26,27 @@ class Charge:
         reservation: What is reserved for it.
         input_tokens: Estimated.
         estimates: Learn from its answer.
-        book: Told of the settlement: usage, and the cost in weighted tokens.
+        tally: Counts its usage.
+
+    Attributes:
+        given_up: An engine was still at work when the client left or the time was over.
+        reserved: Weighted tokens that are reserved.
+        queued: See `Plan`.
     """
 
-    __slots__ = ("_book", "_estimates", "_group", "_input_tokens", "_meters", "_plan", "_reservation", "_size")
+    __slots__ = (
+        "_estimates",
+        "_group",
+        "_input_tokens",
+        "_meters",
+        "_plan",
+        "_reservation",
+        "_size",
+        "_tally",
+        "given_up",
+        "queued",
+        "reserved",
+    )
 
     def __init__(
         self,
@@ -40,7 +56,7 @@ class Charge:
         reservation: Reservation,
         input_tokens: int,
         estimates: Estimates,
-        book: Booked,
+        tally: Tally,
     ) -> None:
         self._plan = plan
         self._group = group
@@ -48,18 +64,11 @@ class Charge:
         self._reservation = reservation
         self._input_tokens = input_tokens
         self._estimates = estimates
-        self._book = book
+        self._tally = tally
         self._meters: list[AnswerMeter] = []
-
-    @property
-    def reserved(self) -> float:
-        """Weighted tokens that are reserved."""
-        return self._reservation.cost
-
-    @property
-    def queued(self) -> int | None:
-        """See `Plan`."""
-        return self._plan.queued
+        self.given_up = False
+        self.reserved = reservation.cost
+        self.queued = plan.queued
 
     def attempt(self, pool: str, speculative: bool, takes_out: bool) -> AnswerMeter:
         """Returns the meter of an attempt that is sent now.
@@ -73,6 +82,19 @@ class Charge:
         self._meters.append(meter)
         return meter
 
+    def used(self, meter: AnswerMeter) -> float:
+        """Returns the weighted tokens that an attempt made its engine work for.
+
+        One that an engine refused counts as its prompt: if it were free, whoever sends requests that fail would always
+        be next where requests wait.
+
+        Args:
+            meter: Of the attempt.
+        """
+        weights = self._plan.weights
+        is_refused = meter.status not in (_OK, _UNANSWERED)
+        return weights.input * self._input_tokens if is_refused else self._usage(meter).cost(weights)
+
     def settle(self, status: int, span: Span) -> None:
         """Settles by what is known of the answer; does nothing the second time.
 
@@ -80,46 +102,48 @@ class Charge:
             status: Of the response to the client; 499 if the client left.
             span: Of the request.
         """
-        answered = [meter for meter in self._meters if meter.status == _OK]
-        usages = [self._usage(meter) for meter in answered]
-        # The client has the last attempt; those before it were broken, which is not the client's fault.
-        delivered = usages.pop() if usages else Usage()
-        weights = self._plan.weights
-        cost = self._reservation.settle(delivered.cost(weights))
-        if cost is None:
+        if self._reservation.state != "open":
             return
-        if answered and delivered.told:
-            self._estimates.learn(self._group, self._size, delivered, answered[-1].frames)
-        last = answered[-1] if answered else None
-        sums = UsageSums(
-            requests=1,
-            input=delivered.input,
-            cached=delivered.cached,
-            output=delivered.output,
-            rerun=sum(usage.input + usage.output for usage in usages),
-            errors=int(status >= _FAILED and status != _LEFT),
-            unsettled=int(not delivered.told),
-        )
-        principal = self._plan.principal
-        key = UsageKey(
-            principal.tenant.name,
-            principal.key_id,
-            self._group[1],
-            last.pool if last else "",
-            last.speculative if last else False,
-        )
-        self._book(self._plan, key, sums, cost)
+        delivered, last, rerun = _NOTHING, None, 0
+        given_up = self._meters[-1:] if self.given_up or status == _LEFT else ()
+        for meter in self._meters:
+            if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up):
+                # The attempt before it was broken, which is not the client's fault.
+                rerun += delivered.input + delivered.output
+                delivered, last = self._usage(meter), meter
+        plan = self._plan
+        cost = self._reservation.settle(delivered.cost(plan.weights))
+        assert cost is not None
+        if last is not None and delivered.told:
+            self._estimates.learn(self._group, self._size, delivered, last.frames)
+        key_id, model, _ = self._group
+        pool, speculative = (last.pool, last.speculative) if last is not None else ("", False)
+        tenant = plan.principal.tenant.name
+        failed = _FAILED <= status != _LEFT
+        self._tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
+        for quota in plan.quotas:
+            self._tally.spend(quota.scope, cost)
         if span.is_recording():
             span.set_attributes(
                 {
-                    "specgate.tenant": key.tenant,
+                    "specgate.tenant": tenant,
                     "gen_ai.usage.input_tokens": delivered.input,
                     "gen_ai.usage.output_tokens": delivered.output,
                 }
             )
 
     def _usage(self, meter: AnswerMeter) -> Usage:
-        """Returns an attempt's usage: as the engine told it, else by what has arrived."""
-        if meter.usage is not None:
-            return meter.usage
-        return Usage(self._input_tokens, 0, self._estimates.written(self._group[1], meter.frames), told=False)
+        """Returns an attempt's usage: as the engine told it, else by what has arrived of a stream.
+
+        Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
+        """
+        usage = meter.usage
+        if usage is not None:
+            return usage
+        if self._size.streamed:
+            output = self._estimates.written(self._group[1], meter.frames)
+        else:
+            weights = self._plan.weights
+            reserved = self._reservation.cost - weights.input * self._input_tokens
+            output = round(reserved / weights.output) if weights.output else 0
+        return Usage(self._input_tokens, 0, output, told=False)

@@ -1,7 +1,8 @@
-"""What a request will probably use, as learned from answers: tokens a byte, tokens a frame, lengths of answers."""
+"""Estimates of what a request will use, learned from answers: tokens a byte, tokens a frame, lengths of answers."""
 
 from collections import OrderedDict
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from serve.limits.usage import Usage
 
@@ -16,7 +17,7 @@ _MOST_GROUPS = 20_000
 Group = tuple[str, str, str]  # key, model, request class
 
 
-class Size(NamedTuple):
+class Size(Struct, frozen=True, gc=False):
     """A request, as far as its cost goes.
 
     Attributes:
@@ -25,6 +26,7 @@ class Size(NamedTuple):
         prompts: Prompts that it holds, each with an answer of its own.
         answers: For each prompt.
         max_output: The most tokens of one answer that the request allows; None if it does not say.
+        streamed: The answer comes as a stream.
     """
 
     text_bytes: int
@@ -32,10 +34,11 @@ class Size(NamedTuple):
     prompts: int = 1
     answers: int = 1
     max_output: int | None = None
+    streamed: bool = False
 
 
 class Estimates:
-    """What has been learned of all models and keys.
+    """Estimates for all models and keys.
 
     Args:
         strict: Estimate all the output that a request may have, not what it will probably have.
@@ -60,7 +63,7 @@ class Estimates:
         Args:
             group: The request's.
             size: The request's.
-            cap: The most that the model writes where the request does not say.
+            cap: The most that the model writes, whatever the request says.
         """
         most = cap if size.max_output is None else min(size.max_output, cap)
         if not self._strict:
@@ -82,13 +85,12 @@ class Estimates:
         """
         model = group[1]
         if size.text_bytes and not size.images:
-            self._mix(self._ratios, model, usage.input / size.text_bytes, _FIRST_RATIO)
+            ratio = self._ratios.get(model, _FIRST_RATIO)
+            self._ratios[model] = ratio + _RATIO_WEIGHT * (usage.input / size.text_bytes - ratio)
         if frames > 1:
-            self._mix(self._per_frame, model, usage.output / frames, _FIRST_PER_FRAME)
-        self._learn_output(group, usage.output / (size.answers * size.prompts))
-
-    def _learn_output(self, group: Group, output: float) -> None:
-        """Moves an estimate of a quantile: up by more than down, so that it rests where a quarter is above."""
+            per_frame = self._per_frame.get(model, _FIRST_PER_FRAME)
+            self._per_frame[model] = per_frame + _RATIO_WEIGHT * (usage.output / frames - per_frame)
+        output = usage.output / (size.answers * size.prompts)
         outputs = self._outputs
         known = outputs.get(group)
         if known is None:
@@ -96,9 +98,6 @@ class Estimates:
             if len(outputs) > _MOST_GROUPS:
                 outputs.popitem(last=False)
             return
-        step = _STEP * max(known, 1.0)
+        # Up by more than down, so that it rests where a quarter is above.
+        step = _STEP * (known if known > 1 else 1.0)
         outputs[group] = known + step * _QUANTILE if output > known else known - step * (1 - _QUANTILE)
-
-    @staticmethod
-    def _mix(means: dict[str, float], name: str, value: float, first: float) -> None:
-        means[name] = means.get(name, first) * (1 - _RATIO_WEIGHT) + value * _RATIO_WEIGHT

@@ -45,6 +45,11 @@ class Holdings:
         found.terms = terms
         return found
 
+    def in_use(self, meter: Meter) -> float:
+        """Returns the seats of requests under way; 0 for a meter that has none."""
+        held = self._slices.get(meter)
+        return held.in_use if isinstance(held, SeatSlice) else 0.0
+
     def report(
         self,
         now_s: float,
@@ -79,15 +84,14 @@ class Holdings:
     def answered(self, reply: Reply, now_s: float) -> None:
         """Adopts the answer to the last report."""
         self._unconfirmed = None
+        if reply.settling:
+            self.lost(now_s)  # first: once it knows a level, a slice has met the ledger, and draws no first share
         self._adopt(reply, {}, now_s)
-        self.alone = reply.settling
-        for held in self._slices.values():
-            if reply.settling:
-                held.draw(now_s)
-            else:
-                held.meet()
         if not reply.settling:
+            self.alone = False
             self.answered_s = now_s
+            for held in self._slices.values():
+                held.meet()
 
     def leased(self, reply: Reply, asks: Mapping[Meter, Ask], now_s: float) -> None:
         """Adopts what the ledger gave at once."""

@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from serve.limits.account import RateAccount, SeatAccount
+from serve.limits.account import AllSeats, RateAccount, SeatAccount
+from serve.limits.bucket import Bucket
 from serve.limits.messages import Ask, Grant, Holding, Meter, Reply, Report, Spending, Terms, UsageKey, UsageSums
 
 FORGET_S = 4.0  # three reports missed, and a little for the network
 SETTLE_S = 2.5  # in which every replica that lives reports at least twice
 _MAX_NUMBERS = 4096  # of replicas whose last report's number is remembered
-_IDLE_S = 600.0  # after which an account that nobody asks for is as good as new
+_IDLE_S = 600.0  # after which an account that nobody asks for is as good as new, unless it owes something
 
 
 class Book(Protocol):
-    """Where usage and the spending of months are written down."""
+    """The book of usage and of the spending of months."""
 
     def add(
         self,
@@ -32,6 +33,16 @@ class Book(Protocol):
     def spending(self, scopes: Iterable[str], at: datetime) -> Mapping[str, float]:
         """Returns what scopes have spent in a month."""
         ...
+
+
+Account = RateAccount | SeatAccount
+
+
+def own_account(meter: Meter, terms: Terms, now_s: float) -> Account:
+    """Returns a new account of all that a limit has."""
+    if meter.kind == "concurrency":
+        return SeatAccount(terms, AllSeats())
+    return RateAccount(Bucket(*terms, terms.capacity, now_s))
 
 
 @dataclass
@@ -59,6 +70,7 @@ class Ledger:
         settle_s: Seconds from the start without grants, for what replicas were given by an earlier ledger.
         clock: Monotonic seconds.
         calendar: The time of day.
+        opened: Returns the account of a meter that is met for the first time.
 
     Attributes:
         members: The replicas that report, by name.
@@ -71,10 +83,12 @@ class Ledger:
         settle_s: float = SETTLE_S,
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
+        opened: Callable[[Meter, Terms, float], Account] = own_account,
     ) -> None:
         self.members: dict[str, Member] = {}
-        self.accounts: dict[Meter, RateAccount | SeatAccount] = {}
+        self.accounts: dict[Meter, Account] = {}
         self._book = book
+        self._opened = opened
         self._clock = clock
         self._calendar = calendar
         self._settled_s = clock() + settle_s
@@ -116,7 +130,7 @@ class Ledger:
         for meter, ask in asks.items():
             account = self.accounts.get(meter)
             if account is None:
-                account = self.accounts[meter] = _opened(meter, ask.terms, now_s)
+                account = self.accounts[meter] = self._opened(meter, ask.terms, now_s)
             member.meters.add(meter)
             self._used_s[meter] = now_s
             grants[meter] = account.lease(replica, ask, now_s)
@@ -127,7 +141,7 @@ class Ledger:
         settling = now_s < self._settled_s
         account = self.accounts.get(meter)
         if account is None:
-            account = self.accounts[meter] = _opened(meter, holding.terms, now_s)
+            account = self.accounts[meter] = self._opened(meter, holding.terms, now_s)
             holding = holding._replace(returned=0.0)  # to another ledger's account
             account.begin(holding, report.alone_s, now_s)
         elif settling and meter not in member.meters:
@@ -155,11 +169,7 @@ class Ledger:
         for replica in [name for name, member in self.members.items() if now_s - member.at_s > FORGET_S]:
             for meter in self.members.pop(replica).meters:
                 self.accounts[meter].forget(replica)
-        for meter in [meter for meter, used_s in self._used_s.items() if now_s - used_s > _IDLE_S]:
-            del self.accounts[meter], self._used_s[meter]
-
-
-def _opened(meter: Meter, terms: Terms, now_s: float) -> RateAccount | SeatAccount:
-    if meter.kind == "concurrency":
-        return SeatAccount(terms)
-    return RateAccount(terms, terms.capacity, now_s)
+        idle = [meter for meter, used_s in self._used_s.items() if now_s - used_s > _IDLE_S]
+        for meter in idle:
+            if not self.accounts[meter].owes(now_s):
+                del self.accounts[meter], self._used_s[meter]

@@ -1,4 +1,4 @@
-"""What gateway replicas and the shared ledger exchange, and the replica's view of the ledger."""
+"""Messages between gateway replicas and the shared ledger, and the replica's view of the ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Kind = Literal["tokens", "requests", "concurrency"]
 
 
 class Meter(NamedTuple):
-    """What is limited: one kind of thing, of one scope.
+    """A quantity that is limited: one kind of thing, of one scope.
 
     Attributes:
         scope: `tenant:NAME`, `key:ID` or `model:TENANT:MODEL`.
@@ -33,7 +33,7 @@ class Terms(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a replica says about one meter, once a second.
+    """A replica's state of one meter, told once a second.
 
     Attributes:
         terms: The limit, as this replica knows it.
@@ -41,7 +41,8 @@ class Holding(NamedTuple):
         returned: Given back with this report: it was not used.
         wanted: What it would like to have in advance, beyond what it holds.
         demand_per_s: What it spends.
-        drawn: Given to itself since the last report, because the ledger did not answer.
+        drawn: Spent since the last report without having been given: beyond what was reserved, or because the ledger
+            did not answer.
         level: The shared bucket's, as it was told last; None if it never was.
     """
 
@@ -59,7 +60,7 @@ class Holding(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """What a replica needs at once.
+    """A replica's need of one meter, at once.
 
     Attributes:
         needed: All of it or nothing.
@@ -70,9 +71,15 @@ class Ask(NamedTuple):
     needed: float
     wanted: float = 0.0
 
+    @classmethod
+    def of_all(cls, asks: "Sequence[Ask]") -> "Ask":
+        """Returns one for several of the same meter: the first one's need, the others' as far as there is something."""
+        first, *others = asks
+        return cls(first.terms, first.needed, first.wanted + sum(ask.needed for ask in others))
+
 
 class Grant(NamedTuple):
-    """What a replica gets.
+    """The ledger's part for a replica, of one meter.
 
     Attributes:
         amount: To spend.
@@ -126,7 +133,7 @@ class UsageSums(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What counts towards a monthly quota.
+    """A cost that counts towards a monthly quota.
 
     Attributes:
         scope: As of `Meter`.
@@ -139,7 +146,7 @@ class Spending(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What one replica says once a second; sent again under the same number until it is answered.
+    """One replica's message of each second; sent again under the same number until it is answered.
 
     Attributes:
         replica: A name that no other replica ever has.
@@ -163,19 +170,21 @@ class Report:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the ledger answers.
+    """The ledger's answer.
 
     Attributes:
         serial: Counts the answers to this replica, leases included.
         settling: The ledger has just begun and grants nothing until it knows what others hold.
         grants: By meter.
         spent: Spending of this month by scope, as asked for.
+        store_age_s: Seconds since the ledger itself heard the store that clusters share, if there is one.
     """
 
     serial: int
     settling: bool = False
     grants: Mapping[Meter, Grant] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
+    store_age_s: float = 0.0
 
 
 class LedgerClient(Protocol):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from serve.access.principal import Principal
-from serve.access.tenants import NO_LIMITS
+from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
+from serve.limits.headers import LimitHeaders, limit_headers
 from serve.limits.messages import Meter, Terms
 from serve.limits.reservation import Line
 from serve.limits.slice import Slice
@@ -27,13 +28,14 @@ class Quota(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a request meets.
+    """The limits that a request meets.
 
     Attributes:
         principal: Whose request.
         lines: Limits of rates and of concurrency.
         quotas: Limits of months.
         weights: What its tokens count.
+        headers: Of responses, on the limits of rates.
         queued: Requests of the tenant that may wait for one pool; None for any number.
     """
 
@@ -41,6 +43,7 @@ class Plan(NamedTuple):
     lines: tuple[Line, ...]
     quotas: tuple[Quota, ...]
     weights: TokenWeights
+    headers: tuple[LimitHeaders, ...] = ()
     queued: int | None = None
 
 
@@ -62,7 +65,18 @@ def plan_of(
             lines.append(Line(slice_of(meter, terms), limits.shadow))
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
-    return Plan(principal, tuple(lines), tuple(quotas), config.weights, _queued(principal, model, config.default))
+    queued = _queued(principal, model, config.default)
+    return Plan(principal, tuple(lines), tuple(quotas), config.weights, limit_headers(lines), queued)
+
+
+def tenant_scope(tenant: str) -> str:
+    """Returns the scope of a tenant's own limits; see `Meter`."""
+    return f"tenant:{tenant}"
+
+
+def limits_of(tenant: Tenant, default: Limits) -> Limits:
+    """Returns the limits of a tenant: its own, or those of all tenants without any."""
+    return default if tenant.limits == NO_LIMITS else tenant.limits
 
 
 def _queued(principal: Principal, model: str, default: Limits) -> int | None:
@@ -73,7 +87,7 @@ def _queued(principal: Principal, model: str, default: Limits) -> int | None:
 
 def _scopes(principal: Principal, model: str, default: Limits) -> Iterator[tuple[str, Limits]]:
     tenant = principal.tenant
-    yield f"tenant:{tenant.name}", default if tenant.limits == NO_LIMITS else tenant.limits
+    yield tenant_scope(tenant.name), limits_of(tenant, default)
     yield f"key:{principal.key_id}", principal.limits
     if model in tenant.model_limits:
         yield f"model:{tenant.name}:{model}", tenant.model_limits[model]

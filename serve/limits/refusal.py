@@ -1,7 +1,6 @@
-"""How a request that is over a limit is refused, and what every response says about limits."""
+"""Refusals of requests that are over a limit."""
 
 import math
-from collections.abc import Iterable, MutableMapping
 
 from serve.errors import QuotaError, RateLimitError
 from serve.limits.messages import Kind
@@ -10,11 +9,6 @@ from serve.limits.reservation import Line
 from serve.limits.slice import RateSlice
 
 _MINUTE_S = 60.0
-# The names of the headers on a kind's limit, on what is left of it, and on when that is whole again.
-_HEADERS: dict[Kind, tuple[str, str, str]] = {
-    kind: (f"x-ratelimit-limit-{kind}", f"x-ratelimit-remaining-{kind}", f"x-ratelimit-reset-{kind}")
-    for kind in ("tokens", "requests")
-}
 _NAMES: dict[Kind, str] = {"tokens": "weighted tokens a minute", "requests": "requests a minute"}
 
 
@@ -43,24 +37,3 @@ def over_quota(quota: Quota, spent: float) -> QuotaError:
         f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent ({spent:.0f}). "
         "A new one begins with the next month, by UTC."
     )
-
-
-def describe(lines: Iterable[Line], headers: MutableMapping[str, str]) -> None:
-    """Puts the `x-ratelimit-*` headers of OpenAI's API in: of each kind, the limit with the least left.
-
-    Args:
-        lines: The limits.
-        headers: The response's.
-    """
-    least: dict[Kind, tuple[float, RateSlice]] = {}
-    for held, shadow in lines:
-        if shadow or not isinstance(held, RateSlice):
-            continue
-        kind, remaining = held.meter.kind, held.remaining
-        if kind not in least or remaining < least[kind][0]:
-            least[kind] = remaining, held
-    for kind, (remaining, held) in least.items():
-        limit_name, remaining_name, reset_name = _HEADERS[kind]
-        headers[limit_name] = str(round(held.terms.rate_per_s * _MINUTE_S))
-        headers[remaining_name] = str(int(remaining))
-        headers[reset_name] = f"{held.reset_s():.3f}s"

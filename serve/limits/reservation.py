@@ -1,6 +1,6 @@
-"""What one request has reserved, until its usage is known."""
+"""The reservation of one request, until its usage is known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from serve.limits.slice import Slice
@@ -24,7 +24,7 @@ class Reservation:
     """A request's reservation; it is settled or kept once, whoever asks how often.
 
     Args:
-        slices: What it was taken from.
+        lines: What it was taken from.
         cost: Weighted tokens that are reserved.
 
     Attributes:
@@ -32,10 +32,10 @@ class Reservation:
         state: `open`; then `settled` by real usage, or `kept` as it was, where nobody knows the usage.
     """
 
-    __slots__ = ("_slices", "cost", "state")
+    __slots__ = ("_lines", "cost", "state")
 
-    def __init__(self, slices: Sequence[Slice], cost: float) -> None:
-        self._slices = slices
+    def __init__(self, lines: Sequence[Line], cost: float) -> None:
+        self._lines = lines
         self.cost = cost
         self.state: State = "open"
 
@@ -52,21 +52,20 @@ class Reservation:
             return None
         self.state = "kept" if cost is None else "settled"
         actual = self.cost if cost is None else cost
-        for held in self._slices:
-            kind = held.meter.kind
-            if kind == "tokens":
+        for held, _ in self._lines:
+            if held.kind == "tokens":
                 held.settle(self.cost, actual)
-            elif kind == "concurrency":
+            elif held.kind == "concurrency":
                 held.settle(1.0, 0.0)
         return actual
 
 
 def amount_of(held: Slice, cost: float) -> float:
     """Returns what a request of a cost takes from a slice."""
-    return cost if held.meter.kind == "tokens" else 1.0
+    return cost if held.kind == "tokens" else 1.0
 
 
-def reserve(lines: Iterable[Line], cost: float, now_s: float) -> Reservation | None:
+def reserve(lines: Sequence[Line], cost: float, now_s: float) -> Reservation | None:
     """Reserves from every slice, or from none.
 
     Args:
@@ -77,13 +76,9 @@ def reserve(lines: Iterable[Line], cost: float, now_s: float) -> Reservation | N
     Returns:
         None if a slice is too small.
     """
-    spent: list[Slice] = []
-    for held, _ in lines:
-        amount = amount_of(held, cost)
-        if not held.affords(amount):
-            for other in spent:
+    for place, (held, _) in enumerate(lines):
+        if not held.take(cost if held.kind == "tokens" else 1.0, now_s):
+            for other, _ in lines[:place]:
                 other.undo(amount_of(other, cost))
             return None
-        held.spend(amount, now_s)
-        spent.append(held)
-    return Reservation(spent, cost)
+    return Reservation(lines, cost)

@@ -28,7 +28,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         images = max(1, len(_IMAGE.findall(body)))
     prompts = 1 if request.prompt is NONE else _prompts(request.prompt)
     answers = max(request.n or 1, request.best_of or 1)
-    return Size(text_bytes, images, prompts, answers, _max_output(request))
+    return Size(text_bytes, images, prompts, answers, _max_output(request), features.stream)
 
 
 def _prompts(prompt: Raw) -> int:
@@ -44,16 +44,16 @@ def _prompts(prompt: Raw) -> int:
 
 def _max_output(request: CompletionRequest) -> int | None:
     """Returns the larger of the two limits, since engines differ in which of them they obey."""
-    if request.max_tokens is NONE and request.max_completion_tokens is NONE:
-        return None
-    limits = [_whole_number(limit) for limit in (request.max_tokens, request.max_completion_tokens)]
-    return max([limit for limit in limits if limit is not None], default=None)
+    one, other = request.max_tokens, request.max_completion_tokens
+    if other is NONE:
+        return None if one is NONE else _whole_number(one)
+    if one is NONE:
+        return _whole_number(other)
+    return max((limit for limit in map(_whole_number, (one, other)) if limit is not None), default=None)
 
 
 def _whole_number(value: Raw) -> int | None:
     """Returns a number of tokens; None if it is none, which is for the engine to refuse."""
-    if value is NONE:
-        return None
     try:
         return max(0, _whole.decode(value))
     except MALFORMED:

@@ -1,9 +1,10 @@
-"""What one gateway replica holds of one meter: given in advance by the ledger, spent without asking."""
+"""One gateway replica's slice of one meter: given in advance by the ledger, spent without asking."""
 
 from serve.limits.messages import Ask, Grant, Holding, Meter, Terms
 
 _AHEAD_S = 1.5  # of its demand that a replica wants to hold: until the next answer of the ledger, and some more
 _UNUSED_S = 2.0  # after which what is held goes back
+_ALONE_WAIT_S = 30.0  # the longest that a lone replica tells a client to wait: the ledger may be back at any time
 _SEAT_WAIT_S = 1.0
 _ASK_AGAIN_S = 0.05  # after the ledger has said that no seat is free
 _SMOOTHING = 0.5  # weight of the last second in the demand
@@ -19,17 +20,21 @@ class RateSlice:
         now_s: Monotonic.
 
     Attributes:
-        held: What may be spent; below zero after requests that cost more than was reserved for them.
+        kind: Of the meter.
+        held: What may be spent; below zero, until the next report, after requests that cost more than was reserved.
         level: Of the shared bucket, as told last; None if it never was.
+        shared: What the bucket had left then; with `held`, what the whole scope has left, as far as this replica knows.
         alone: The ledger does not answer, so that the slice refills itself at `share`.
         used_s: When something was last spent.
     """
 
     def __init__(self, meter: Meter, terms: Terms, replicas: int, now_s: float) -> None:
         self.meter = meter
+        self.kind = meter.kind
         self.terms = terms
         self.held = 0.0
         self.level: float | None = None
+        self.shared = 0.0
         self.used_s = now_s
         self.alone = False
         self._replicas = replicas
@@ -48,7 +53,7 @@ class RateSlice:
 
     @property
     def share(self) -> float:
-        """What flows in each second while the ledger does not answer."""
+        """The refill in each second while the ledger does not answer."""
         return self.terms.rate_per_s / (2 * self._replicas) if self._share is None else self._share
 
     @property
@@ -56,23 +61,18 @@ class RateSlice:
         """The most that a lone slice holds."""
         return self.terms.capacity * self.share / self.terms.rate_per_s
 
-    @property
-    def remaining(self) -> float:
-        """What the whole scope has left, as far as this replica knows."""
-        return max(0.0, self.held + max(0.0, self.level or 0.0))
-
-    def reset_s(self) -> float:
-        """Seconds until the whole bucket is full again."""
-        return max(0.0, self.terms.capacity - self.remaining) / self.terms.rate_per_s
-
     def affords(self, amount: float) -> bool:
         """True if an amount may be spent now."""
         return self.held >= amount or (self.alone and self.held >= min(amount, self.burst))
 
-    def spend(self, amount: float, now_s: float) -> None:
+    def take(self, amount: float, now_s: float) -> bool:
+        """Spends an amount, all of it or nothing."""
+        if self.held < amount and not self.affords(amount):
+            return False
         self.held -= amount
         self._spent += amount
         self.used_s = now_s
+        return True
 
     def undo(self, amount: float) -> None:
         """Takes back a spending that led to nothing."""
@@ -80,20 +80,25 @@ class RateSlice:
         self._spent -= amount
 
     def settle(self, reserved: float, actual: float) -> None:
-        """Returns what was reserved and not used, or owes what was used beyond; no more than a full bucket."""
+        """Returns what was reserved and not used, or owes what was used beyond."""
         difference = reserved - actual
-        self._spent = max(0.0, self._spent - difference)
-        self.held = max(self.held + difference, min(self.held, -self.terms.capacity))
+        spent = self._spent - difference
+        self._spent = spent if spent > 0 else 0.0
+        self.held += difference
 
     def ask(self, amount: float) -> Ask:
-        """Returns what the ledger must give before an amount may be spent."""
-        return Ask(self.terms, amount - self.held, self._demand_per_s * _AHEAD_S)
+        """Returns what the ledger must give before an amount may be spent.
+
+        In advance, it wants at least as much as was spent since the last report: of a demand that has just begun, every
+        request would have to ask otherwise.
+        """
+        return Ask(self.terms, amount - self.held, max(self._demand_per_s * _AHEAD_S, self._spent))
 
     def wait_s(self, amount: float, now_s: float) -> float:
         """Returns the seconds until an amount could be there; 0 if nobody has said that it is not."""
         if self.alone:
             missing = min(amount, self.burst) - self.held
-            return missing / self.share if self.share else 1.0
+            return min(missing / self.share, _ALONE_WAIT_S) if self.share else _ALONE_WAIT_S
         needed, until_s = self._refused
         return max(0.0, until_s - now_s) if amount - self.held >= needed else 0.0
 
@@ -107,6 +112,7 @@ class RateSlice:
         """
         self.held += grant.amount
         self.level = grant.level
+        self.shared = max(0.0, grant.level)
         self._share = grant.share or self._share
         if needed and grant.wait_s:
             self._refused = (needed, now_s + grant.wait_s)
@@ -130,6 +136,9 @@ class RateSlice:
 
     def report(self, now_s: float) -> Holding:
         """Returns what the ledger should know; what is no longer needed is given back with it."""
+        if self.held < 0 and not self.alone:  # a debt is the scope's: it holds for all replicas, and survives this one
+            self._drawn -= self.held
+            self.held = 0.0
         elapsed_s = max(now_s - self._reported_s, 1e-3)
         self._reported_s = now_s
         self._demand_per_s += _SMOOTHING * (self._spent / elapsed_s - self._demand_per_s)
@@ -162,6 +171,7 @@ class SeatSlice:
         now_s: Monotonic.
 
     Attributes:
+        kind: Of the meter.
         held: Free seats.
         in_use: Seats of requests under way.
         level, alone, used_s: As of `RateSlice`.
@@ -169,6 +179,7 @@ class SeatSlice:
 
     def __init__(self, meter: Meter, terms: Terms, replicas: int, now_s: float) -> None:
         self.meter = meter
+        self.kind = meter.kind
         self.terms = terms
         self.held = 0.0
         self.in_use = 0.0
@@ -176,6 +187,8 @@ class SeatSlice:
         self.alone = False
         self.used_s = now_s
         self._replicas = replicas
+        self._most = 0.0  # in use since the last report, and between that and the one before
+        self._most_before = 0.0
         self._refused_s = 0.0  # until when the ledger need not be asked again
 
     @property
@@ -184,17 +197,22 @@ class SeatSlice:
         return self.in_use > 0
 
     @property
-    def remaining(self) -> float:
-        """Seats that are free, as far as this replica knows."""
-        return max(0.0, self.held + max(0.0, self.level or 0.0))
+    def _plenty(self) -> bool:
+        """True if half of all seats are free at the ledger."""
+        return self.level is not None and self.level >= self.terms.capacity / 2
 
     def affords(self, amount: float) -> bool:
         return self.held >= amount
 
-    def spend(self, amount: float, now_s: float) -> None:
+    def take(self, amount: float, now_s: float) -> bool:
+        """Takes seats, all of them or none."""
+        if self.held < amount:
+            return False
         self.held -= amount
         self.in_use += amount
+        self._most = max(self._most, self.in_use)
         self.used_s = now_s
+        return True
 
     def undo(self, amount: float) -> None:
         self.settle(amount, 0.0)
@@ -206,7 +224,8 @@ class SeatSlice:
         self._refused_s = 0.0
 
     def ask(self, amount: float) -> Ask:
-        return Ask(self.terms, amount - self.held)
+        """Returns what the ledger must give; of plenty as many again, for the time when it does not answer."""
+        return Ask(self.terms, amount - self.held, self.in_use + amount if self._plenty else 0.0)
 
     def wait_s(self, amount: float, now_s: float) -> float:
         """Returns a second if there is no seat: nobody knows when a request ends."""
@@ -228,10 +247,15 @@ class SeatSlice:
         self.alone = False
 
     def report(self, now_s: float) -> Holding:
-        """Gives back the seats that nobody has used for a while."""
-        if now_s - self.used_s > _UNUSED_S and not self.alone:
-            self.held = 0.0
+        """Gives back the seats that nobody has used for two reports, where others may need them."""
+        self._keep(self.in_use)
         return Holding(self.terms, self.held + self.in_use, level=self.level)
+
+    def _keep(self, least: float) -> None:
+        """Keeps as many seats as were in use at a time lately, and no less than some number."""
+        if not (self.alone or self._plenty):
+            self.held = min(self.held, max(self._most, self._most_before, least) - self.in_use)
+        self._most, self._most_before = self.in_use, self._most
 
 
 Slice = RateSlice | SeatSlice

@@ -1,11 +1,11 @@
-"""What one answer used, and what that costs in weighted tokens."""
+"""Usage of one answer, and its cost in weighted tokens."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from serve.config.rate_limits import TokenWeights
 
 
-class Usage(NamedTuple):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens of one attempt.
 
     Attributes:

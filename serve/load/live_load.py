@@ -1,27 +1,26 @@
 """The load of all pools as one gateway replica sees it: requests in flight, and what drafters accept."""
 
-import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from policies import Candidate, Decision, Policy, Reason, RequestFeatures, in_order
-from policies.acceptance import NOTHING, Acceptance
+from policies.acceptance import Acceptance
 from policies.classes import BIT, class_of
-from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, prior_length
-from policies.ranking import MARGIN, WEIGHT, PoolLoad, Worth, may_rank, price_of_time, reordered, step_times, worth
-from policies.step_model import StepModel
+from policies.load_model import PUBLISHED
+from policies.ranking import Option, PoolLoad, Prompt, may_rank, option, price_of_time, ranked, step_times, value
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
+from serve.load.learned import Learned
 from serve.load.report import LoadReport, PoolKey
 from serve.load.sent import Place, Sent, Table
-
-log = logging.getLogger("ray.serve.specgate.load")
+from serve.load.trials import Hope, Trials
 
 _CONVERSATIONS = 8192
-_LEARNED = 1024  # pools x classes: callers choose the classes
+_RANKINGS = 1024
 _BYTES_PER_TOKEN = 4
+_NOWHERE = ("", 0)
 
 
 class LiveLoad:
@@ -53,23 +52,22 @@ class LiveLoad:
         for name, model, pool, settings in config.each_pool():
             self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
-        self._drafts: dict[PoolKey, int] = {}
         self._canaries: dict[str, frozenset[str]] = {}
-        self._learned: OrderedDict[tuple[str, str, str], Acceptance] = OrderedDict()
+        self._learned = Learned()
+        self._trials = Trials()
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
-        self._steps: dict[PoolKey, StepModel] = {}
-        self._heard: LoadReport | None = None
-        self._moved: dict[int, tuple[Decision, Decision]] = {}  # in another order, by identity
-        self._collapsed: set[tuple[str, str, str]] = set()
+        self._alone = True  # nothing is known of other gateway replicas
+        self._checked_s = clock()
+        self._rankings: dict[int, _Ranking] = {}  # of decisions that came before, by identity
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
         """Takes the draft lengths and canaries of another policy; what is counted and learned stays."""
+        self._learned.adopt(policy)
         for facts in policy.facts:
-            key = (facts.model, facts.pool)
-            self._drafts[key] = (facts.num_speculative_tokens or 0) if facts.speculative else 0
-            self._size(key)
+            self._size((facts.model, facts.pool))
         self._canaries = {name: frozenset(model.canaries) for name, model in policy.models.items()}
+        self._rankings.clear()
 
     def set_engines(self, key: PoolKey, engines: int) -> None:
         """Says how many engines of a pool are running; 0 if unknown."""
@@ -90,30 +88,25 @@ class LiveLoad:
             size_bytes: Of its body.
             count: False if the request is not going to be sent.
         """
-        if features.preference or not may_rank(decision):
+        if features.preference:
             return decision
-        worths = self._worths(decision, features.conversation_key, size_bytes)
-        order = reordered(decision.candidates, worths, MARGIN, self._canaries[decision.model])
+        ranking = self._rankings.get(id(decision)) or self._ranking(decision)
+        if not ranking.options:
+            return decision
+        prompt = self._prompt(decision.model, features.conversation_key, size_bytes)
+        if ranking.hopes and count and (tried := self._tried(ranking, prompt)) is not None:
+            return tried
+        order = ranked(ranking.options, prompt)
         if order is None:
             return decision
-        first, best = decision.candidates[0], order[0]
-        move = (decision.model, first.pool, best.pool)
-        if count:
-            self.moves[move] = self.moves.get(move, 0) + 1
-        if not self.routes:
-            return decision
-        kept = self._moved.get(id(decision))
-        if count and kept is not None and kept[0] is decision and kept[1].candidates == tuple(order):
-            return kept[1]
-        here, there = worths[0], worths[decision.candidates.index(best)]
-        summary = (
-            f"{best.pool} before {first.pool}: {there.own:.0f} tokens/s instead of {here.own:.0f} for this request, "
-            f"{there.added:+.0f} instead of {here.added:+.0f} for all"
-        )
-        moved = in_order(decision, order, Reason("load", "inform", summary, "operator"))
-        if len(self._moved) < _LEARNED:
-            self._moved[id(decision)] = (decision, moved)
-        return moved
+        if not count:
+            return _moved(decision, ranking.options, order) if self.routes else decision
+        found = ranking.moved.get(order)
+        if found is None:
+            move = (decision.model, decision.candidates[0].pool, decision.candidates[order[0]].pool)
+            found = ranking.moved[order] = (_moved(decision, ranking.options, order) if self.routes else decision, move)
+        self.moves[found[1]] = self.moves.get(found[1], 0) + 1
+        return found[0]
 
     def figures(self, decision: Decision, features: RequestFeatures, size_bytes: int) -> list[dict[str, Any]]:
         """Returns what each candidate of a decision is worth for the request now, for people.
@@ -123,26 +116,23 @@ class LiveLoad:
             features: Of the request.
             size_bytes: Of its body.
         """
-        rows = []
-        for candidate, found in zip(
-            decision.candidates, self._worths(decision, features.conversation_key, size_bytes), strict=True
-        ):
-            load = self.loads[decision.model, candidate.pool]
-            learned = self._acceptance(decision, candidate)
-            rows.append(
-                {
-                    "pool": candidate.pool,
-                    "speculative": candidate.speculative,
-                    "requests_per_engine": round(load.per_engine, 2),
-                    "tokens_per_step": round(learned.length, 3),
-                    "answers": learned.answers,
-                    "full": found.own == 0.0,
-                    "own_tokens_per_s": round(found.own, 1),
-                    "added_tokens_per_s": round(found.added, 1),
-                    "value": None if found.own == 0.0 else round(found.value, 3),
-                }
-            )
-        return rows
+        options = self._options(decision)
+        prompt = self._prompt(decision.model, features.conversation_key, size_bytes)
+        price = price_of_time(options)
+        return [
+            {
+                "pool": each.pool,
+                "speculative": candidate.speculative,
+                "requests_per_engine": round(each.load.per_engine, 2),
+                "tokens_per_step": round(each.known.length, 3),
+                "answers": each.known.answers,
+                "full": each.load.full,
+                "own_tokens_per_s": round(each.own, 1),
+                "added_tokens_per_s": round(each.added, 1),
+                "value": None if each.load.full else round(value(each, prompt, price), 3),
+            }
+            for candidate, each in zip(decision.candidates, options, strict=True)
+        ]
 
     def begin(self, decision: Decision, features: RequestFeatures, candidate: Candidate, size_bytes: int) -> Sent:
         """Counts a request on its way to a candidate.
@@ -153,51 +143,43 @@ class LiveLoad:
             candidate: Where it goes.
             size_bytes: Of its body.
         """
+        answers = self._learned.answers(decision.model, _class_of(decision.classes)[0])
 
         def place(candidate: Candidate) -> Place:
             key = (decision.model, candidate.pool)
             if features.conversation_key:
                 self._remember((decision.model, features.conversation_key), candidate.pool, size_bytes)
-            return Place(self.loads[key], self._acceptance(decision, candidate), self._steps[key], self._tables[key])
+            drafts, steps = self._acceptance(decision, candidate), self._learned.steps[key]
+            return Place(self.loads[key], drafts, answers, steps, self._tables[key])
 
-        return Sent(place, candidate, self._clock)
+        return Sent(place, candidate, self._clock, counts="many" not in decision.classes)
 
     def learned(self) -> Iterator[tuple[str, str, str, Acceptance]]:
-        """Yields (model, pool, request class, what is known of it)."""
-        for (model, pool, request_class), learned in list(self._learned.items()):
-            yield model, pool, request_class, learned
+        """Yields (model, pool, request class, what is known of its drafts)."""
+        return self._learned.each()
 
     def report(self) -> LoadReport:
         """Returns what this gateway replica knows, for the others."""
-        return LoadReport(
-            {key: (load.requests, load.lengths) for key, load in self.loads.items()},
-            {key: model.totals for key, model in self._steps.items() if model.answers},
-            {key: learned.totals for key, learned in self._learned.items() if learned.answers},
-        )
+        running = {key: (load.requests, load.lengths) for key, load in self.loads.items()}
+        return LoadReport(running) + self._learned.report()
 
     def hear(self, others: LoadReport | None) -> None:
         """Takes the figures of all other gateway replicas; None if they are unknown, so that shares are assumed."""
-        self._heard = others
+        self._alone = others is None
         found = others or LoadReport()
         for key, load in self.loads.items():
             load.hear(*found.running.get(key, (0.0, 0.0)))
-            self._steps[key].hear(found.steps.get(key, ()))
-        for class_key, learned in self._learned.items():
-            learned.hear(found.acceptance.get(class_key, NOTHING))
+        self._learned.hear(found)
 
     def check(self) -> None:
-        """Applies what was learned since the last call, and logs every drafter whose acceptance has collapsed."""
-        self._moved.clear()  # the figures in their reasons are at most as old as the last call
+        """Applies what was learned since the last call, lets it fade, and logs what has collapsed."""
+        now_s = self._clock()
+        self._learned.fade(now_s - self._checked_s)
+        self._checked_s = now_s
+        self._rankings.clear()  # the figures in their reasons are at most as old as the last call
         for key in self.loads:
             self._size(key)
-        collapsed = {key for key, learned in self._learned.items() if learned.collapsed}
-        for model, pool, request_class in sorted(collapsed - self._collapsed):
-            learned = self._learned[model, pool, request_class]
-            log.warning(
-                "%s/%s: drafts for %s are accepted less than half as often as expected: %.2f tokens per step, not %.2f",
-                model, pool, request_class, learned.length, learned.prior,
-            )  # fmt: skip
-        self._collapsed = collapsed
+        self._learned.warn()
 
     def _remember(self, conversation: tuple[str, str], pool: str, size_bytes: int) -> None:
         self._homes[conversation] = (pool, size_bytes // _BYTES_PER_TOKEN)
@@ -207,38 +189,88 @@ class LiveLoad:
 
     def _size(self, key: PoolKey) -> None:
         """Brings one pool's load up to date: its engines, and its step times as they are known now."""
-        table = step_times(PUBLISHED, self._drafts[key], self._seats[key])
-        model = self._steps.setdefault(key, StepModel())
-        self._tables[key] = Table(table, self._drafts[key])
+        drafts, model = self._learned.drafts[key], self._learned.steps[key]
+        table = step_times(PUBLISHED, drafts, self._seats[key])
+        self._tables[key] = Table(table, drafts)
         times = tuple(step_s * model.factor(batch) for batch, step_s in enumerate(table))
         load = self.loads.setdefault(key, PoolLoad(times))
-        load.change(times, self._engines[key] * (self._share if self._heard is None else 1.0))
+        load.change(times, self._engines[key] * (self._share if self._alone else 1.0))
 
-    def _worths(self, decision: Decision, conversation: str, size_bytes: int) -> list[Worth]:
+    def _ranking(self, decision: Decision) -> "_Ranking":
+        options = self._options(decision) if may_rank(decision) else ()
+        keys = [(decision.model, each.pool, _class_of(decision.classes)[0]) for each in options]
+        steps = [self._learned.steps[model, pool] for model, pool, _ in keys]
+        hopes = self._trials.hopes(keys, options, steps, self._clock()) if self.routes else []
+        found = _Ranking(decision, options, hopes)
+        if len(self._rankings) < _RANKINGS:
+            self._rankings[id(decision)] = found
+        return found
+
+    def _options(self, decision: Decision) -> tuple[Option, ...]:
         model = decision.model
-        home, known = self._homes.get((model, conversation), ("", 0))
-        prompt = size_bytes // _BYTES_PER_TOKEN
-        loads = [self.loads[model, candidate.pool] for candidate in decision.candidates]
-        price = price_of_time(loads, WEIGHT)
-        worths = []
-        for candidate, load in zip(decision.candidates, loads, strict=True):
-            learned = self._acceptance(decision, candidate)
-            missing = max(0, prompt - known) if candidate.pool == home else prompt
-            worths.append(worth(load, learned.length, price, missing / PREFILL_TOKENS_PER_S, learned.tokens))
-        return worths
+        first, last = decision.candidates[0], self._canaries[model]
+        answers = self._learned.answers(model, _class_of(decision.classes)[0])
+        return tuple(
+            option(each, first, self.loads[model, each.pool], self._acceptance(decision, each), answers, last)
+            for each in decision.candidates
+        )
+
+    def _tried(self, ranking: "_Ranking", prompt: Prompt) -> Decision | None:
+        """Returns the decision with a pool first that may have recovered; None if there is none for such a prompt."""
+        hope = next((each for each in ranking.hopes if each.is_best(prompt)), None)
+        if hope is None:
+            return None
+        ranking.hopes = []  # one at a time
+        decision, option = ranking.decision, ranking.options[hope.number]
+        self._trials.begun(hope.key, option.answers.answers, self._clock())
+        if not hope.number:
+            return decision
+        move = (decision.model, decision.candidates[0].pool, option.pool)
+        self.moves[move] = self.moves.get(move, 0) + 1
+        candidates = [decision.candidates[hope.number], *decision.candidates]
+        del candidates[hope.number + 1]
+        summary = f"a trial of {option.pool}: nothing was heard of it for a while, and it may have recovered"
+        return in_order(decision, candidates, Reason("load", "inform", summary, "operator"))
+
+    def _prompt(self, model: str, conversation: str, size_bytes: int) -> Prompt:
+        home, cached = self._homes.get((model, conversation), _NOWHERE)
+        return size_bytes // _BYTES_PER_TOKEN, home, cached
 
     def _acceptance(self, decision: Decision, candidate: Candidate) -> Acceptance:
-        request_class, mask = _class_of(decision.classes)
-        key = (decision.model, candidate.pool, request_class if candidate.speculative else "")
-        learned = self._learned.get(key)
-        if learned is None:
-            drafts = self._drafts[key[:2]] if candidate.speculative else 0
-            learned = self._learned[key] = Acceptance(prior_length(mask, drafts))
-            if self._heard is not None and key in self._heard.acceptance:
-                learned.hear(self._heard.acceptance[key])
-            if len(self._learned) > _LEARNED:
-                self._learned.popitem(last=False)
-        return learned
+        pool = (decision.model, candidate.pool)
+        return self._learned.acceptance(pool, *_class_of(decision.classes), candidate.speculative)
+
+
+class _Ranking:
+    """The ranking of one decision, whoever asks: built once, since decisions are cached.
+
+    Args:
+        decision: Held here, so that its identity stays its own.
+        options: Its candidates; none if their order is not to be touched.
+        hopes: Those of them that are due for a trial.
+
+    Attributes:
+        moved: By order: the decision in it, and the move that it is.
+    """
+
+    __slots__ = ("decision", "hopes", "moved", "options")
+
+    def __init__(self, decision: Decision, options: tuple[Option, ...], hopes: list[Hope]) -> None:
+        self.decision = decision
+        self.options = options
+        self.hopes = hopes
+        self.moved: dict[tuple[int, ...], tuple[Decision, tuple[str, str, str]]] = {}
+
+
+def _moved(decision: Decision, options: Sequence[Option], order: Sequence[int]) -> Decision:
+    """Returns the decision with its candidates in another order, and the reason."""
+    here, there = options[0], options[order[0]]
+    summary = (
+        f"{there.pool} before {here.pool}: {there.own:.0f} tokens/s instead of {here.own:.0f} for this request, "
+        f"{there.added:+.0f} instead of {here.added:+.0f} for all"
+    )
+    candidates = [decision.candidates[number] for number in order]
+    return in_order(decision, candidates, Reason("load", "inform", summary, "operator"))
 
 
 _CLASSES: dict[tuple[str, ...], tuple[str, int]] = {}

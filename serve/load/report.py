@@ -1,4 +1,4 @@
-"""What one gateway replica knows of the load, for the others: sums that can be merged in any order."""
+"""One gateway replica's knowledge of the load, for the others: sums that can be merged in any order."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from policies import Candidate
-from policies.acceptance import Acceptance
+from policies.acceptance import Acceptance, AnswerLength
 from policies.ranking import PoolLoad
 from policies.step_model import StepModel
 from serve.load.spec_report import completion_tokens, spec_report
@@ -31,10 +31,11 @@ class Table(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What is known of a candidate: the load of its pool, its drafts for such requests, and its step times."""
+    """The figures of a candidate: the load of its pool, drafts and answers of such requests, and its step times."""
 
     load: PoolLoad
-    learned: Acceptance
+    drafts: Acceptance
+    answers: AnswerLength
     steps: StepModel
     table: Table
 
@@ -46,19 +47,25 @@ class Sent:
         place: Returns the place of a candidate.
         candidate: Where it goes.
         clock: Returns seconds.
+        counts: Tokens and steps of the response say something: it is one answer, not several.
 
     Attributes:
         response: Its response, once that has begun.
     """
 
-    __slots__ = ("_batch", "_candidate", "_clock", "_length", "_place", "_posted_s", "_there", "response")
+    __slots__ = ("_batch", "_candidate", "_clock", "_counts", "_length", "_place", "_posted_s", "_there", "response")
 
     def __init__(
-        self, place: Callable[[Candidate], Place], candidate: Candidate, clock: Callable[[], float] = time.monotonic
+        self,
+        place: Callable[[Candidate], Place],
+        candidate: Candidate,
+        clock: Callable[[], float] = time.monotonic,
+        counts: bool = True,
     ) -> None:
         self.response: Response | None = None
         self._place = place
         self._clock = clock
+        self._counts = counts
         self._posted_s = clock()
         self._begin(candidate)
 
@@ -75,15 +82,18 @@ class Sent:
         load = self._there.load
         batch = max(1.0, (self._batch + load.per_engine) / 2)
         load.end(self._length)
-        if self.response is None:
+        if self.response is None or not self._counts:
             return
         last = list(self.response.last)
-        report = spec_report(last)
+        report, tokens = spec_report(last), completion_tokens(last)
         if report is not None:
-            self._there.learned.learn(report.steps, report.accepted)
+            self._there.drafts.learn(report.steps, report.accepted)
+            tokens = report.steps + report.accepted if tokens is None else tokens
+        if tokens:
+            self._there.answers.learn(tokens)
         table = self._there.table
         # Without drafts a token is a step; an engine that drafts says how many steps it took.
-        steps = report.steps if report is not None else completion_tokens(last) if not table.drafts else None
+        steps = report.steps if report is not None else None if table.drafts else tokens
         if steps is not None and steps >= _LEARNED_STEPS:
             observed_s = (self._clock() - self._posted_s) / steps
             self._there.steps.learn(batch, observed_s / table.step_s[min(round(batch), len(table.step_s) - 1)])
@@ -91,6 +101,6 @@ class Sent:
     def _begin(self, candidate: Candidate) -> None:
         self._candidate = candidate
         self._there = self._place(candidate)
-        self._length = self._there.learned.length
+        self._length = self._there.drafts.length
         self._there.load.begin(self._length)
         self._batch = self._there.load.per_engine

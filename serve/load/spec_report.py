@@ -7,13 +7,23 @@ usage, and into every whole response.
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the member.
 _MEMBER = b'"speculative_decoding":'
 _TOKENS = re.compile(rb'"completion_tokens":\s*(\d{1,9})\b')
 _DECODER = json.JSONDecoder()
 _LONGEST = 4096
+_MOST = 10**9  # no answer has as many tokens
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
+
+
+class _Told(msgspec.Struct):
+    num_spec_steps: Annotated[int, msgspec.Meta(gt=0, lt=_MOST)]
+    num_accepted_draft_tokens: _Count
+    num_draft_tokens: _Count
 
 
 class SpecReport(NamedTuple):
@@ -44,13 +54,11 @@ def spec_report(parts: Iterable[bytes]) -> SpecReport | None:
     text = data[start : start + _LONGEST].lstrip().decode("utf-8", "replace")
     try:
         found, _ = _DECODER.raw_decode(text)
-    except ValueError:  # cut off, or not the engine's
+    except (ValueError, RecursionError):  # cut off, or not the engine's
         return None
-    if not isinstance(found, dict):
+    try:
+        told = msgspec.convert(found, _Told)
+    except msgspec.ValidationError:
         return None
-    steps, accepted, drafted = (
-        found.get(name) for name in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
-    )
-    if not (isinstance(steps, int) and isinstance(accepted, int) and isinstance(drafted, int)):
-        return None
-    return SpecReport(steps, accepted) if steps > 0 and 0 <= accepted <= drafted else None
+    accepted = told.num_accepted_draft_tokens
+    return SpecReport(told.num_spec_steps, accepted) if accepted <= told.num_draft_tokens else None

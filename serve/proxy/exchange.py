@@ -14,10 +14,10 @@ from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
 from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
 from serve.http1.asgi import Receive, Send, Sink
+from serve.http1.sse import error_frame
 from serve.limits.charge import Charge
-from serve.routing.fair_queue import Asker
-from serve.sse import error_frame
-from serve.telemetry.instruments import fail
+from serve.routing.class_queue import Asker
+from serve.telemetry.spans import fail
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -71,11 +71,11 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequen
 
 
 def response_headers(headers: Mapping[str, str]) -> RawHeaders:
-    """Returns those of the engine's response headers that the client may see."""
+    """Returns those of the engine's response headers, given by lower-case name, that the client may see."""
     return [
-        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in headers.items()
-        if name.lower() not in _WITHHELD_FROM_CLIENT and not name.lower().startswith("x-specgate-")
+        if name not in _WITHHELD_FROM_CLIENT and not name.startswith("x-specgate-")
     ]
 
 
@@ -138,19 +138,25 @@ def _too_large(limit_bytes: int) -> BodyTooLargeError:
 
 @dataclass(slots=True)
 class Attribution:
-    """Names the model and the pool that serve a request, for the response's headers and the metrics.
+    """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
 
     Attributes:
         model: Empty until the request is decided.
         pool: Empty until a pool is tried; after a rerun still the first pool that responded.
         speculative: `on` or `off`.
         headers: specgate's own response headers.
+        limits: The response's headers on limits.
+        faults: What went wrong on the way to the response, in words of few.
+        waited_s: For slots, of all attempts.
     """
 
     model: str = ""
     pool: str = ""
     speculative: str = "off"
     headers: dict[str, str] = field(default_factory=dict)
+    limits: RawHeaders = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    waited_s: float = 0.0
 
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""
@@ -176,12 +182,14 @@ class Exchange:
     Attributes:
         adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
         write: Sends a part of the response without a task switch; None if the listener can't.
-        principal: On whose behalf the request is made; the gateway sets it before the body is read.
+        principal: On whose behalf the request is made; see `accept`.
+        rank: The place of the request's priority in `PRIORITIES`.
         charge: What the request is charged; None until it is admitted, and where nobody counts.
         attribution: Who serves the request.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
         status: HTTP status of the response; 0 until it begins.
+        error: Code of the error that the gateway sent; empty if it sent none.
     """
 
     path: str
@@ -192,11 +200,25 @@ class Exchange:
     adds_request_id: bool = True
     write: Sink | None = None
     principal: Principal = ANONYMOUS
+    rank: int = PRIORITIES.index(ANONYMOUS.priority_default)
     charge: Charge | None = None
     attribution: Attribution = field(default_factory=Attribution)
     arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False
     status: int = 0
+    error: str = ""
+
+    def accept(self, principal: Principal) -> None:
+        """Notes on whose behalf the request is made, before anything is read or reserved for it.
+
+        Raises:
+            InsufficientScopeError: The principal may not use models.
+            InvalidRequestError: The request asks for a priority that there is not.
+        """
+        self.principal = principal
+        principal.require("infer")
+        wanted = self.headers.get(PRIORITY_HEADER)
+        self.rank = PRIORITIES.index(principal.priority_default if wanted is None else principal.priority(wanted))
 
     async def read(self, receive: Receive, limit_bytes: int) -> bytes:
         """Returns the body of the request.
@@ -211,15 +233,10 @@ class Exchange:
 
         Args:
             body_bytes: What the request costs where nobody estimates tokens.
-
-        Raises:
-            InvalidRequestError: The request asks for a priority that there is not.
         """
-        principal, charge = self.principal, self.charge
-        wanted = self.headers.get(PRIORITY_HEADER)
-        priority = principal.priority_default if wanted is None else principal.priority(wanted)
+        tenant, charge = self.principal.tenant, self.charge
         cost, queued = (float(body_bytes), None) if charge is None else (charge.reserved, charge.queued)
-        return Asker(principal.tenant.name, principal.tenant.weight, PRIORITIES.index(priority), cost, queued)
+        return Asker(tenant.name, tenant.weight, self.rank, cost, queued)
 
     def close(self) -> None:
         """Ends what goes on beside the response; here there is nothing."""
@@ -256,7 +273,8 @@ class Exchange:
 
     async def refuse(self, error: GatewayError) -> None:
         """Sends an error: as a JSON response or, once a stream has begun, as its last frame."""
-        fail(self.span, error.message)
+        self.error = error.code
+        fail(self.span, error.code, error.status)
         if self.status:
             self.status = error.status
             await self.end(error_frame(error) if self.streaming else b"")
@@ -269,4 +287,5 @@ class Exchange:
         headers = self.attribution.headers
         if self.adds_request_id:
             headers = {"x-request-id": self.request_id, **headers}
-        return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        own = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        return own + self.attribution.limits

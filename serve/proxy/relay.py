@@ -7,11 +7,13 @@ from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange, response_headers
+from serve.proxy.stream_end import StreamEnd
 from serve.proxy.upstream import UpstreamResponse
-from serve.sse import StreamEnd
-from serve.telemetry.instruments import Telemetry, fail
+from serve.telemetry.instruments import Telemetry
+from serve.telemetry.spans import fail
 
-PIECE_BYTES = 32 * 1024  # that a filter gets at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
+PIECE_BYTES = 8 * 1024  # that a filter gets at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
+_MAX_ERROR_BYTES = 1024 * 1024  # of the body of an error
 
 
 class Observer(Protocol):
@@ -58,7 +60,7 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     """
     response = attempt.response
     if not response.is_stream:
-        body = await response.body()
+        body = await (response.body() if response.status == 200 else response.body(_MAX_ERROR_BYTES))
         await exchange.whole(response.status, response_headers(response.headers), body)
         if observer is not None:
             observer.feed(body)
@@ -66,9 +68,16 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     telemetry.first_token(exchange.arrived_s, exchange.attribution.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = StreamEnd()
-    await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))
+    try:
+        await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))
+    except EngineError:
+        if not end.done:  # after `[DONE]` nothing is missing: an error would undo an answer that was complete
+            raise
     if end.failed:
-        fail(exchange.span, "the engine failed in the middle of the stream")
+        fail(exchange.span, EngineError.default_code)
+        detail, pool = "the engine failed in the middle of a stream", attempt.candidate.pool
+        faults = exchange.attribution.faults
+        telemetry.log.add_fault(faults, exchange.request_id, pool, EngineError.default_code, detail)
     elif not end.done:
         raise EngineError("The engine ended the stream before the answer was complete.")
     await exchange.end()
@@ -93,7 +102,7 @@ async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: 
             if not await _send_in_pieces(exchange, part, through):
                 return
     elif isinstance(through, StreamEnd):  # done with any read at once, and never over
-        await response.pump(lambda part: write(data) if (data := through.feed(part)) else None)
+        await response.relay(write, through)
     else:
         await _pump(exchange, write, response, through)
 

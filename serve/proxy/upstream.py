@@ -11,12 +11,16 @@ from serve.http1.asgi import Drain, Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
+from serve.http1.sse import LF
 from serve.limits.answer_meter import AnswerMeter
 from serve.proxy.model_name import ModelName
+from serve.proxy.stream_end import NO_OPENING, StreamEnd, chunk_opening
 from serve.routing.endpoint import Endpoint
 
 Through = ModelName | AnswerMeter  # what a response passes before anybody reads it
 
+_OK = 200
+_LOWEST_ERROR = 400
 _LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they are cut
 
 
@@ -31,6 +35,7 @@ class UpstreamResponse:
     Attributes:
         status: HTTP status.
         headers: Response headers.
+        is_stream: True if the body is an SSE stream.
         first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
         last: The last parts of the body so far; empty without `keep_last`.
     """
@@ -38,11 +43,13 @@ class UpstreamResponse:
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
+        self.is_stream = self.headers.get("content-type", "").startswith("text/event-stream")
         self.first = first
         self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection
         self._max_whole_bytes = max_whole_bytes
         self._through: tuple[Through, ...] = ()
+        self._meter: AnswerMeter | None = None
         self._stopped = False
 
     def pass_through(self, through: Through) -> None:
@@ -53,16 +60,13 @@ class UpstreamResponse:
     def meter(self, meter: AnswerMeter) -> None:
         """Has the response's usage measured; called as `pass_through`."""
         meter.begin(self.status, self.is_stream)
-        self.pass_through(meter)
+        self._meter = meter
+        self._through += (meter,)
+        self.first = meter.feed(self.first)
 
     def keep_last(self) -> None:
         """Keeps the last parts of the body in `last`."""
         self.last = deque((self.first,), maxlen=_LAST_PARTS)
-
-    @property
-    def is_stream(self) -> bool:
-        """True if the body is an SSE stream."""
-        return self.headers.get("content-type", "").startswith("text/event-stream")
 
     async def rest(self) -> AsyncIterator[bytes]:
         """Yields what follows `first`, as it arrives; several frames at once if the reader is slower than the engine.
@@ -93,23 +97,56 @@ class UpstreamResponse:
         Raises:
             EngineError: The connection broke before the body was complete.
         """
-        self._stopped = False
         plain = not self._through and not self.last.maxlen
+        await self._pump(sink if plain else self._skimming(sink, sink), sink)
+
+    async def relay(self, write: Sink, end: StreamEnd) -> None:
+        """Pumps the rest of the body through `end` to `write`.
+
+        Raises:
+            EngineError: As of `pump`.
+        """
+
+        def sink(part: bytes) -> Drain:
+            return write(data) if (data := end.feed(part)) else None
+
+        await self._pump(self._skimming(sink, write, end), sink)
+
+    async def _pump(self, take: Sink, sink: Sink) -> None:
+        """Passes what arrives to `take`, and to `sink` what is held back at the end."""
+        self._stopped = False
         try:
-            await self._connection.pump(sink if plain else self._passing(sink))
+            await self._connection.pump(take)
         except OSError as error:
             raise _broke(error) from error
         if not self._stopped and (rest := self._left()) and (drain := sink(rest)) is not None:
             await drain
 
-    def _passing(self, sink: Sink) -> Sink:
-        (only, *others) = self._through or (None,)
-        if isinstance(only, AnswerMeter) and not others and not self.last.maxlen:
-            return only.passing(sink)
+    def _skimming(self, sink: Sink, direct: Sink, end: StreamEnd | None = None) -> Sink:
+        """Returns what takes the parts of the body as they arrive.
+
+        A chunk that begins as the one before says nothing of the stream's end, nor of usage: nobody searches it.
+
+        Args:
+            sink: Gets what has passed everything that it must.
+            direct: Gets such chunks.
+            end: Is told of all other parts by `sink`; after an error nothing may pass it by.
+        """
+        meter = self._meter
+        skims = all(through is meter for through in self._through) and not self.last.maxlen
+        usual: bytes | tuple[bytes, ...] = NO_OPENING
 
         def take(data: bytes) -> Drain:
+            nonlocal usual
+            if data.startswith(usual) and data.find(LF) == len(data) - 2 and data[-1] == LF:
+                if meter is not None:
+                    meter.frames += 1
+                return direct(data)
             part = self._passed(data)
-            return sink(part) if part else None
+            drain = sink(part) if part else None
+            is_whole = skims and part is data and (end is None or not end.failed)
+            usual = chunk_opening(data) if is_whole else NO_OPENING
+            return drain
 
         return take
 
@@ -176,8 +213,7 @@ class Upstream:
     ) -> AbstractAsyncContextManager[UpstreamResponse]:
         """Sends a request and returns the context of its response, entered once the first bytes have arrived.
 
-        Leaving the context closes the connection unless the response was read to its end; vLLM then aborts the
-        request, in prefill as well as in the middle of the response.
+        Leaving the context before the response's end closes the connection; vLLM then aborts even a prefill.
 
         Args:
             endpoint: The replica.
@@ -188,7 +224,8 @@ class Upstream:
         Raises:
             PoolUnavailableError: The replica is not reachable; another one may be.
             DeadlineError: The first byte did not come in time.
-            EngineError: The response is compressed, although no request accepts that.
+            EngineError: The response is compressed, although no request accepts that, or its status neither is 200
+                nor that of an error: a redirect or an empty success is no answer.
         """
         origin = Origin.of(endpoint.url)
         return _Post(self, origin, _request_head(origin, path, body, headers), body)
@@ -206,6 +243,9 @@ class Upstream:
         if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
             self.end(origin, connection)
             raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
+        if connection.status != _OK and connection.status < _LOWEST_ERROR:
+            self.end(origin, connection)
+            raise EngineError(f"The engine's response has the status {connection.status}, which is no answer.")
         return connection, UpstreamResponse(connection, first, self._max_answer_bytes)
 
     def end(self, origin: Origin, connection: ClientConnection) -> None:

@@ -53,7 +53,7 @@ class QuarantineActor:
         if self._detector is None:
             return None
         self._detector.terms = terms
-        self._detector.order(order.cell, order.action, order.why, time.time())
+        self._detector.order(order.cell, order.action, order.why, time.time(), order.operator)
         self._save(at_once=True)
         return self._state(self._detector)
 

@@ -22,6 +22,7 @@ class OrderBody(BaseModel):
 
     Attributes:
         speculative: With speculation or without; by default, what the pool does if nothing speaks against it.
+        operator: Id of the operator's key; the door writes it, whatever a client does.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -31,6 +32,7 @@ class OrderBody(BaseModel):
     request_class: Text
     reason: Text
     speculative: bool | None = None
+    operator: Annotated[str, Field(max_length=500)] = ""
 
 
 def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
@@ -85,7 +87,9 @@ def parse_order(body: bytes, policy: Policy) -> Order:
     if speculative not in choices:
         how = "with" if speculative else "without"
         raise InvalidRequestError(f"{order.model}/{order.pool} never answers {how} speculation.", "speculative")
-    return Order(Cell(order.model, order.pool, speculative, order.request_class), order.action, order.reason)
+    return Order(
+        Cell(order.model, order.pool, speculative, order.request_class), order.action, order.reason, order.operator
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

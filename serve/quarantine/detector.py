@@ -6,6 +6,7 @@ back once they have recovered.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -16,7 +17,8 @@ from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, Prior, lower_bou
 from serve.quarantine.record import CellRecord, Change, Status
 
 # Of the state and of all messages between gateway replicas and the shared detector.
-VERSION = 3
+VERSION = 4
+MOST_CHANGES = 50  # that are remembered
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
@@ -60,6 +62,7 @@ class Detector:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self._records: dict[Cell, CellRecord] = {}
+        self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
 
     def absorb(self, counts: Iterable[OutcomeCount], now_s: float) -> list[Change]:
         """Counts answers, tests the cells they belong to, and returns the changes of status.
@@ -79,13 +82,13 @@ class Detector:
             touched[cell] = record
         changes = [change for cell, record in touched.items() if (change := self._test(cell, record, now_s))]
         for change in changes:
-            self._records[change.cell].apply(change)
+            self._apply(change)
         for record in touched.values():
             if record.outcomes.total() >= self.terms.settings.window:
                 record.begin_window()
         return changes
 
-    def order(self, cell: Cell, action: Action, why: str, now_s: float) -> Change:
+    def order(self, cell: Cell, action: Action, why: str, now_s: float, operator: str = "") -> Change:
         """Carries out an operator's order.
 
         Args:
@@ -93,11 +96,16 @@ class Detector:
             action: `quarantine`: out until an operator says otherwise. `pin`: in, likewise. `lift`: in, and tested.
             why: The operator's reason.
             now_s: Unix time.
+            operator: Id of the operator's key.
         """
         status, held = _ACTIONS[action]
-        change = Change(cell, status, "operator", now_s, why, held)
-        self._records.setdefault(cell, CellRecord()).apply(change)
+        change = Change(cell, status, "operator", now_s, why, held, operator=operator)
+        self._apply(change)
         return change
+
+    def changes(self) -> list[Change]:
+        """Returns the last changes, newest first."""
+        return list(self._changes)[::-1]
 
     def quarantined(self) -> dict[Cell, QuarantineReason]:
         """Returns the cells in quarantine, with the reasons."""
@@ -114,7 +122,7 @@ class Detector:
     def as_dict(self) -> dict[str, Any]:
         """Returns the whole state as plain values, fit for JSON."""
         entries = [{"cell": list(cell), **record.as_dict()} for cell, record in self._records.items()]
-        return {"version": VERSION, "entries": entries}
+        return {"version": VERSION, "entries": entries, "changes": [change.as_dict() for change in self._changes]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Replaces the state by one from `as_dict`.
@@ -128,6 +136,11 @@ class Detector:
             Cell(*entry["cell"]): CellRecord.from_dict({name: value for name, value in entry.items() if name != "cell"})
             for entry in state["entries"]
         }
+        self._changes = deque(map(Change.from_dict, state["changes"]), MOST_CHANGES)
+
+    def _apply(self, change: Change) -> None:
+        self._records.setdefault(change.cell, CellRecord()).apply(change)
+        self._changes.append(change)
 
     def _test(self, cell: Cell, record: CellRecord, now_s: float) -> Change | None:
         reference = self._reference(cell)

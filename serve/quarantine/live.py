@@ -9,6 +9,7 @@ from policies import (
     Candidate,
     Cell,
     Decision,
+    LivePolicy,
     Policy,
     Reason,
     RequestFeatures,
@@ -22,7 +23,6 @@ from policies.classes import BIT, GROUPS
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.live_policy import LivePolicy
 from serve.quarantine.detector import Terms
 from serve.quarantine.ledger import Ledger
 from serve.quarantine.messages import DetectorClient, Order
@@ -106,6 +106,12 @@ class QuarantinedPolicy(LivePolicy):
         """Returns every cell of the current pools that has a record, for operators."""
         pools = {(facts.model, facts.pool) for facts in self._base.facts}
         return [cell for cell in self._ledger.detector.view() if (cell["model"], cell["pool"]) in pools]
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Returns the last changes of cells of the current pools, newest first, for operators."""
+        pools = {(facts.model, facts.pool) for facts in self._base.facts}
+        found = [change for change in self._ledger.detector.changes() if change.cell[:2] in pools]
+        return [{**change.cell._asdict(), **change.as_dict()} for change in found]
 
     def detector_age_s(self) -> float:
         """Returns the seconds since the shared detector last answered this replica."""

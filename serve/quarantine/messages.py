@@ -20,11 +20,12 @@ class CountReport:
 
 
 class Order(NamedTuple):
-    """An operator's order about one cell, and its reason."""
+    """An operator's order about one cell, its reason, and the id of the operator's key."""
 
     cell: Cell
     action: Action
     why: str
+    operator: str = ""
 
 
 class DetectorClient(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +21,8 @@ class Change:
     Attributes:
         held: Only an operator can change it again.
         answers: Number of answers that decided the test; 0 if an operator decided.
-        why: One sentence with the figures.
+        why: One sentence with the figures, or the operator's reason.
+        operator: Id of the operator's key, if one decided.
     """
 
     cell: Cell
@@ -30,6 +32,16 @@ class Change:
     why: str
     held: bool = False
     answers: int = 0
+    operator: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns plain values, fit for JSON."""
+        return {**asdict(self), "cell": list(self.cell)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Change:
+        """Restores a change from `as_dict`, with or without a round trip through JSON."""
+        return cls(**{**values, "cell": Cell(*values["cell"])})
 
 
 @dataclass

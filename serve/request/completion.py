@@ -12,11 +12,25 @@ from serve.errors import InvalidRequestError
 PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
+_WINDOW_BYTES = 1024 * 1024
 
 
 def given(value: Raw) -> bool:
     """Returns True if a member is there and not null."""
     return value is not NONE and bytes(value) != b"null"
+
+
+def holds(text: bytes, mark: bytes) -> bool:
+    """Returns True if a text holds a mark; searches a long one in windows, because no other thread runs meanwhile."""
+    if len(text) <= _WINDOW_BYTES:
+        return mark in text
+    starts = range(0, len(text), _WINDOW_BYTES)
+    return any(text.find(mark, start, start + _WINDOW_BYTES + len(mark)) >= 0 for start in starts)
+
+
+def is_list(content: Raw) -> bool:
+    """Returns True if a message's content is a list of parts, not a text."""
+    return bytes(memoryview(content)[:1]) == b"["
 
 
 # `gc=False`: a long conversation is thousands of these, and none can be part of a cycle.
@@ -135,7 +149,8 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     thinking: Raw = NONE
-    stop: str | list[str] | None = None
+    stop: Raw = NONE
+    stop_token_ids: Raw = NONE
     prompt_cache_key: str | int | None = None
     # Engines read numbers in strings, too, so that these are read where they matter.
     temperature: Raw = NONE
@@ -152,7 +167,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
 # Fields without a rule that mode `strict` knows, beside those that the gateway reads.
 HARMLESS = frozenset(
     {"top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "min_tokens",
-     "length_penalty", "stop_token_ids", "bad_words",
+     "length_penalty", "bad_words",
      "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
      "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
      "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids", "thinking_token_budget",
@@ -217,6 +232,22 @@ def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionReques
 def not_json(error: Exception) -> InvalidRequestError:
     """Returns the error for a body that does not decode."""
     return InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json")
+
+
+def not_allowed(name: str, param: str | None = None, allow: str | None = "") -> InvalidRequestError:
+    """Returns the error for a field that must not reach an engine.
+
+    Args:
+        name: The field's.
+        param: Where it stands in the request, if not at the top.
+        allow: What the operator lists to let it through, if not its name; None if no setting does.
+    """
+    way_out = "" if allow is None else f" An operator allows it with `requests.pass_fields: [{allow or name}]`."
+    return InvalidRequestError(
+        f"The field `{name}` is not accepted here: it would steer the engine itself.{way_out}",
+        param or name,
+        "field_not_allowed",
+    )
 
 
 def _invalid(text: str) -> InvalidRequestError:

@@ -2,33 +2,46 @@
 
 Text and numbers cost next to nothing, however many bytes they have. Objects and names cost a microsecond each, and no
 conversation needs a million of them. So a large body that holds many marks of JSON is looked at once more, by a decoder
-that stops at the first object too many.
+that stops at the first object too many. A body of many megabytes must be plain for the most part, as pictures are: even
+what a decoder passes over holds up everybody if there are millions of it.
 """
 
+import string
+import threading
 from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Raw, Struct
 
 from serve.errors import InvalidRequestError
+from serve.parsing.long_numbers import has_long_numbers
 
 # A smaller body can't hold enough to matter.
 LARGE_BYTES = 64 * 1024
+# From here on a body is read beside the event loop: it may take longer than other requests should wait.
+LONG_BODY_BYTES = 256 * 1024
 _FEW_MARKS = 20_000
 _MOST_MARKS = 1_000_000  # about as many tokens; passing over more takes a decoder tens of milliseconds
 _MOST_OBJECTS = 30_000
 _MOST_NAMES = 2_000
+# Spaces, quotes, commas, escapes: as many take a decoder 15 ms. Two million ids of tokens and five of prose have fewer.
+_MOST_MARKED_BYTES = 4_000_000
+_PLAIN = (string.ascii_letters + string.digits + "+/=-_.").encode() + bytes(range(0x80, 0x100))
+_WINDOW_BYTES = 1024 * 1024  # looked at in one go
 
 
-class _Counter:
-    """The values that a decoder may still meet in one body. Decoding is never interrupted: one is enough."""
+class _Counter(threading.local):
+    """The values that a decoder may still meet in one body; each thread decodes one at a time."""
 
     objects = 0
     names = 0
 
 
+_counter = _Counter()
+
+
 class _Name(str):
-    """A name, or another short text, that counts."""
+    """A name that counts."""
 
     __slots__ = ()
 
@@ -37,8 +50,8 @@ class _Object(Struct, gc=False):
     """An object that counts."""
 
     def __post_init__(self) -> None:
-        _Counter.objects -= 1
-        if _Counter.objects < 0:
+        _counter.objects -= 1
+        if _counter.objects < 0:
             _refuse(f"{_MOST_OBJECTS} messages, parts, calls and tools")
 
 
@@ -64,16 +77,15 @@ class _Outline(Struct, gc=False):
     messages: list[_Message] | None = None
     tools: list[_Object] | None = None
     tool_choice: str | _Choice | None = None
-    stop: str | list[_Name] | None = None
     vllm_xargs: _Names | None = None
     chat_template_kwargs: _Names | None = None
     structured_outputs: _Names | None = None
 
 
 def _count_name(_: type, name: Any) -> _Name:
-    _Counter.names -= 1
-    if _Counter.names < 0:
-        _refuse(f"{_MOST_NAMES} names of fields and stop strings")
+    _counter.names -= 1
+    if _counter.names < 0:
+        _refuse(f"{_MOST_NAMES} names of fields")
     return _Name(name)
 
 
@@ -88,15 +100,18 @@ def check_density(body: bytes) -> None:
         body: More than `LARGE_BYTES` of what should be JSON; what else is wrong with it is for its decoder to say.
 
     Raises:
-        InvalidRequestError: The body holds too many objects or fields.
+        InvalidRequestError: The body holds too many objects or fields, or numbers of too many digits.
     """
+    check_numbers(body)
+    if len(body) > _MOST_MARKED_BYTES:
+        _check_marks(body)
     marks = body.count(b":") + body.count(b"{")
     if marks <= _FEW_MARKS:
         return
     if marks > _MOST_MARKS:
         _refuse(f"{_MOST_MARKS} objects and names")
-    _Counter.objects = _MOST_OBJECTS
-    _Counter.names = _MOST_NAMES
+    _counter.objects = _MOST_OBJECTS
+    _counter.names = _MOST_NAMES
     try:
         _outline.decode(body)  # first, because it stops at an object, where the other would skip thousands
         _members.decode(body)
@@ -104,6 +119,24 @@ def check_density(body: bytes) -> None:
         raise InvalidRequestError(f"The body has a wrong type: {error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
+
+
+def check_numbers(body: bytes) -> None:
+    """Refuses a body with many numbers of hundreds of digits.
+
+    Raises:
+        InvalidRequestError: It has.
+    """
+    if has_long_numbers(body):
+        raise InvalidRequestError("The body has too many numbers of hundreds of digits.", None, "over_limit")
+
+
+def _check_marks(body: bytes) -> None:
+    marked = 0
+    for start in range(0, len(body), _WINDOW_BYTES):
+        marked += len(body[start : start + _WINDOW_BYTES].translate(None, _PLAIN))
+        if marked > _MOST_MARKED_BYTES:
+            _refuse(f"{_MOST_MARKED_BYTES} spaces, quotes, commas, escapes and other marks")
 
 
 def _refuse(what: str) -> NoReturn:

@@ -4,14 +4,13 @@ import re
 from collections.abc import Callable, Container, Mapping
 from zlib import crc32
 
-import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from policies import RequestFeatures
-from serve.config.gateway import GatewayConfig, LimitsConfig
+from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing import GRAMMARS
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given
+from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, is_list
 from serve.request.sampling import has_penalties, is_unspeculable
 from serve.request.thinking import USUAL_SWITCH, thinks, with_switch
 
@@ -19,6 +18,10 @@ PREFERENCE_HEADER = "x-enable-speculative"
 _PREFERENCES = {"true": True, "false": False}
 _CHOICES = frozenset({"auto", "required", "none"})
 _IMAGE = re.compile(rb'(?<!\\)"(?:input_)?(?:image|video)')
+_LONGEST_IMAGE = 12
+_WINDOW_BYTES = 1024 * 1024  # searched at once: no other thread runs meanwhile
+_NO_STOP = re.compile(rb'null|""|\[\s*\]')
+_SHOWN_CHARS = 100  # of a name that a client made up
 
 
 def _any_model(_: str) -> bool:
@@ -101,7 +104,7 @@ def features_of(
         tools=len(request.tools) if request.tools else 0,
         tool_choice=choice,
         strict_tools=_any_strict(request.tools),
-        strict_schema=_strict_schema(request.response_format),
+        strict_schema=kind == "json_schema" and _strict_schema(request.response_format),
         response_format=None if kind == "text" else kind,
         structured_outputs=given(request.structured_outputs),
         guided=_guided(request),
@@ -109,7 +112,7 @@ def features_of(
         if _speaks_of_thinking(request)
         else thinks_by_default,
         include_reasoning=request.include_reasoning is not False,
-        stop=bool(request.stop),
+        stop=request.stop is not NONE and not _NO_STOP.fullmatch(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,
         n=1 if request.n is None else request.n,
         parallel_tool_calls=request.parallel_tool_calls is not False,
@@ -130,7 +133,8 @@ def _tool_choice(request: CompletionRequest) -> str | None:
         return _object_choice(choice, {tool.function.name for tool in request.tools or () if tool.function})
     if choice is not None and choice not in _CHOICES:
         raise InvalidRequestError(
-            f"`tool_choice` must be `auto`, `required`, `none` or an object that names a function, not {choice!r}.",
+            f"`tool_choice` must be `auto`, `required`, `none` or an object that names a function, not "
+            f"{choice[:_SHOWN_CHARS]!r}.",
             "tool_choice",
         )
     if choice == "required" and not request.tools:
@@ -150,7 +154,8 @@ def _object_choice(choice: Choice, names: set[str]) -> str:
     if name not in names:
         offered = ", ".join(sorted(names)) or "none"
         raise InvalidRequestError(
-            f"`tool_choice` names the function {name!r}, which `tools` does not offer (it offers: {offered}).",
+            f"`tool_choice` names the function {name[:_SHOWN_CHARS]!r}, which `tools` does not offer "
+            f"(it offers: {offered}).",
             "tool_choice",
         )
     return "named"
@@ -199,10 +204,17 @@ def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
 
 
 def _has_images(messages: list[Message] | None) -> bool:
-    for message in messages or ():  # only a list of parts holds media
-        if bytes(memoryview(message.content)[:1]) == b"[" and _IMAGE.search(message.content):
+    for message in messages or ():  # noqa: SIM110 - as above; only a list of parts holds media
+        if is_list(message.content) and _names_image(message.content):
             return True
     return False
+
+
+def _names_image(content: Raw) -> bool:
+    return any(
+        _IMAGE.search(content, start, start + _WINDOW_BYTES + _LONGEST_IMAGE)
+        for start in range(0, len(memoryview(content)), _WINDOW_BYTES)
+    )
 
 
 def _has_tool_history(messages: list[Message] | None) -> bool:
@@ -238,57 +250,3 @@ def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool 
     if by_header is False or by_body is False:
         return False
     return by_header or by_body or None
-
-
-def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
-    """Refuses a request whose schemas are larger than any that is meant well.
-
-    Raises:
-        InvalidRequestError: A schema, or all of them together, is over a limit.
-    """
-    tools = request.tools or ()
-    if len(tools) > limits.max_tools:
-        raise _over(f"{len(tools)} tools, and the limit is {limits.max_tools}", "tools")
-    form = request.response_format
-    schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
-    if form is not None and form.json_schema is not None:
-        schemas.append((bytes(form.json_schema.schema), "response_format"))
-    size = 0
-    nodes = 0
-    for schema, param in schemas:
-        size += len(schema)
-        if size > limits.max_schema_bytes:
-            raise _over(f"schemas of more than {limits.max_schema_bytes} bytes", param)
-        containers = schema.count(b"{") + schema.count(b"[")
-        most = containers + schema.count(b",") + schema.count(b":")
-        if containers > limits.max_schema_depth or nodes + most > limits.max_schema_nodes:
-            most = _nodes(schema, limits, param)
-        nodes += most
-        if nodes > limits.max_schema_nodes:
-            raise _over(f"schemas of more than {limits.max_schema_nodes} values", param)
-
-
-def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
-    """Returns the number of values in a schema, or one over the limit."""
-    try:
-        level = [msgspec.json.decode(schema)]
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise _over(f"a schema that can't be read: {error}", param) from error
-    nodes = 0
-    depth = 0
-    while level and nodes <= limits.max_schema_nodes:
-        nodes += len(level)
-        if depth > limits.max_schema_depth:
-            raise _over(f"a schema more than {limits.max_schema_depth} levels deep", param)
-        depth += 1
-        level = [
-            part
-            for value in level
-            if isinstance(value, dict | list)
-            for part in (value.values() if isinstance(value, dict) else value)
-        ]
-    return nodes
-
-
-def _over(what: str, param: str) -> InvalidRequestError:
-    return InvalidRequestError(f"The request has {what}.", param)

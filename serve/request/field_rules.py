@@ -8,10 +8,9 @@ import re
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from serve.config.requests import RequestsConfig
 from serve.errors import InvalidRequestError
@@ -22,12 +21,16 @@ from serve.request.completion import (
     PREFERENCE_FIELD,
     CompletionRequest,
     EngineFields,
+    holds,
+    is_list,
+    not_allowed,
     not_json,
     parse,
     strict_decoder,
     without_members,
 )
 from serve.request.density import LARGE_BYTES, check_density
+from serve.request.media import MediaRules
 from serve.request.mending import mend
 
 REFUSE = "refuse"
@@ -49,44 +52,13 @@ ACTIONS = {
 
 _SEVERAL_PROMPTS = re.compile(rb'\s*\[\s*["\[]')
 _LOGIT_BIAS_BYTES = 16 * 1024
+_STOP_BYTES = 64 * 1024  # more than any list of texts or tokens to stop at
 # vLLM renders the template with these as arguments of its own.
 _NOT_FOR_TEMPLATES = frozenset(
     {"chat_template", "conversation", "messages", "tools", "documents", "tokenize", "tokenizer", "return_dict",
      "return_tensors", "tokenizer_kwargs", "continue_final_message", "add_generation_prompt"}
 )  # fmt: skip
-# Marks of content that an engine fetches or loads; escapes could hide any of them.
-_MEDIA_MARKS = (b"_url", b"_embeds", b"\\u00")
-_ODD_IN_URL = frozenset("\\@ \t\r\n")
-
-
-class _Url(Struct, gc=False):
-    url: str | None = None
-
-
-class _Part(Struct, gc=False):
-    image_url: str | _Url | None = None
-    video_url: str | _Url | None = None
-    audio_url: str | _Url | None = None
-    image_embeds: Raw = NONE
-    audio_embeds: Raw = NONE
-    video_embeds: Raw = NONE
-    prompt_embeds: Raw = NONE
-
-
-class _Spoken(Struct, gc=False):
-    content: str | list[_Part | str] | None = None
-
-
-class _Conversation(Struct, gc=False):
-    messages: list[_Spoken] | None = None
-
-
-_media = msgspec.json.Decoder(_Conversation)
 _flags = msgspec.json.Decoder(dict[str, Raw])
-_URLS = attrgetter("image_url", "video_url", "audio_url")
-_EMBEDS = attrgetter("image_embeds", "audio_embeds", "video_embeds", "prompt_embeds")
-_NO_URLS = (None, None, None)
-_NO_EMBEDS = (NONE, NONE, NONE, NONE)
 # Fields whose null means "not given": not every engine reads it so, and vLLM loses calls to `tool_choice: null`.
 _NULL_IS_ABSENT = frozenset(
     {"tools", "tool_choice", "parallel_tool_calls", "response_format", "structured_outputs", "reasoning_effort",
@@ -98,7 +70,7 @@ class FieldRules:
     """Applies the rules of one configuration to requests.
 
     Args:
-        config: Names the fields and hosts that are allowed all the same, and the limits.
+        config: Names the fields that are allowed all the same, and the limits.
     """
 
     def __init__(self, config: RequestsConfig) -> None:
@@ -107,7 +79,7 @@ class FieldRules:
         self._get = attrgetter("model", *self._names)  # the model makes it a tuple, however many names there are
         defaults = dict(zip(EngineFields.__struct_fields__, EngineFields.__struct_defaults__, strict=True))
         self._absent = tuple(defaults[name] for name in self._names)
-        self._hosts = frozenset(config.media_hosts)
+        self._media = MediaRules(config)
         self._check_template = "chat_template_kwargs" not in config.pass_fields
         slots = [(f"p{index}", Raw, NONE) for index in range(config.max_prompts)]
         prompts = msgspec.defstruct("Prompts", slots, array_like=True, forbid_unknown_fields=True)
@@ -126,14 +98,17 @@ class FieldRules:
         _, *values = self._get(request)
         names = () if tuple(values) == self._absent else self._stripped(values)
         self._check_numbers(request)
+        if request.stop is not NONE or request.stop_token_ids is not NONE:
+            _check_stops(request)
         if request.prompt is not NONE:
             self._check_prompts(request.prompt)
         if request.chat_template_kwargs and self._check_template:
             _check_template(request.chat_template_kwargs)
         if request.structured_outputs is not NONE:
             _check_structured(request.structured_outputs)
-        if request.messages and any([_may_hold_media(message.content) for message in request.messages]):
-            self._check_media(body)
+        parts = [message.content for message in request.messages or () if is_list(message.content)]
+        if parts:
+            self._media.check(parts, body)
         return names
 
     def _stripped(self, values: Sequence[Any]) -> list[str]:
@@ -142,7 +117,7 @@ class FieldRules:
             if value == absent or value is None or value is False:
                 continue
             if ACTIONS[name] is REFUSE:
-                raise _refused(name)
+                raise not_allowed(name)
             names.append(name)
         return names
 
@@ -166,56 +141,17 @@ class FieldRules:
         except msgspec.ValidationError as error:
             raise _too_many("prompt", self._config.max_prompts, "max_prompts") from error
 
-    def _check_media(self, body: bytes) -> None:
-        try:
-            messages = _media.decode(body).messages
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError(f"The content of a message is wrong: {error}.", "messages") from error
-        for message in messages or ():
-            for part in message.content if isinstance(message.content, list) else ():
-                if isinstance(part, _Part):
-                    self._check_part(part)
 
-    def _check_part(self, part: _Part) -> None:
-        if _EMBEDS(part) != _NO_EMBEDS and "prompt_embeds" not in self._config.pass_fields:
-            raise _refused("prompt_embeds", "messages")
-        urls = _URLS(part)
-        if urls == _NO_URLS:
-            return
-        for url in urls:
-            text = url.url if isinstance(url, _Url) else url
-            if text is not None and not self._may_fetch(text):
-                raise InvalidRequestError(
-                    "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
-                    "`requests.media_hosts`.",
-                    "messages",
-                    "media_not_allowed",
-                )
-
-    def _may_fetch(self, url: str) -> bool:
-        if url[:5].lower() == "data:":
-            return True
-        if not self._hosts or not _ODD_IN_URL.isdisjoint(url):
-            return False
-        try:
-            parts = urlsplit(url)
-        except ValueError:
-            return False
-        return parts.scheme in ("http", "https") and parts.hostname in self._hosts
-
-
-def _may_hold_media(content: Raw) -> bool:
-    """True if a message's content may name media: only a list of parts does, and plain text is not searched."""
-    if bytes(memoryview(content)[:1]) != b"[":
-        return False
-    parts = bytes(content)
-    return any([mark in parts for mark in _MEDIA_MARKS])
+def _check_stops(request: CompletionRequest) -> None:
+    for name in ("stop", "stop_token_ids"):
+        if len(bytes(getattr(request, name))) > _STOP_BYTES:
+            raise InvalidRequestError(f"The field `{name}` has more than {_STOP_BYTES} bytes.", name, "over_limit")
 
 
 def _check_template(arguments: dict[str, Raw]) -> None:
     for name, value in arguments.items():
         if name in _NOT_FOR_TEMPLATES or bytes(memoryview(value)[:1]) in (b"{", b"["):
-            raise _refused(f"chat_template_kwargs.{name}", allow="chat_template_kwargs")
+            raise not_allowed(f"chat_template_kwargs.{name}", allow="chat_template_kwargs")
         msgspec.json.decode(value)  # bytes that are no text must not reach a template
 
 
@@ -224,7 +160,7 @@ def _check_structured(raw: Raw) -> None:
         return  # the engine will say what it thinks of it
     for name in _flags.decode(raw):
         if name.startswith("_") or "backend" in name:
-            raise _refused(f"structured_outputs.{name}", allow=None)
+            raise not_allowed(f"structured_outputs.{name}", allow=None)
 
 
 def _at_most(name: str, value: float | None, most: int, setting: str) -> None:
@@ -237,16 +173,6 @@ def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
         f"The field `{name}` is over the limit of {most}, which the operator sets with `requests.{setting}`.",
         name,
         "over_limit",
-    )
-
-
-def _refused(name: str, param: str | None = None, allow: str | None = "") -> InvalidRequestError:
-    """Returns the error for a field that must not reach an engine; `allow` None if no setting lets it through."""
-    way_out = "" if allow is None else f" An operator allows it with `requests.pass_fields: [{allow or name}]`."
-    return InvalidRequestError(
-        f"The field `{name}` is not accepted here: it would steer the engine itself.{way_out}",
-        param or name,
-        "field_not_allowed",
     )
 
 
@@ -285,7 +211,7 @@ class RequestReader:
                 request.vllm_xargs = UNSET
             if request.enable_speculative is not UNSET:
                 dropped.add(PREFERENCE_FIELD)
-            nulls = _NULL_IS_ABSENT if b"null" in body else frozenset[str]()
+            nulls = _NULL_IS_ABSENT if holds(body, b"null") else frozenset[str]()
             return (without_members(body, dropped, nulls) if dropped or nulls else body), request
         except MALFORMED as error:  # in a part that the first reading skipped
             raise not_json(error) from error

@@ -1,40 +1,34 @@
-"""Who is next where requests wait: a Virtual Token Counter for each class of priority. Pure.
+"""The order of requests that wait: a Virtual Token Counter for each class of priority. Pure.
 
 The algorithm is that of "Fairness in Serving Large Language Models" (OSDI '24): a tenant's counter grows by the cost of
-what it is given, divided by its weight, and the waiting tenant with the lowest counter is next.
+what it is given, divided by its weight, and the waiting tenant with the lowest counter is next. What a request is going
+to cost is estimated when it gets a slot, and corrected when it has used it.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from serve.config.access import PRIORITIES
+from serve.config.access import PRIORITIES, RequestPriority
+from serve.routing.class_queue import Asker, ClassQueue, Turn
+from serve.routing.reserved_slots import ReservedSlots
 
 T = TypeVar("T", bound=Hashable)
 
-_LEAST_COST = 1.0  # or requests that cost nothing would be next for ever
-
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """On whose behalf a request asks for a slot.
+class QueueReport:
+    """A queue's message to those of the same pool in other gateway replicas, or the sum of several.
 
     Attributes:
-        tenant: Its name.
-        weight: Its share where tenants compete, relative to the others'.
-        rank: The place of the request's priority in `PRIORITIES`; 0 is served first.
-        cost: What the request will probably cost, in any unit that all requests of a gateway share.
-        queued: The most requests of its tenant that may wait for one pool; None for no limit of its own.
+        given: What tenants were charged over their weights since the last report, by class and tenant. Tenants that
+            wait and were given nothing are in it, with 0.
+        wanted: Requests that wait or have a slot, by class; empty if nobody needs to know.
     """
 
-    tenant: str
-    weight: float = 1.0
-    rank: int = PRIORITIES.index("standard")
-    cost: float = _LEAST_COST
-    queued: int | None = None
-
-
-ANONYMOUS = Asker("default")
+    given: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    wanted: tuple[int, ...] = ()
 
 
 class FairQueue(Generic[T]):
@@ -44,14 +38,16 @@ class FairQueue(Generic[T]):
 
     Args:
         starve_s: After so many seconds in a class, an item moves to the end of the class above.
+        reserved: Slots that are kept for higher classes; None if none are.
     """
 
-    def __init__(self, starve_s: float) -> None:
+    def __init__(self, starve_s: float, reserved: ReservedSlots | None = None) -> None:
         self._starve_s = starve_s
-        self._classes = [_Class[T]() for _ in PRIORITIES]
+        self._reserved = reserved
+        self._classes = [ClassQueue[T](rank, reserved) for rank in range(len(PRIORITIES))]
         # From class to the one above, the highest first, so that an item moves by one class at a time.
         self._steps = tuple(zip(self._classes[1:], self._classes[:-1], strict=True))
-        self._places: dict[T, tuple[Asker, _Class[T]]] = {}
+        self._places: dict[T, tuple[Asker, ClassQueue[T]]] = {}
         self._tenants: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -63,6 +59,10 @@ class FairQueue(Generic[T]):
     def waiting(self, tenant: str) -> int:
         """Returns how many items of a tenant wait."""
         return self._tenants.get(tenant, 0)
+
+    def counts(self) -> Counter[tuple[str, RequestPriority]]:
+        """Returns how many items wait, by tenant and by the priority that they came with."""
+        return Counter((asker.tenant, PRIORITIES[asker.rank]) for asker, _ in self._places.values())
 
     def add(self, item: T, asker: Asker, now_s: float) -> None:
         """Lets an item wait.
@@ -86,20 +86,51 @@ class FairQueue(Generic[T]):
         else:
             del self._tenants[asker.tenant]
 
-    def take(self, item: T) -> None:
-        """Takes an item out that was served, and charges its tenant. It must be waiting."""
+    def take(self, item: T) -> Turn:
+        """Takes an item out that is served, and charges its tenant. It must be waiting."""
         asker, class_ = self._places[item]
-        class_.charge(asker)
+        turn = class_.begin(asker)
         self.remove(item)
+        return turn
 
-    def charge(self, asker: Asker) -> None:
-        """Charges for a request that was served without waiting."""
+    def charge(self, asker: Asker) -> Turn:
+        """Charges for a request that is served without waiting."""
         class_ = self._classes[asker.rank]
-        class_.lift(asker.tenant)
-        class_.charge(asker)
+        class_.lift(asker)
+        return class_.begin(asker)
+
+    def eligible(self, now_s: float) -> int:
+        """Returns how many items may be served, if there are slots: not those of classes that have all they may have.
+
+        Args:
+            now_s: The present time.
+        """
+        if self._reserved is None:
+            return len(self)
+        self._promote(now_s)
+        return self._reserved.eligible(self._counts())
+
+    def may_have(self, asker: Asker) -> bool:
+        """Returns True if no reserved slot would be taken by serving a request."""
+        return self._reserved is None or self._reserved.may_have(asker.rank, self._counts())
+
+    def report(self) -> QueueReport:
+        """Returns what the others should know; what was given before is told once."""
+        given = {(rank, name): cost for rank, each in enumerate(self._classes) for name, cost in each.report().items()}
+        return QueueReport(given, () if self._reserved is None else self._reserved.wanted(self._counts()))
+
+    def hear(self, others: QueueReport) -> None:
+        """Takes what all other queues of the pool have reported since it heard of them last.
+
+        Tenants that were given more there than others were are put back here.
+        """
+        for rank, class_ in enumerate(self._classes):
+            class_.hear({tenant: cost for (of, tenant), cost in others.given.items() if of == rank})
+        if self._reserved is not None:
+            self._reserved.hear(others.wanted)
 
     def first(self, now_s: float) -> T | None:
-        """Returns the item that is to be served now; None if nothing waits.
+        """Returns the item that is to be served now; None if nothing waits, or nothing that may be served.
 
         Args:
             now_s: The present time.
@@ -107,7 +138,10 @@ class FairQueue(Generic[T]):
         if not self._places:
             return None
         self._promote(now_s)
-        return next(class_.first() for class_ in self._classes if class_.waiting)
+        rank, class_ = next((rank, each) for rank, each in enumerate(self._classes) if each.waiting)
+        if self._reserved is not None and not self._reserved.may_have(rank, self._counts()):
+            return None  # nor may those below
+        return class_.first()
 
     def last(self) -> T | None:
         """Returns the item that is to be refused if one must be; None if nothing waits.
@@ -119,6 +153,9 @@ class FairQueue(Generic[T]):
             return None
         return max(newest.values(), key=lambda each: self._tenants[each[0].tenant] / each[0].weight)[1]
 
+    def _counts(self) -> list[int]:
+        return [len(class_) for class_ in self._classes]
+
     def _promote(self, now_s: float) -> None:
         """Moves what has waited too long up by one class."""
         for lower, upper in self._steps:
@@ -127,56 +164,3 @@ class FairQueue(Generic[T]):
                 lower.leave(item, asker)
                 upper.join(item, asker, now_s)
                 self._places[item] = asker, upper
-
-
-class _Class(Generic[T]):
-    """The items of one class of priority.
-
-    Attributes:
-        waiting: By tenant, oldest first; tenants without an item are not in it.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: dict[str, dict[T, None]] = {}
-        self._joined_s: dict[T, float] = {}
-        self._counters: dict[str, float] = {}
-        self._served = ""  # the tenant that was served last
-
-    def join(self, item: T, asker: Asker, now_s: float) -> None:
-        if asker.tenant not in self.waiting:
-            self.lift(asker.tenant)
-            self.waiting[asker.tenant] = {}
-        self.waiting[asker.tenant][item] = None
-        self._joined_s[item] = now_s
-
-    def leave(self, item: T, asker: Asker) -> None:
-        items = self.waiting[asker.tenant]
-        del items[item], self._joined_s[item]
-        if not items:
-            del self.waiting[asker.tenant]
-
-    def lift(self, tenant: str) -> None:
-        """Takes from a tenant that comes back what it would have saved up while it wanted nothing."""
-        if tenant in self.waiting:
-            return
-        counters = self._counters
-        floor = min(map(counters.__getitem__, self.waiting)) if self.waiting else counters.get(self._served, 0.0)
-        counters[tenant] = max(counters.get(tenant, 0.0), floor)
-
-    def charge(self, asker: Asker) -> None:
-        self._counters[asker.tenant] += max(asker.cost, _LEAST_COST) / asker.weight
-        self._served = asker.tenant
-
-    def first(self) -> T:
-        """Returns the oldest item of the tenant with the lowest counter; of equal ones, of the one that came first."""
-        tenant = min(self.waiting, key=self._counters.__getitem__)
-        return next(iter(self.waiting[tenant]))
-
-    def joined_before(self, time_s: float) -> list[T]:
-        """Returns what has been here since before a time, oldest first."""
-        early: list[T] = []
-        for item, joined_s in self._joined_s.items():
-            if joined_s > time_s:
-                break
-            early.append(item)
-        return early

@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from serve.errors import GatewayError
+from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import Asker
+from serve.routing.hold import Hold
 from serve.routing.pool import Pool
 from serve.routing.session_affinity import Affinity
 
@@ -18,11 +19,13 @@ class Slot(NamedTuple):
     Attributes:
         number: Place of its pool among those that were asked.
         endpoint: The replica's address.
+        hold: On the slot.
         refused: Places of the pools that failed to reserve one, such as for a full queue.
     """
 
     number: int
     endpoint: Endpoint
+    hold: Hold
     refused: frozenset[int] = frozenset()
 
 
@@ -43,11 +46,11 @@ async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, re
     """
     race = _Race(pools, affinity, asker)
     try:
-        number, endpoint, stack = await race.run()
-        resources.push_async_exit(stack)
+        number, endpoint, hold = await race.run()
+        resources.push_async_exit(hold)
     finally:
         await asyncio.shield(race.withdraw())
-    return Slot(number, endpoint, frozenset(race.errors))
+    return Slot(number, endpoint, hold, frozenset(race.errors))
 
 
 class _Race:
@@ -57,11 +60,11 @@ class _Race:
         self._pools = pools
         self._affinity = affinity
         self._asker = asker
-        self._tasks: dict[asyncio.Task[Endpoint], tuple[int, AsyncExitStack]] = {}
+        self._tasks: dict[asyncio.Task[Endpoint], tuple[int, Hold]] = {}
         self.errors: dict[int, GatewayError] = {}
 
-    async def run(self) -> tuple[int, Endpoint, AsyncExitStack]:
-        """Returns the winner's number, its endpoint, and what releases the slot."""
+    async def run(self) -> tuple[int, Endpoint, Hold]:
+        """Returns the winner's number, its endpoint, and the hold on its slot."""
         order = sorted(range(len(self._pools)), key=lambda number: self._pools[number].full)
         for number in order[:-1]:
             self._ask(number)
@@ -76,23 +79,19 @@ class _Race:
         return winner
 
     def _ask(self, number: int) -> None:
-        stack = AsyncExitStack()
-        reserving = self._pools[number].reserve(self._affinity, self._asker)
-        task = asyncio.ensure_future(stack.enter_async_context(reserving))
-        self._tasks[task] = (number, stack)
+        hold = self._pools[number].reserve(self._affinity, self._asker)
+        self._tasks[asyncio.ensure_future(hold.__aenter__())] = (number, hold)
 
-    async def _winner(
-        self, timeout_s: float | None, newest: int | None = None
-    ) -> tuple[int, Endpoint, AsyncExitStack] | None:
+    async def _winner(self, timeout_s: float | None, newest: int | None = None) -> tuple[int, Endpoint, Hold] | None:
         """Returns the first pool that has a slot; None after a while, or if all failed, or the newest one did."""
         while self._tasks and newest not in self.errors:
             done, _ = await asyncio.wait(self._tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 return None
             for task in sorted(done, key=lambda task: self._tasks[task][0]):
-                number, stack = self._tasks.pop(task)
+                number, hold = self._tasks.pop(task)
                 try:
-                    return number, task.result(), stack
+                    return number, task.result(), hold
                 except GatewayError as error:
                     self.errors[number] = error
         return None
@@ -102,5 +101,7 @@ class _Race:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for _, stack in self._tasks.values():
-            await stack.aclose()
+        for task, (_, hold) in self._tasks.items():
+            if not task.cancelled() and task.exception() is None:
+                hold.turn.undo()
+                await hold.__aexit__(None, None, None)

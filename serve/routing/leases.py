@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from serve.config.access import RequestPriority
+from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import ANONYMOUS, Asker
-from serve.routing.waiting_room import WaitingRoom, WaitingTerms
+from serve.routing.fair_queue import QueueReport
+from serve.routing.hold import Hold
+from serve.routing.waiting_room import Place, WaitingRoom, WaitingTerms
 
 log = logging.getLogger("ray.serve.specgate.routing")
 
@@ -62,6 +66,7 @@ class Leases:
         label: `model/pool`, for messages.
         idle_timeout_s: How long an idle slot is kept; with 0, slots are never reused.
         interchangeable: Reservations name no replica, so that any request may have what another one reserved.
+        slots: Returns the slots of the pool; None if that is unknown.
 
     Attributes:
         requests: Requests that hold a slot or wait for one.
@@ -73,12 +78,15 @@ class Leases:
         label: str = "the pool",
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         interchangeable: bool = True,
+        slots: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._idle_timeout_s = idle_timeout_s
         self._interchangeable = interchangeable
         self._all: set[Lease] = set()
         self._idle: list[Lease] = []
-        self._room = WaitingRoom[Lease](terms or WaitingTerms(), label, self._pass_on)
+        reservable = slots if interchangeable else None
+        self._room = WaitingRoom[Lease](terms or WaitingTerms(), label, self._pass_on, reservable)
+        self._reserve: Reserve | None = None  # how the last request would have reserved
         self._reservations: dict[asyncio.Task[Lease], None] = {}  # interchangeable ones, under way, oldest first
         self._releases: set[asyncio.Task[None]] = set()
         self.requests = 0
@@ -88,19 +96,26 @@ class Leases:
         """True if a request would get a slot at once."""
         return bool(self._idle)
 
+    def waiting(self) -> Counter[tuple[str, RequestPriority]]:
+        """Returns how many requests wait for a slot, by tenant and priority."""
+        return self._room.queue.counts()
+
+    def report(self) -> QueueReport:
+        """Returns what other gateway replicas should know of the queue."""
+        return self._room.queue.report()
+
+    def hear(self, others: QueueReport) -> None:
+        """Takes what other gateway replicas say of theirs."""
+        self._room.queue.hear(others)
+        self._seek()
+
     @property
     def held(self) -> int:
         """Slots that are held, idle ones included."""
         return len(self._all)
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a slot."""
-        return max(0, self.requests - (len(self._all) - len(self._idle)))
-
-    @asynccontextmanager
-    async def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS) -> AsyncIterator[Endpoint]:
-        """Holds a slot for as long as the context lasts.
+    def hold(self, reserve: Reserve, url: str = "", asker: Asker = ANONYMOUS) -> Hold:
+        """Returns a hold on a slot.
 
         Args:
             reserve: Makes a new reservation.
@@ -108,23 +123,34 @@ class Leases:
             asker: On whose behalf.
 
         Raises:
-            GatewayError: As raised by `reserve`, or the wait was refused or in vain.
+            GatewayError: On entering the hold: as raised by `reserve`, or the wait was refused or in vain.
         """
+        return _Hold(self, reserve, url, asker)
+
+    async def take(self, reserve: Reserve, url: str, asker: Asker) -> tuple[Lease, Turn]:
+        """Takes a slot, to be given back; arguments and errors as of `hold`."""
         self.requests += 1
         try:
-            lease = self._take_idle(url)
-            if lease is None:
-                lease = await self._wait_for_slot(reserve, asker)
-            else:
-                self._room.charge(asker)
-            try:
-                yield lease.endpoint
-            except BaseException:
-                self._release(lease)  # the replica may still be working on the abandoned request
-                raise
-            self._pass_on(lease)
-        finally:
+            lease = self._take_idle(url) if self._room.queue.may_have(asker) else None
+            if lease is not None:
+                return lease, self._room.charge(asker)
+            return await self._wait_for_slot(reserve, asker)
+        except BaseException:
             self.requests -= 1
+            raise
+
+    def give_back(self, lease: Lease, *, broken: bool) -> None:
+        """Hands a slot on.
+
+        Args:
+            lease: The slot.
+            broken: The replica may still be working on a request that was abandoned.
+        """
+        self.requests -= 1
+        if broken:
+            self._release(lease)
+        else:
+            self._pass_on(lease)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Expires all slots of a replica that did not answer, so that the next requests choose a replica again."""
@@ -148,21 +174,33 @@ class Leases:
                 return lease
         return None
 
-    async def _wait_for_slot(self, reserve: Reserve, asker: Asker) -> Lease:
+    async def _wait_for_slot(self, reserve: Reserve, asker: Asker) -> tuple[Lease, Turn]:
         place = self._room.enter(asker)
-        reserving = asyncio.create_task(reserve())
         if self._interchangeable:
-            self._reservations[reserving] = None
-            reserving.add_done_callback(self._on_any_reserved)
-        else:
-            reserving.add_done_callback(partial(self._on_reserved, place))
+            self._reserve = reserve
+            self._seek()
+            try:
+                return await self._room.wait(place)
+            finally:
+                while len(self._reservations) > self._room.eligible:
+                    self._reservations.popitem()[0].cancel()  # the newest has waited least for a slot
+        reserving = asyncio.create_task(reserve())
+        reserving.add_done_callback(partial(self._on_reserved, place))
         try:
             return await self._room.wait(place)
         finally:
-            if not self._interchangeable:
-                reserving.cancel()
-            while len(self._reservations) > len(self._room):
-                self._reservations.popitem()[0].cancel()  # the newest has waited least for a slot
+            reserving.cancel()
+
+    def _seek(self) -> None:
+        """Looks for slots for all that wait and may have one: idle ones that were reserved before, then new ones."""
+        if not self._interchangeable or self._reserve is None:
+            return
+        while self._idle and self._room.hand_out(self._idle[-1]):
+            self._idle.pop().stop_idle_timer()
+        while len(self._reservations) < self._room.eligible:
+            reserving = asyncio.create_task(self._reserve())
+            self._reservations[reserving] = None
+            reserving.add_done_callback(self._on_any_reserved)
 
     def _on_any_reserved(self, reserving: asyncio.Task[Lease]) -> None:
         """Gives a slot to whoever is next."""
@@ -177,7 +215,7 @@ class Leases:
         if not self._room.hand_out(lease):
             self._pass_on(lease)
 
-    def _on_reserved(self, place: asyncio.Future[Lease], reserving: asyncio.Task[Lease]) -> None:
+    def _on_reserved(self, place: Place[Lease], reserving: asyncio.Task[Lease]) -> None:
         """Gives a slot to who asked for its replica."""
         if reserving.cancelled():
             return
@@ -214,3 +252,19 @@ class Leases:
         self._releases.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("could not release a slot", exc_info=error)
+
+
+class _Hold(Hold):
+    def __init__(self, leases: Leases, reserve: Reserve, url: str, asker: Asker) -> None:
+        self._leases = leases
+        self._reserve = reserve
+        self._url = url
+        self._asker = asker
+
+    async def __aenter__(self) -> Endpoint:
+        self._lease, self.turn = await self._leases.take(self._reserve, self._url, self._asker)
+        return self._lease.endpoint
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.turn.end()
+        self._leases.give_back(self._lease, broken=kind is not None)

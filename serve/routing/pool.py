@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -11,11 +12,14 @@ from typing import Any, Protocol
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, ReplicaSelection
 
+from serve.config.access import RequestPriority
 from serve.errors import PoolUnavailableError
+from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.routing.endpoint import Endpoint, url_of
-from serve.routing.fair_queue import ANONYMOUS, Asker
+from serve.routing.fair_queue import QueueReport
+from serve.routing.hold import Hold
 from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
-from serve.routing.prefix_placement import PrefixPlacement
+from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from serve.routing.waiting_room import WaitingTerms, queue_full
@@ -28,19 +32,24 @@ _SHORT_HEAD_START_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How full a pool is, as one gateway replica knows it.
+    """The occupancy of a pool, as one gateway replica knows it.
 
     Attributes:
         slots: Requests that the pool takes at the same time, from all gateway replicas; None if that is unknown.
         held: Slots that this gateway replica holds.
-        waiting: Its requests that wait for one.
+        queue: Its requests that wait for one, by tenant and priority.
         engines: Addresses and keys of the running replicas; of a remote pool, its URL.
     """
 
     slots: int | None
     held: int
-    waiting: int
+    queue: Counter[tuple[str, RequestPriority]]
     engines: tuple[Endpoint, ...]
+
+    @property
+    def waiting(self) -> int:
+        """All that wait."""
+        return self.queue.total()
 
 
 class Pool(Protocol):
@@ -66,18 +75,24 @@ class Pool(Protocol):
         """Running replicas; 0 if unknown."""
         ...
 
-    def reserve(
-        self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS
-    ) -> AbstractAsyncContextManager[Endpoint]:
-        """Holds a slot on one replica for as long as the context lasts.
+    def report(self) -> QueueReport:
+        """Returns what other gateway replicas should know of this one's queue for the pool."""
+        ...
+
+    def hear(self, others: QueueReport) -> None:
+        """Takes what other gateway replicas say of theirs."""
+        ...
+
+    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
+        """Returns a hold on a slot of one replica.
 
         Args:
             affinity: What ties the request to a replica; pools that are balanced don't ask.
             asker: On whose behalf, which decides who is next where requests wait.
 
         Raises:
-            OverloadedError: Too many requests are waiting already.
-            PoolUnavailableError: No slot came free in time.
+            OverloadedError: On entering the hold: too many requests are waiting already.
+            PoolUnavailableError: On entering the hold: no slot came free in time.
         """
         ...
 
@@ -122,7 +137,8 @@ class RayPool:
         self._retry_after_s = terms.retry_after_s
         self._sticky = routing == "sticky"
         self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
-        self._leases = Leases(terms, label, 0 if self._sticky else IDLE_TIMEOUT_S, routing == "balanced")
+        idle_timeout_s = 0 if self._sticky else IDLE_TIMEOUT_S
+        self._leases = Leases(terms, label, idle_timeout_s, routing == "balanced", self._slots)
         self._has_served = False
         self._is_slow = False
 
@@ -143,32 +159,30 @@ class RayPool:
     def replicas(self) -> int:
         return len(metadata_of_running(*self._deployment))
 
-    def reserve(
-        self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS
-    ) -> AbstractAsyncContextManager[Endpoint]:
+    def report(self) -> QueueReport:
+        return self._leases.report()
+
+    def hear(self, others: QueueReport) -> None:
+        self._leases.hear(others)
+
+    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         if self._placement is not None:
             return self._reserve_by_prefix(self._placement, affinity.blocks(), asker)
         handle = self._handle.options(session_id=affinity.session()) if self._sticky else self._handle
         return self._leases.hold(partial(self._lease, handle), asker=asker)
 
-    @asynccontextmanager
-    async def _reserve_by_prefix(
-        self, placement: PrefixPlacement, blocks: Sequence[int], asker: Asker
-    ) -> AsyncIterator[Endpoint]:
+    def _reserve_by_prefix(self, placement: PrefixPlacement, blocks: Sequence[int], asker: Asker) -> Hold:
         url = placement.choose(blocks)
         handle = self._handle.options(session_id=url) if url else self._handle  # for `PrefixRouter`
-        async with self._leases.hold(partial(self._lease, handle), url, asker) as endpoint:
-            with placement.at(endpoint.url, blocks):
-                yield endpoint
+        return PlacedHold(self._leases.hold(partial(self._lease, handle), url, asker), placement, blocks)
 
     def forget(self, endpoint: Endpoint) -> None:
         self._leases.forget(endpoint)
 
     def occupancy(self) -> Occupancy:
-        slots = slots_of_running(*self._deployment)
         engines = tuple(_endpoint(metadata) for metadata in metadata_of_running(*self._deployment))
         leases = self._leases
-        return Occupancy(None if slots == sys.maxsize else slots, leases.held, leases.waiting, engines)
+        return Occupancy(self._slots(), leases.held, leases.waiting(), engines)
 
     async def facts(self) -> Mapping[str, Any]:
         if not self._handle.is_initialized:
@@ -180,6 +194,10 @@ class RayPool:
 
     async def close(self) -> None:
         await self._leases.close()
+
+    def _slots(self) -> int | None:
+        slots = slots_of_running(*self._deployment)
+        return None if slots == sys.maxsize else slots
 
     async def _lease(self, handle: DeploymentHandle) -> Lease:
         resources = AsyncExitStack()

@@ -1,4 +1,4 @@
-"""Which replica probably has which beginnings of prompts in cache: an approximate index, fed by what was sent. Pure.
+"""An approximate index of the beginnings of prompts that replicas probably have in cache, fed by what was sent. Pure.
 
 Engines are not asked. The index holds hashes of blocks of text, each standing for all the text up to its end, in an LRU
 for each replica.

@@ -1,9 +1,12 @@
-"""Where prompts go in a pool that routes by prefix: the index, and this gateway's requests on each replica."""
+"""Placement of prompts in a pool that routes by prefix: the index, and this gateway's requests on each replica."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
+from serve.routing.endpoint import Endpoint
+from serve.routing.hold import Hold
 from serve.routing.prefix_index import PrefixIndex
 
 
@@ -39,3 +42,29 @@ class PrefixPlacement:
             self._requests[url] -= 1
             if not self._requests[url]:
                 del self._requests[url]
+
+
+class PlacedHold(Hold):
+    """A hold whose request is counted where it has its slot.
+
+    Args:
+        hold: On the slot.
+        placement: Counts it.
+        blocks: Of its prompt.
+    """
+
+    def __init__(self, hold: Hold, placement: PrefixPlacement, blocks: Sequence[int]) -> None:
+        self._hold = hold
+        self._placement = placement
+        self._blocks = blocks
+        self._counted = ExitStack()
+
+    async def __aenter__(self) -> Endpoint:
+        endpoint = await self._hold.__aenter__()
+        self.turn = self._hold.turn
+        self._counted.enter_context(self._placement.at(endpoint.url, self._blocks))
+        return endpoint
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._counted.close()
+        await self._hold.__aexit__(*error)

@@ -1,8 +1,8 @@
-"""What ties a request to a replica: its conversation, and the beginning of its prompt."""
+"""Affinity of a request to a replica: by its conversation, and by the beginning of its prompt."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from policies import RequestFeatures
 
@@ -10,9 +10,8 @@ from policies import RequestFeatures
 SESSION_HEADERS = ("x-session-id", "x-claude-code-session-id", "session-id", "session_id")
 
 
-@dataclass(frozen=True, slots=True)
-class Affinity:
-    """What ties a request to a replica, computed only if its pool asks.
+class Affinity(NamedTuple):
+    """A request's ties to a replica, computed only if its pool asks.
 
     Attributes:
         session: Returns the key of its session. Requests with one key go to one replica of a sticky pool.

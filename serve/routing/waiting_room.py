@@ -1,31 +1,37 @@
-"""Where requests wait for a slot of a pool: a fair queue, a limit, and an end to the wait."""
+"""The waiting room of a pool, for requests without a slot: a fair queue, a limit, and an end to the wait."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from serve.config.access import ReservedClass
 from serve.errors import OverloadedError, PoolUnavailableError
-from serve.routing.fair_queue import Asker, FairQueue
+from serve.routing.class_queue import Asker, Turn
+from serve.routing.fair_queue import FairQueue
+from serve.routing.reserved_slots import ReservedSlots
 
 T = TypeVar("T")
+Place = asyncio.Future[tuple[T, Turn]]  # where one request waits for a slot
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingTerms:
-    """How requests wait at one gateway replica.
+    """The terms on which requests wait at one gateway replica.
 
     Attributes:
         queued: The most that wait for one pool; None if somebody else counts them.
         queue_timeout_s: Longest wait.
         starve_s: See `FairQueue`.
         retry_after_s: How long refused clients should wait.
+        reserved: See `ReservedSlots`.
     """
 
     queued: int | None = None
     queue_timeout_s: float = 15.0
     starve_s: float = 5.0
     retry_after_s: float = 2.0
+    reserved: Mapping[ReservedClass, float] = field(default_factory=dict)
 
 
 class WaitingRoom(Generic[T]):
@@ -35,35 +41,51 @@ class WaitingRoom(Generic[T]):
         terms: How they wait.
         label: `model/pool`, for messages.
         give_back: Takes a slot that was handed out to a request whose client has left.
+        slots: For `ReservedSlots`; None where slots are not for every request.
+
+    Attributes:
+        queue: Who waits, and who is next.
     """
 
-    def __init__(self, terms: WaitingTerms, label: str, give_back: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        terms: WaitingTerms,
+        label: str,
+        give_back: Callable[[T], None],
+        slots: Callable[[], int | None] | None = None,
+    ) -> None:
         self._terms = terms
         self._label = label
         self._give_back = give_back
-        self._queue = FairQueue[asyncio.Future[T]](terms.starve_s)
+        reserved = ReservedSlots(terms.reserved, slots) if terms.reserved and slots is not None else None
+        self.queue = FairQueue[Place[T]](terms.starve_s, reserved)
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.queue)
 
-    def enter(self, asker: Asker) -> asyncio.Future[T]:
+    @property
+    def eligible(self) -> int:
+        """Requests that may have a slot now; the others wait for what is reserved for higher classes."""
+        return self.queue.eligible(asyncio.get_running_loop().time())
+
+    def enter(self, asker: Asker) -> Place[T]:
         """Returns a place in the room, for `wait`.
 
         Raises:
             OverloadedError: As many requests of the tenant wait as may.
         """
-        if asker.queued is not None and self._queue.waiting(asker.tenant) >= asker.queued:
+        if asker.queued is not None and self.queue.waiting(asker.tenant) >= asker.queued:
             message = f"{asker.queued} requests of tenant {asker.tenant!r} wait for {self._label}; try again shortly."
             raise OverloadedError(message, None, None, self._terms.retry_after_s)
         loop = asyncio.get_running_loop()
-        place: asyncio.Future[T] = loop.create_future()
-        self._queue.add(place, asker, loop.time())
-        if self._terms.queued is not None and len(self._queue) > self._terms.queued:
+        place: Place[T] = loop.create_future()
+        self.queue.add(place, asker, loop.time())
+        if self._terms.queued is not None and len(self.queue) > self._terms.queued:
             self.refuse_one(queue_full(self._label, self._terms.retry_after_s))
         return place
 
-    async def wait(self, place: asyncio.Future[T]) -> T:
-        """Returns the slot that a request is given.
+    async def wait(self, place: Place[T]) -> tuple[T, Turn]:
+        """Returns the slot that a request is given, and what its tenant is charged.
 
         Args:
             place: The request's, from `enter`.
@@ -76,49 +98,53 @@ class WaitingRoom(Generic[T]):
             return await place
         except asyncio.CancelledError:
             if not place.cancelled() and place.exception() is None:
-                self._give_back(place.result())  # the slot arrived just as the client left
+                slot, turn = place.result()  # it arrived just as the client left
+                turn.undo()
+                turn.end()
+                self._give_back(slot)
             raise
         finally:
             timer.cancel()
-            if place in self._queue:
-                self._queue.remove(place)
+            if place in self.queue:
+                self.queue.remove(place)
 
-    def charge(self, asker: Asker) -> None:
-        """Charges a tenant for a request that got a slot without waiting."""
-        self._queue.charge(asker)
+    def charge(self, asker: Asker) -> Turn:
+        """Charges a tenant for a request that gets a slot without waiting."""
+        return self.queue.charge(asker)
 
     def hand_out(self, slot: T) -> bool:
-        """Gives a slot to the request that is next; returns False if none waits."""
+        """Gives a slot to the request that is next; returns False if none waits that may have it."""
+        if not len(self.queue):
+            return False
         now_s = asyncio.get_running_loop().time()
-        while (place := self._queue.first(now_s)) is not None:
+        while (place := self.queue.first(now_s)) is not None:
             if self.give(place, slot):
                 return True
-            self._queue.remove(place)
+            self.queue.remove(place)
         return False
 
-    def give(self, place: asyncio.Future[T], slot: T) -> bool:
+    def give(self, place: Place[T], slot: T) -> bool:
         """Gives a slot to one request, whose turn it need not be; returns False if it does not wait any more."""
         if place.done():  # the queue learns of a client that left when its task runs
             return False
-        self._queue.take(place)
-        place.set_result(slot)
+        place.set_result((slot, self.queue.take(place)))
         return True
 
-    def refuse(self, place: asyncio.Future[T], error: BaseException) -> None:
+    def refuse(self, place: Place[T], error: BaseException) -> None:
         """Ends one request's wait with an error."""
         if not place.done():
-            self._queue.remove(place)
+            self.queue.remove(place)
             place.set_exception(error)
 
     def refuse_one(self, error: BaseException) -> None:
         """Ends a request's wait with an error: that of the tenant with the most waiting for its weight."""
-        while (place := self._queue.last()) is not None:
+        while (place := self.queue.last()) is not None:
             if not place.done():
                 self.refuse(place, error)
                 return
-            self._queue.remove(place)
+            self.queue.remove(place)
 
-    def _time_out(self, place: asyncio.Future[T]) -> None:
+    def _time_out(self, place: Place[T]) -> None:
         message = f"No slot of {self._label} came free in time; try again shortly."
         self.refuse(place, PoolUnavailableError(message, None, None, self._terms.retry_after_s))
 

@@ -7,23 +7,28 @@ headers then reach the engine as they came. Metrics are always kept for `GET /me
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
 
-from opentelemetry import context, metrics, propagate, trace
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry import trace
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind
 
+from serve.config.telemetry import TelemetryConfig
 from serve.telemetry.exporters import exporter_name, metric_reader, span_exporter
+from serve.telemetry.histogram import SCOPE, LabelledHistogram, PeriodicReader, PrometheusReader
+from serve.telemetry.request_log import RequestLog
+from serve.telemetry.spans import Attribute, child_span, server_span
 
-_NO_SPAN = nullcontext(trace.INVALID_SPAN)
+NO_SPAN = nullcontext(trace.INVALID_SPAN)
+_DEFAULTS = TelemetryConfig()
+_NOTHING: Mapping[str, Attribute] = MappingProxyType({})
 _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -59,9 +64,9 @@ class Instruments:
     """The gateway's metrics; every label set is bounded by the configuration, not by what clients send."""
 
     requests: LabelledCounter
-    duration: metrics.Histogram
-    first_token: metrics.Histogram
-    slot_wait: metrics.Histogram
+    duration: LabelledHistogram
+    first_token: LabelledHistogram
+    slot_wait: LabelledHistogram
     retries: LabelledCounter
     decisions: LabelledCounter
     history: LabelledCounter
@@ -72,15 +77,25 @@ class Telemetry:
 
     Attributes:
         meter: Makes further instruments.
+        traced: True if there are spans at all.
+        log: What the log says of requests.
 
     Args:
         environ: The OTEL_* variables.
-        spans: Exports spans in place of the exporter that the environment names; for tests.
+        spans: Exports spans in place of the exporter that configuration and environment name; for tests.
+        config: Where spans go, if not where the environment says; what is logged.
     """
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, spans: SpanExporter | None = None) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str] = os.environ,
+        spans: SpanExporter | None = None,
+        config: TelemetryConfig = _DEFAULTS,
+    ) -> None:
+        self.log = RequestLog(config)
         resource = Resource.create({SERVICE_NAME: environ.get("OTEL_SERVICE_NAME", "specgate")})
-        exporter = spans or span_exporter(exporter_name("TRACES", environ))
+        endpoint = config.traces_endpoint
+        exporter = spans or span_exporter(exporter_name("TRACES", environ, endpoint), endpoint)
         self._provider: TracerProvider | None = None
         if exporter is not None:
             self._provider = TracerProvider(resource=resource)
@@ -88,28 +103,31 @@ class Telemetry:
         tracers = (
             self._provider or trace.get_tracer_provider()
         )  # Ray Serve's own tracing installs one for the whole process
-        self._traced = isinstance(tracers, TracerProvider)
+        self.traced = isinstance(tracers, TracerProvider)
         self._tracer = tracers.get_tracer("specgate")
-        readers = (PrometheusMetricReader(), metric_reader(exporter_name("METRICS", environ)))
-        self._meters = MeterProvider(metric_readers=[reader for reader in readers if reader], resource=resource)
-        self.meter = self._meters.get_meter("specgate")
+        exported = metric_reader(exporter_name("METRICS", environ))
+        readers: list[PrometheusReader | PeriodicReader] = [PrometheusReader()]
+        if exported is not None:
+            readers.append(exported)
+        self._meters = MeterProvider(metric_readers=readers, resource=resource)
+        self.meter = self._meters.get_meter(SCOPE)
         meter = self.meter
         self.instruments = Instruments(
             requests=LabelledCounter(
                 meter, "specgate.requests", "Requests by model, pool, speculation and outcome",
                 "model", "pool", "speculative", "status",
             ),
-            duration=meter.create_histogram(
-                "specgate.request.duration", "s", "From the request to the last byte",
-                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+            duration=LabelledHistogram(
+                "specgate.request.duration", "s", "From the request to the last byte", _DURATION_BUCKETS_S,
+                "model", "pool", "speculative", "status",
             ),
-            first_token=meter.create_histogram(
+            first_token=LabelledHistogram(
                 "specgate.time_to_first_token", "s", "From the request to the first byte of a streamed answer",
-                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+                _DURATION_BUCKETS_S, "model", "pool",
             ),
-            slot_wait=meter.create_histogram(
+            slot_wait=LabelledHistogram(
                 "specgate.slot.wait", "s", "Time for a slot, of the requests that waited over 1 ms for one",
-                explicit_bucket_boundaries_advisory=_DURATION_BUCKETS_S,
+                _DURATION_BUCKETS_S, "model", "pool", "priority",
             ),
             retries=LabelledCounter(meter, "specgate.retries", "Attempts repeated before the first byte", "pool"),
             decisions=LabelledCounter(
@@ -120,23 +138,19 @@ class Telemetry:
                 meter, "specgate.history.malformed", "Calls of earlier turns at fault", "model", "mode", "kind"
             ),
         )  # fmt: skip
+        instruments = self.instruments
+        for reader in readers:
+            reader.histograms = (instruments.duration, instruments.first_token, instruments.slot_wait)
 
-    def request(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
-        """Returns the span of one request, under the client's trace context if it sent one."""
-        return self._server_span(name, headers) if self._traced else _NO_SPAN
+    def request(self, path: str, headers: Mapping[str, str], *, continued: bool = True) -> AbstractContextManager[Span]:
+        """Returns the span of one request; the arguments are those of `server_span`."""
+        return server_span(self._tracer, path, headers, continued=continued) if self.traced else NO_SPAN
 
-    def step(self, name: str, **attributes: Any) -> AbstractContextManager[Span]:
-        """Returns a child span."""
-        return self._tracer.start_as_current_span(name, attributes=attributes) if self._traced else _NO_SPAN
-
-    @contextmanager
-    def _server_span(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        token = context.attach(propagate.extract(headers))
-        try:
-            with self._tracer.start_as_current_span(name, kind=SpanKind.SERVER) as span:
-                yield span
-        finally:
-            context.detach(token)
+    def step(
+        self, name: str, attributes: Mapping[str, Attribute] = _NOTHING, kind: SpanKind = SpanKind.INTERNAL
+    ) -> AbstractContextManager[Span]:
+        """Returns a child span; the arguments are those of `child_span`."""
+        return child_span(self._tracer, name, attributes, kind) if self.traced else NO_SPAN
 
     def first_token(self, arrived_s: float, model: str, pool: str) -> None:
         """Records that the first bytes of a stream are on their way.
@@ -146,17 +160,18 @@ class Telemetry:
             model: The model's own name.
             pool: The pool that streams.
         """
-        self.instruments.first_token.record(time.monotonic() - arrived_s, {"model": model, "pool": pool})
+        self.instruments.first_token.record(time.monotonic() - arrived_s, model, pool)
 
-    def waited(self, waited_s: float, model: str, pool: str) -> None:
+    def waited(self, waited_s: float, model: str, pool: str, priority: str) -> None:
         """Records that a request waited for a slot.
 
         Args:
             waited_s: How long.
             model: The model's own name.
             pool: The pool that had a slot.
+            priority: The request's.
         """
-        self.instruments.slot_wait.record(waited_s, {"model": model, "pool": pool})
+        self.instruments.slot_wait.record(waited_s, model, pool, priority)
 
     def decided(self, model: str, pool: str, reasons: Sequence[str]) -> None:
         """Counts a decision under each of its reasons, or under none.
@@ -179,9 +194,9 @@ class Telemetry:
             speculative: `on` or `off`.
             status: The response's HTTP status.
         """
-        labels = {"model": model, "pool": pool, "speculative": speculative, "status": str(status)}
-        self.instruments.requests.add(*labels.values())
-        self.instruments.duration.record(time.monotonic() - arrived_s, labels)
+        labels = (model, pool, speculative, str(status))
+        self.instruments.requests.add(*labels)
+        self.instruments.duration.record(time.monotonic() - arrived_s, *labels)
 
     def history(self, model: str, mode: str, arguments: int, ids: int) -> None:
         """Counts malformed calls in the earlier turns of a conversation.
@@ -198,17 +213,7 @@ class Telemetry:
 
     def shutdown(self) -> None:
         """Sends what is still buffered."""
+        self.log.close()
         if self._provider is not None:
             self._provider.shutdown()
         self._meters.shutdown()
-
-
-def inject(headers: dict[str, str]) -> None:
-    """Puts the current trace context into request headers for the engine; without one, the client's stays there."""
-    if trace.get_current_span() is not trace.INVALID_SPAN:
-        propagate.inject(headers)
-
-
-def fail(span: Span, message: str) -> None:
-    """Marks a span as failed without an exception passing through it."""
-    span.set_status(Status(StatusCode.ERROR, message))

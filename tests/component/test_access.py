@@ -239,7 +239,7 @@ async def test_a_key_reaches_no_engine_log_span_metric_or_error(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     spans = InMemorySpanExporter()
-    monkeypatch.setattr(ingress, "Telemetry", lambda: Telemetry({}, spans))
+    monkeypatch.setattr(ingress, "Telemetry", lambda config: Telemetry({}, spans, config))
     engine = answering()
     seen: list[str] = []
     async with gateway(tmp_path, engine) as served:

@@ -5,6 +5,7 @@ import json
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}
 BODIES = {"/v1/route/explain": CHAT, "/admin/v1/quarantine": ORDER}
 ROUTES = [(method, path) for path, methods in DOOR.items() for method in methods]
-# Those of keys and tenants are in test_keys_api.py, usage needs a ledger.
-ELSEWHERE = ("/admin/v1/keys", "/admin/v1/tenants", "/admin/v1/usage")
+# Those of keys and tenants are in test_keys_api.py, that of reruns in test_rerun_content.py; usage needs a ledger.
+ELSEWHERE = ("/admin/v1/keys", "/admin/v1/tenants", "/admin/v1/usage", "/admin/v1/rerun")
 GUARDED = [
     (method, path)
     for method, path in ROUTES
@@ -84,7 +85,8 @@ def api(keys: KeyStore | None = None) -> DoorApi:
 
 
 def both_apps(folder: Path) -> list[tuple[Any, Rules]]:
-    return [(GatewayReplica(config(), []).app(), DATA_PORT), (api(KeyStore(folder)).app(), DOOR)]
+    with closing(KeyStore(folder)) as keys:
+        return [(GatewayReplica(config(), []).app(), DATA_PORT), (api(keys).app(), DOOR)]
 
 
 def test_every_route_of_both_ports_has_a_line_in_the_table(tmp_path: Path) -> None:
@@ -145,11 +147,24 @@ async def test_the_host_header_decides_nothing() -> None:
             assert status in (400, 401)
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/admin/v1/policy"])
+async def test_without_keys_no_name_that_only_leads_here_reaches_the_door(path: str) -> None:
+    """To a browser, a page of that name is of the same site."""
+    async with serving(config(), names=("door.example", "127.0.0.1")) as ports:
+        names = ("evil.example", "evil.example:8001", "localhost.evil.example", "127.0.0.1.evil.example", "[", "[x]")
+        for host in names:
+            headers = {"host": host, "origin": f"http://{host}"}
+            status, _, told = await ask("GET", ports.door + path, headers=headers)
+            assert (status, json.loads(told)["error"]["code"]) == (403, "cross_site")
+        for host in ("door.example", "DOOR.example:8001", "localhost:9", "127.0.0.1", "10.1.2.3:8001", "[::1]:8001"):
+            assert (await ask("GET", ports.door + path, headers={"host": host}))[0] == 200
+
+
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 async def test_no_page_of_another_site_reaches_the_door(method: str, path: str) -> None:
     async with serving(config()) as ports:
         body = BODIES.get(path) if method == "POST" else None
-        for origin in ("https://app.example.com", "null", ports.data):
+        for origin in ("https://app.example.com", "null", "http://[", ports.data):
             status, _, told = await ask(method, ports.door + path, "", body, headers={"origin": origin})
             assert (status, json.loads(told)["error"]["code"]) == (403, "cross_site")
         assert (await ask(method, ports.door + path, "", body, headers={"origin": ports.door}))[0] == 200
@@ -195,6 +210,22 @@ async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path)
     assert verify(tmp_path).faults == ()
     result = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "verify", str(tmp_path), "--json"])
     assert (result.exit_code, json.loads(result.output)["lines"]) == (0, 2)
+
+
+async def test_the_timeline_says_whose_order_it_was_whatever_the_order_says() -> None:
+    async with serving(config(), authenticate=keys) as ports:
+        await ask("POST", f"{ports.door}/admin/v1/quarantine", "operate", {**ORDER, "operator": "somebody-else"})
+        async with asyncio.timeout(20):
+            while not (changes := (await board_of(ports.door))["changes"]):  # noqa: ASYNC110 - it is polled
+                await asyncio.sleep(0.1)
+    (change,) = changes
+    assert (change["operator"], change["by"], change["status"]) == ("key-operate", "operator", "quarantined")
+    assert change["why"] == "incident 17"
+
+
+async def board_of(door: str) -> dict[str, Any]:
+    board: dict[str, Any] = json.loads((await ask("GET", f"{door}/admin/v1/board", "observe"))[2])
+    return board
 
 
 async def test_the_command_line_sends_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,6 +304,18 @@ async def test_it_explains_bodies_of_each_api_as_the_data_port_does() -> None:
     assert headers["x-specgate-evidence"].startswith("evidence=")
 
 
+async def test_it_explains_to_a_key_what_its_models_allow() -> None:
+    def narrow(headers: Mapping[str, str]) -> Principal:
+        return Principal("k", Tenant("team"), RIGHTS, tuple(headers["x-api-key"].split(",")))
+
+    async with serving(config(), authenticate=narrow) as ports:
+        for models, expected in (("m", 200), ("other,m*", 200), ("*", 200), ("other,n*", 404)):
+            headers = {"x-api-key": models, "x-specgate-models": "*"}
+            status, _, told = await ask("POST", f"{ports.door}/v1/route/explain", "", CHAT, headers=headers)
+            assert status == expected
+            assert status == 200 or json.loads(told)["error"]["code"] == "model_not_found"
+
+
 async def test_a_replicas_operators_routes_need_the_replicas_own_key() -> None:
     app = GatewayReplica(config(), []).operators_app()
     async with listening(AllowedRoutes(app, "secret", listed_routes(app)), {}) as replica:
@@ -305,7 +348,7 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 def seeing(pools: list[dict[str, Any]]) -> Any:
     app = fastapi.FastAPI()
     policy = {"digest": "d", "refused_update": None}
-    app.add_api_route(
-        "/admin/v1/sight", lambda: {"policy": policy, "pools": pools, "cells": [], "reruns": [], "samples": []}
-    )
+    nothing: dict[str, Any] = {"cells": [], "changes": [], "reruns": [], "tenants": [], "queue": {}, "samples": []}
+    sight = {"policy": policy, "pools": pools, "rerun_content": False, **nothing}
+    app.add_api_route("/admin/v1/sight", lambda: sight)
     return app

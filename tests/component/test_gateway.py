@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +11,17 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
+from support.holds import as_hold
 from support.stack import listening, running
 
 from serve.errors import GatewayError, OverloadedError, PoolUnavailableError
+from serve.gateway.explanation import explanation
+from serve.request.field_rules import RequestReader
+from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import Asker
 from serve.routing.remote_pool import RemotePool
 from serve.routing.session_affinity import Affinity
-from serve.telemetry.instruments import Telemetry
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHAT = {"model": "m", "messages": HELLO}
@@ -89,6 +91,7 @@ class FullPool:
         self.head_start_s = 10.0
         self.replicas = 0
 
+    @as_hold
     @asynccontextmanager
     async def reserve(self, affinity: Affinity, asker: Asker) -> AsyncIterator[Endpoint]:
         self.asked += 1
@@ -521,29 +524,31 @@ class TestDisconnect:
                     await asyncio.sleep(0.02)
 
 
-class TestTelemetry:
-    async def test_a_request_is_one_span_with_its_steps_and_the_decision(self) -> None:
-        spans = InMemorySpanExporter()
-        telemetry = Telemetry({}, spans)
-        async with running(config(), pools(answering(), answering()), telemetry=telemetry) as stack:
-            await post(stack.url, CHAT, traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-        telemetry.shutdown()
-        by_name = {span.name: span for span in spans.get_finished_spans()}
-        assert set(by_name) == {"POST /v1/chat/completions", "features", "decide", "choose_replica", "upstream"}
-        root = by_name["POST /v1/chat/completions"]
-        assert f"{root.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
-        assert root.attributes is not None
-        assert root.attributes["specgate.pool"] == "speculative"
-        assert all(span.parent.span_id == root.context.span_id for span in by_name.values() if span is not root)
-
-
 async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
     engine = answering()
     async with running(config(), pools(engine, engine)) as stack:
-        explanation, evidence = stack.gateway.explain(json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
-    assert (explanation["pool"], explanation["speculative"], explanation["refused"]) == ("standard", False, False)
+        explained, evidence = await explanation(stack.gateway, json.dumps({**CHAT, "tools": [TOOL]}).encode(), {})
+    assert (explained["pool"], explained["speculative"], explained["refused"]) == ("standard", False, False)
     assert evidence == "none"
     assert not engine.requests
+
+
+@pytest.mark.parametrize(("chars", "on_loop"), [(1_000, True), (300_000, False)])
+async def test_a_long_body_is_read_beside_the_loop(chars: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = RequestReader.read
+    threads: list[threading.Thread] = []
+
+    def recorded(reader: RequestReader, body: bytes) -> Any:
+        threads.append(threading.current_thread())
+        return read(reader, body)
+
+    monkeypatch.setattr(RequestReader, "read", recorded)
+    body = {**CHAT, "messages": [{"role": "user", "content": "a" * chars}]}
+    async with running(config(), pools(answering(), answering())) as stack:
+        status, _, _ = await post(stack.url, body)
+        await explanation(stack.gateway, json.dumps(body).encode(), {})
+    assert status == 200
+    assert [thread is threading.current_thread() for thread in threads] == [on_loop, on_loop]
 
 
 async def test_listening_serves_and_stops() -> None:

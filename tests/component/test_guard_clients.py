@@ -13,10 +13,10 @@ from support.guard_harness import TOOLS, tools_request
 from support.guard_stack import config, healing, post
 from support.stack import running
 
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.engine.sim import SimSettings
 from serve.errors import ConfigError
-from serve.live_policy import compile_for
 
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})
 SOUND = SimSettings(model="m")

@@ -1,10 +1,12 @@
 """Engines that send odd or endless answers: the client has a valid answer or an explicit error, and others go on."""
 
+import io
 import json
 from typing import Any
 
+import aiohttp
 import pytest
-from support.engines import answering, chunk, frame, streaming
+from support.engines import Engine, answering, chunk, end, frame, start, streaming
 from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import running
@@ -122,3 +124,50 @@ async def test_what_a_hostile_schema_leaves_unjudged_is_delivered_or_refused_as_
         assert (b"[DONE]" in got) is (streamed and delivered)
     assert [result.verdict.outcome for result in results] == [Outcome.UNJUDGED, Outcome.CLEAN]
     assert [result.verdict.counts for result in results] == [False, True]
+
+
+async def test_a_stream_that_breaks_after_its_end_is_a_whole_answer() -> None:
+    frames = [frame(chunk({"content": "hello"})), frame(chunk({}, "stop")), DONE]
+
+    async def breaks(engine: Engine, send: Any, _: bytes) -> None:
+        await start(send, kind="text/event-stream")
+        for part in frames:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        raise ConnectionError("the engine dies before the last chunk")
+
+    dying = Engine(breaks)
+    async with running(config(), {("m", "speculative"): dying, ("m", "standard"): dying}) as stack:
+        status, _, got = await post(stack.url, PLAIN)
+    assert (status, got) == (200, b"".join(frames))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_numbers_of_thousands_of_digits_are_the_clients_fault(path: str) -> None:
+    numbers = ",".join(["7" * 4_000] * 300)
+    body = f'{{"model": "m", "max_tokens": 5, "messages": [], "input": "x", "metadata": {{"a": [{numbers}]}}}}'
+    engine = answering()
+    pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+    async with running(config(), pools) as stack, aiohttp.ClientSession() as session:
+        kind = {"content-type": "application/json"}
+        async with session.post(f"{stack.url}{path}", data=io.BytesIO(body.encode()), headers=kind) as response:
+            said = await response.text()
+    assert (response.status, "digits" in said, engine.requests) == (400, True, [])
+
+
+ODD_WHOLES = {
+    "escapes": '{"choices": [], "x": "' + "\\n" * 1_100_000 + '"}',
+    "long numbers": '{"choices": [], "x": [' + ",".join(["7" * 4_000] * 300) + "]}",
+    "members": '{"choices": [], "x": {' + ",".join(f'"{n}":0' for n in range(510_000)) + "}}",
+}
+
+
+@pytest.mark.parametrize("answer", ODD_WHOLES.values(), ids=ODD_WHOLES)
+async def test_a_whole_answer_that_would_hold_everybody_up_is_the_engines_fault(answer: str) -> None:
+    async def says(engine: Engine, send: Any, _: bytes) -> None:
+        await start(send)
+        await end(send, answer.encode())
+
+    engine = Engine(says)
+    async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
+        status, _, got = await post(stack.url, {**WITH_TOOLS, "stream": False})
+    assert (status, json.loads(got)["error"]["code"]) == (502, "engine_error")

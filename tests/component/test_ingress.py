@@ -13,9 +13,9 @@ import yaml
 from support.engines import Engine, answering
 from support.stack import listening
 
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
-from serve.live_policy import SHIPPED_ADVISORIES
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

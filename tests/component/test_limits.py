@@ -247,3 +247,21 @@ async def test_a_failed_request_costs_nothing_but_itself() -> None:
         await post(stack, HELLO)
         row = await rig.usage()
     assert (row["requests"], row["input"], row["output"], row["errors"]) == (1, 0, 0, 1)
+
+
+async def test_counting_tokens_is_a_request_that_spends_none() -> None:
+    """Without a limit, whoever may infer could keep engines busy with counting."""
+    rig = Rig({"requests_per_minute": 1, "tokens_per_minute": 600})
+    async with rig.running() as stack:
+        first = await post(stack, HELLO, "messages/count_tokens")
+        second = await post(stack, HELLO, "messages/count_tokens")
+    assert first.headers["x-ratelimit-remaining-tokens"] == "0", "none were asked of the ledger"
+    assert (second.status_code, second.headers["x-specgate-estimate"]) == (200, "true")
+    assert len(rig.engine.requests) == 1, "over its limit, a client gets an estimate"
+
+
+async def test_counting_tokens_holds_a_seat_until_it_is_over() -> None:
+    rig = Rig({"concurrency": 1})
+    async with rig.running() as stack:
+        answers = [await post(stack, HELLO, "messages/count_tokens") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200] * 3

@@ -12,6 +12,7 @@ from support.stack import Stack, running
 
 from policies.acceptance import Acceptance
 from policies.ranking import PoolLoad
+from serve.gateway.explanation import explanation
 
 DONE = b"data: [DONE]\n\n"
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -34,13 +35,13 @@ def settings(load: str) -> dict[str, Any]:
 
 
 def load_of(stack: Stack, key: tuple[str, str]) -> PoolLoad:
-    assert stack.gateway._load is not None
-    return stack.gateway._load.loads[key]
+    assert stack.gateway.load is not None
+    return stack.gateway.load.loads[key]
 
 
 def learned(stack: Stack) -> dict[str, Acceptance]:
-    assert stack.gateway._load is not None
-    return {f"{pool} {request_class}": found for _, pool, request_class, found in stack.gateway._load.learned()}
+    assert stack.gateway.load is not None
+    return {f"{pool} {request_class}": found for _, pool, request_class, found in stack.gateway.load.learned()}
 
 
 def burden(stack: Stack) -> None:
@@ -135,17 +136,17 @@ async def test_a_request_that_fails_over_counts_where_it_went() -> None:
 async def test_explain_shows_the_figures_and_decides_as_a_request_would_be() -> None:
     async with running(settings("route"), {SPECULATIVE: answering(), STANDARD: answering()}) as stack:
         burden(stack)
-        explanation, evidence = stack.gateway.explain(json.dumps(HELLO).encode(), {})
-        assert stack.gateway._load is not None
-        assert stack.gateway._load.moves == {}
-    assert explanation["pool"] == "standard"
-    assert [row["pool"] for row in explanation["load"]] == ["speculative", "standard"]
-    assert explanation["load"][0]["requests_per_engine"] == 150
-    assert any(reason["advisory"] == "load" for reason in explanation["reasons"])
+        explained, evidence = await explanation(stack.gateway, json.dumps(HELLO).encode(), {})
+        assert stack.gateway.load is not None
+        assert stack.gateway.load.moves == {}
+    assert explained["pool"] == "standard"
+    assert [row["pool"] for row in explained["load"]] == ["speculative", "standard"]
+    assert explained["load"][0]["requests_per_engine"] == 150
+    assert any(reason["advisory"] == "load" for reason in explained["reasons"])
     assert evidence == "none"
 
 
 async def test_without_load_explain_says_nothing_of_it() -> None:
     async with running(settings("off"), {SPECULATIVE: answering(), STANDARD: answering()}) as stack:
-        explanation, _ = stack.gateway.explain(json.dumps(HELLO).encode(), {})
-    assert "load" not in explanation
+        explained, _ = await explanation(stack.gateway, json.dumps(HELLO).encode(), {})
+    assert "load" not in explained

@@ -18,6 +18,7 @@ from support.stack import Stack, listening, running
 from serve.dialects.exchange import dropped_header
 from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
+from serve.gateway.explanation import explanation
 from serve.gateway.hot_routes import hot_routes
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.endpoint import Endpoint
@@ -184,7 +185,7 @@ class TestErrors:
 
 class TestStreams:
     async def test_a_silent_engine_does_not_make_a_silent_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.dialects.exchange.KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr("serve.dialects.keep_alive.PERIOD_S", 0.01)
         body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
         async with (
             gateway(silent()) as (_, url),
@@ -197,7 +198,7 @@ class TestStreams:
         ]  # fmt: skip
 
     async def test_an_error_after_the_first_ping_is_in_the_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.dialects.exchange.KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr("serve.dialects.keep_alive.PERIOD_S", 0.01)
 
         async def handle(engine: Engine, send: Any, _: bytes) -> None:
             await asyncio.sleep(0.3)
@@ -209,6 +210,16 @@ class TestStreams:
         kinds = [event["type"] for event in events]
         assert (kinds[0], kinds[-1]) == ("message_start", "error")
         assert events[-1]["error"] == {"type": "invalid_request_error", "message": "no"}
+
+    async def test_reasoning_that_the_client_does_not_see_counts_once_in_the_estimate(self) -> None:
+        thoughts = [frame(chunk({"reasoning": "abcd"})) for _ in range(40)]
+        engine = streaming([*thoughts, frame(chunk({"content": "abcd"})), frame(chunk({}, "stop")), DONE])
+        async with (
+            gateway(engine) as (client, _),
+            client.messages.stream(model="m", max_tokens=99, messages=HELLO) as stream,
+        ):
+            message = await stream.get_final_message()
+        assert message.usage.output_tokens == 41
 
     async def test_a_server_that_does_not_stream_is_read_all_the_same(self) -> None:
         async with (
@@ -251,15 +262,17 @@ class TestCountTokens:
 class TestExplain:
     async def test_a_body_of_the_dialect_is_explained_as_it_is_decided(self) -> None:
         async with connected(SOUND) as (_, stack, _):
-            explanation, _ = stack.gateway.explain(json.dumps({**CALL, "model": "m:nospec"}).encode(), {}, "messages")
-        assert explanation["speculative"] is False
-        assert "tools" in str(explanation)
+            explained, _ = await explanation(
+                stack.gateway, json.dumps({**CALL, "model": "m:nospec"}).encode(), {}, "messages"
+            )
+        assert explained["speculative"] is False
+        assert "tools" in str(explained)
 
     @pytest.mark.parametrize("api", ["", "count_tokens", "soap"])
     async def test_an_unknown_api_is_named(self, api: str) -> None:
         async with connected(SOUND) as (_, stack, _):
             with pytest.raises(InvalidRequestError, match="`api` must be one of chat, messages"):
-                stack.gateway.explain(b"{}", {}, api)
+                await explanation(stack.gateway, b"{}", {}, api)
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(4095, 4095), (4096, None), (32000, None)])

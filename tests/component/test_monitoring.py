@@ -2,25 +2,19 @@
 
 import asyncio
 import importlib.util
-import json
 import math
 import re
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from support.monitored import LABELS_OF_ENGINE, Monitored, monitored
-from support.monitoring import MONITORING, expressions, rules
+from support.monitoring import expressions, rules
+from support.prometheus import needs_prometheus, prometheus
 from support.promql import Selector, read
 
 from serve.admin.metrics import merge
-from serve.launch.ports import free_port
 
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"] for rule in rules() if "alert" in rule}
@@ -83,51 +77,20 @@ def test_engines_metrics_have_the_names_that_vllm_gives_them() -> None:
     assert {metric.removesuffix("_total") for metric in used} <= named
 
 
-@asynccontextmanager
-async def prometheus(running: Monitored, folder: Path) -> AsyncIterator[str]:
-    """Runs Prometheus with the rules that ship, impatiently, and yields its base URL."""
-    shipped = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
-    hasty = {"groups": [{**group, "interval": "1s"} for group in shipped["groups"]]}
-    (folder / "rules.yaml").write_text(yaml.safe_dump(hasty), encoding="utf-8")
-    targets = [
+def targets_of(running: Monitored) -> list[dict[str, Any]]:
+    return [
         {"targets": [running.door.partition("://")[2]]},
         {"targets": [running.engine.partition("://")[2]], "labels": LABELS_OF_ENGINE},
     ]
-    config = {
-        "global": {"scrape_interval": "1s"},
-        "rule_files": ["rules.yaml"],
-        "scrape_configs": [{"job_name": "specgate", "static_configs": targets}],
-    }
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    address = f"127.0.0.1:{free_port()}"
-    process = await asyncio.create_subprocess_exec(
-        "prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address={address}", "--log.level=error",
-    )  # fmt: skip
-    try:
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        await process.wait()
 
 
-async def values(session: aiohttp.ClientSession, url: str, expression: str) -> list[float]:
-    """What Prometheus answers; nothing while it starts."""
-    try:
-        async with session.get(f"{url}/api/v1/query", params={"query": expression}) as response:
-            told: dict[str, Any] = json.loads(await response.read())
-    except (aiohttp.ClientConnectionError, json.JSONDecodeError):
-        return []
-    return [float(series["value"][1]) for series in told["data"]["result"]]
-
-
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no Prometheus here; Debian has a package of that name")
+@needs_prometheus
 async def test_prometheus_has_a_finite_answer_for_every_panel_and_every_recorded_series(tmp_path: Path) -> None:
     waiting = {place: each for place, each in expressions().items() if place not in ALERTS}
-    async with monitored() as running, prometheus(running, tmp_path) as url, aiohttp.ClientSession() as session:
+    async with monitored() as running, prometheus(tmp_path, targets_of(running)) as asked:
         for _ in range(100):
             await running.round()
-            answers = {place: await values(session, url, each) for place, each in waiting.items()}
+            answers = {place: await asked.values(each) for place, each in waiting.items()}
             waiting = {place: waiting[place] for place, found in answers.items() if not any(map(math.isfinite, found))}
             if not waiting:
                 break

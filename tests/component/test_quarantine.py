@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from policies import Cell, Policy, RequestFeatures
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.errors import SharedStateError
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
-from serve.live_policy import compile_for
 from serve.quarantine.actor import LocalDetector, QuarantineActor
 from serve.quarantine.detector import Terms
 from serve.quarantine.live import QuarantinedPolicy

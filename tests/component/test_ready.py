@@ -38,10 +38,12 @@ class FullPool:
 
 
 @asynccontextmanager
-async def gateway(*handles: FullPool, **pool: Any) -> AsyncIterator[str]:
+async def gateway(*handles: FullPool, user_config: dict[str, Any] | None = None, **pool: Any) -> AsyncIterator[str]:
     pools = {handle.deployment_name: {"kind": "sim", **pool} for handle in handles}
     config = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": pools}}}
     replica = GatewayReplica(config, [("m", handle.deployment_name, handle) for handle in handles])  # type: ignore[misc]
+    if user_config is not None:
+        replica.reconfigure(user_config)
     async with listening(replica.app(), replica.hot) as front:
         yield front.url
 
@@ -83,4 +85,10 @@ async def test_one_pool_that_is_down_is_enough() -> None:
 
 async def test_a_pool_that_may_scale_to_zero_is_not_woken_to_be_ready() -> None:
     async with gateway(FullPool("idle"), autoscaling={"min_replicas": 0}) as url:
+        assert await ready(url) == (200, {"ready": True, "pools": {"m/idle": "scaled to zero"}})
+
+
+async def test_a_gateway_that_was_deployed_is_told_which_pools_may_sleep() -> None:
+    """`specgate deploy` leaves the scaling of pools out of the gateway's own configuration."""
+    async with gateway(FullPool("idle"), user_config={"least_replicas": {"m": {"idle": 0}}}) as url:
         assert await ready(url) == (200, {"ready": True, "pools": {"m/idle": "scaled to zero"}})

@@ -56,10 +56,13 @@ def recorded(files: set[str]) -> Iterator[None]:
             files.add(str(path.relative_to(PACKAGES[0].parent)))
 
 
-# Every request passes the pool's waiting room, even if it does not wait: its tenant's counter is there.
+# Every request passes the pool's waiting room, even if it does not wait: its tenant's counter is there, in the queue of
+# its class. A guarded one also asks whether its end is long enough for a thread.
 @pytest.mark.parametrize(
     ("request_body", "frames", "most"),
-    [(PLAIN, TEXT_ANSWER, 23), (GUARDED, CALL_ANSWER, 38)],
+    # One more each for the histograms, which are apart because OpenTelemetry's own took an eighth of a stream's CPU.
+    # The guarded one has schemas, whose limits are apart from what the policy reads, and frames to be read.
+    [(PLAIN, TEXT_ANSWER, 25), (GUARDED, CALL_ANSWER, 43)],
     ids=["plain", "guarded"],
 )
 async def test_a_streaming_request_crosses_few_files(

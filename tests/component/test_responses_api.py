@@ -16,8 +16,8 @@ from support.guard_stack import config, healing
 from support.responses_api import call_delta, translated
 from support.stack import Stack, running
 
-from serve.dialects import exchange
 from serve.engine.sim import FAULTS, SimSettings
+from serve.gateway.explanation import explanation
 
 SOUND = SimSettings(model="m", grammar="kimi_k2")
 SLOW = {"stall", "slow_start"}
@@ -190,13 +190,13 @@ class TestClients:
     async def test_the_decision_is_explained_for_a_responses_body(self) -> None:
         body = json.dumps({"model": "m:nospec", "input": "x", "tools": FLAT, "tool_choice": "required"}).encode()
         async with healing(SOUND) as (stack, _):
-            explained, _ = stack.gateway.explain(body, {}, "responses")
+            explained, _ = await explanation(stack.gateway, body, {}, "responses")
         assert (explained["speculative"], explained["features"]["tool_choice"]) == (False, "required")
 
     async def test_a_silent_engine_is_covered_by_events_that_reset_a_clients_timer(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(exchange, "KEEP_ALIVE_S", 0.02)
+        monkeypatch.setattr("serve.dialects.keep_alive.PERIOD_S", 0.02)
         engine = silent()
         async with before(engine) as stack:
             stream = await stack.client.responses.create(model="m", input="x", stream=True)

@@ -175,6 +175,7 @@ async def test_an_answer_that_breaks_off_is_an_error_and_not_an_end(answer: byte
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nx: " + b"a" * 200_000,
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 100_000 + b"\r\n",
         b"",
     ],
 )
@@ -186,6 +187,17 @@ async def test_what_is_no_answer_counts_as_none(answer: bytes) -> None:
 
     async with running(Engine(talk=says)) as ask:
         with pytest.raises(PoolUnavailableError):
+            await ask()
+
+
+@pytest.mark.parametrize("status", ["201 Created", "204 No Content", "206 Partial", "302 Found", "304 Not Modified"])
+async def test_a_redirect_or_an_empty_success_is_an_error_and_not_an_answer(status: str) -> None:
+    async def says(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".encode())
+        await writer.drain()
+
+    async with running(Engine(talk=says)) as ask:
+        with pytest.raises(EngineError, match=status[:3]):
             await ask()
 
 

@@ -27,6 +27,7 @@ BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
 HOSTILE = "<img src=x onerror=alert(1)>"
 _NARROW, _WIDE = {"width": 360, "height": 800}, {"width": 1400, "height": 1000}
+LIMITS = {"requests_per_minute": 600, "tokens_per_minute": 100_000, "concurrency": 20, "tokens_per_month": 50_000_000}
 _KEYS = {
     "all": ANONYMOUS,
     "looks": Principal("viewer", Tenant("default"), frozenset({"observe", "explain"})),
@@ -101,8 +102,13 @@ async def tab(door: str, size: dict[str, int] = _WIDE, key: str = "", dark: bool
 
 
 @asynccontextmanager
-async def gateway(**how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
-    """A gateway with two pools, and the listener of the speculative one, which a test may stop."""
+async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
+    """A gateway with two pools, and the listener of the speculative one, which a test may stop.
+
+    Args:
+        content: Texts of reruns are kept.
+        how: As of `door_before`.
+    """
     fast = Listener("127.0.0.1")
     await fast.start(build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"wrong_name": 0.7})))
     async with listening(build_sim_app(SimSettings(model="m"))) as safe:
@@ -111,7 +117,12 @@ async def gateway(**how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
             "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim"}},
         }
         model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
-        async with serving({"models": {"m": model}}, **how) as ports:
+        config = {
+            "models": {"m": model},
+            "rate_limits": {"enabled": True, "default": LIMITS},
+            "admin": {"rerun_content": content},
+        }
+        async with serving(config, **how) as ports:
             try:
                 yield ports, fast
             finally:
@@ -132,6 +143,7 @@ async def ask_with_tools(url: str, name: str = "get_weather", stream: bool = Fal
         return response.status
 
 
+PICTURES = [("page-wide", _WIDE, False), ("page-narrow", _NARROW, True)]
 POOL = "document.querySelector('[data-pool=\"m/speculative\"]')"
 
 
@@ -156,6 +168,40 @@ async def test_a_pool_that_dies_turns_red_within_four_seconds() -> None:
         assert red > 2 * max(green, blue)
 
 
+def question(name: str) -> str:
+    return f"document.querySelector('[data-question={json.dumps(name)}]')"
+
+
+async def test_six_questions_are_answered_at_a_glance_and_lead_to_more() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{question('Well?')}?.innerText.includes('2 pools up')")
+        await opened.until(f"{question('Right?')}.innerText.includes('0 reruns')")
+        order = {"action": "quarantine", "model": "m", "pool": "standard", "request_class": "tools_auto"}
+        async with aiohttp.ClientSession() as session:
+            await session.post(f"{ports.door}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
+        for _ in range(4):
+            await ask_with_tools(ports.data, stream=True)
+        await opened.until(f"{question('Right?')}.innerText.includes('✕ 1 class in quarantine')")
+        assert await opened.page.evaluate("document.querySelector('.pool').dataset.pool") == "m/standard", "it is first"
+        await opened.until(f"/first token in \\d/.test({question('Fast?')}.innerText)")
+        await opened.until(f"{question('Why so?')}.innerText.includes('first choice')")
+        await opened.until(f"{question('Who?')}.innerText.includes('most used by default')")
+        tones = await opened.page.evaluate(
+            "[...document.querySelectorAll('.glance a')].map((each) => each.dataset.tone)"
+        )
+        assert tones[:2] == ["good", "good"]
+        for link in await opened.page.locator(".glance a").all():
+            assert await opened.page.locator(str(await link.get_attribute("href"))).count() == 1
+        assert opened.problems == []
+
+
+async def test_a_door_that_no_gateway_answers_is_not_well() -> None:
+    async with door_before() as ports, tab(ports.door) as opened:
+        await opened.until(f"{question('Well?')}?.dataset.tone === 'bad'")
+        assert "✕ no gateway replica answers" in await opened.text()
+        assert await opened.page.locator("header .bad").count() == 1
+
+
 async def test_a_rerun_appears_and_what_a_client_named_stays_text() -> None:
     async with gateway() as (ports, _), tab(ports.door) as opened:
         await opened.until(f"{POOL} !== null")
@@ -168,6 +214,70 @@ async def test_a_rerun_appears_and_what_a_client_named_stays_text() -> None:
         assert await opened.page.evaluate("document.querySelectorAll('#app img').length") == 0
         await asyncio.sleep(0.2)
         assert [each for each in opened.problems if "400" not in each and "404" not in each] == []
+
+
+async def test_a_rerun_opens_its_texts_to_a_key_with_content_alone(tmp_path: Path) -> None:
+    async with gateway(content=True, authenticate=by_key, audit=tmp_path) as (ports, _):
+        for _ in range(6):
+            await ask_with_tools(ports.data, HOSTILE)
+        async with tab(ports.door, key="looks") as opened:
+            await opened.until("document.body.innerText.includes('unknown_tool')")
+            assert "this key lacks the scope content" in await opened.text()
+            assert await opened.page.locator("[data-read]").count() == 0
+        assert lines_of(tmp_path) == []
+        async with tab(ports.door, key="all") as opened:
+            await opened.until("document.querySelector('[data-read]') !== null")
+            await opened.page.locator("[data-read]").first.click()
+            await opened.until("document.querySelectorAll('pre.text').length === 3")
+            texts = await opened.page.locator("pre.text").all_inner_texts()
+            assert all("tool_calls" in text for text in texts)
+            assert "onerror" in texts[-1]
+            assert await opened.page.evaluate("document.querySelectorAll('#app img').length") == 0
+            assert "content.read" in [line["action"] for line in lines_of(tmp_path)]
+            await opened.until("document.body.innerText.includes('content.read')")
+            assert opened.problems == []
+
+
+async def test_each_tenant_shows_what_it_may_use_beside_what_it_uses() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        for _ in range(6):
+            await ask_with_tools(ports.data)
+        tenant = "document.querySelector('[data-tenant=default]')"
+        await opened.until(f"/[1-9]\\d* of 600, \\d+\\s%/.test({tenant}?.innerText)")
+        text = await opened.page.locator("[data-tenant=default]").inner_text()
+        assert "of 100 k" in text
+        assert "of 50 M" in text
+        assert opened.problems == []
+
+
+@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
+async def test_the_playground_tells_the_decision_each_reason_and_what_would_change_it(api: str) -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        order = {"action": "quarantine", "model": "m", "pool": "speculative", "request_class": "tools_auto"}
+        async with aiohttp.ClientSession() as session:
+            await session.post(f"{ports.door}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
+        await opened.page.select_option("select", api)
+        await opened.page.get_by_text("Sample body").click()
+        await opened.page.get_by_text("Explain", exact=True).click()
+        await opened.until("document.querySelector('[data-decision]') !== null")
+        told = await opened.page.locator("[data-decision]").inner_text()
+        assert "m / standard, speculation off" in told
+        assert "tools_auto" in told
+        assert "quarantine" in told
+        assert "incident 17" in told
+        assert "What would change it" in told
+        assert opened.problems == []
+
+
+async def test_a_body_that_is_none_is_told_and_not_decided() -> None:
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        await opened.until(f"{POOL} !== null")
+        await opened.page.fill("textarea[name=body]", "{nonsense")
+        await opened.page.get_by_text("Explain", exact=True).click()
+        await opened.until("document.querySelector('form + [aria-live] .bad') !== null")
+        assert await opened.page.locator("[data-decision]").count() == 0
 
 
 async def test_an_operator_quarantines_by_button_and_the_audit_log_has_a_line(tmp_path: Path) -> None:
@@ -185,9 +295,15 @@ async def test_an_operator_quarantines_by_button_and_the_audit_log_has_a_line(tm
             "quarantine.quarantine", "m/speculative tools_auto", "incident 17",
         )  # fmt: skip
         await pool.locator("button[data-action=lift]").first.click()
-        await pool.locator("tbody input[name=reason]").fill("mended")
+        await pool.locator(".cells input[name=reason]").fill("mended")
         await opened.page.keyboard.press("Enter")
         await opened.until(f"{POOL}.textContent.includes('in service')")
+        await opened.until("document.querySelectorAll('.timeline li').length === 2")
+        back, out = await opened.page.locator(".timeline li").all_inner_texts()
+        assert "● back in" in back
+        assert "by operator anonymous: mended" in back
+        assert "✕ taken out" in out
+        assert "by operator anonymous: incident 17" in out
 
 
 async def test_without_a_key_it_asks_for_one_and_a_wrong_one_is_told() -> None:
@@ -231,15 +347,18 @@ async def test_everything_can_be_reached_with_the_keyboard() -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("SPECGATE_SCREENSHOTS"), reason="writes docs/images: make screenshots")
-@pytest.mark.parametrize(("name", "size", "dark"), [("page-wide", _WIDE, False), ("page-narrow", _NARROW, True)])
-async def test_screenshots(name: str, size: dict[str, int], dark: bool) -> None:
-    async with gateway() as (ports, _), tab(ports.door, size, dark=dark) as opened:
-        await opened.until(f"{POOL} !== null")
-        for _ in range(14):
-            await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
-            await asyncio.sleep(1)
-        await opened.until("document.body.innerText.includes('clean') || true")
-        await opened.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+async def test_screenshots() -> None:
+    async with gateway(content=True) as (ports, _):
+        async with tab(ports.door) as opened:  # while somebody looks, the door looks too
+            await opened.until(f"{POOL} !== null")
+            for _ in range(14):
+                await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
+                await asyncio.sleep(1)
+        for name, size, dark in PICTURES:
+            async with tab(ports.door, size, dark=dark) as opened:
+                await opened.until("document.querySelector('[data-read]') !== null")
+                await asyncio.sleep(0.5)  # the charts
+                await opened.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -264,7 +383,11 @@ def seeing(pools: int) -> fastapi.FastAPI:
             for model, pool in names
             for kind in ("tools_auto", "tools_forced", "json_schema", "tools_auto+strict")
         ],
+        "changes": [],
         "reruns": [],
+        "rerun_content": False,
+        "tenants": [],
+        "queue": {},
         "samples": [],
     }
     app.add_api_route("/admin/v1/sight", _returning(sight))

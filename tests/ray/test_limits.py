@@ -10,6 +10,7 @@ import aiohttp
 import psutil
 import pytest
 from support.cluster import Cluster, running
+from support.limits_store import StoreServer, needs_server
 
 from serve.limits.book import read
 
@@ -84,3 +85,31 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     assert counted == len(answers)
     (another,) = ledgers(bare_cluster)
     assert another.pid != ledger.pid
+
+
+@needs_server
+@pytest.mark.timeout(900)
+async def test_no_request_fails_or_waits_while_the_store_of_several_clusters_is_dead(
+    bare_cluster: Cluster, tmp_path: Path
+) -> None:
+    server = StoreServer(tmp_path)
+    await server.start()
+    shared = config(tmp_path)
+    shared["rate_limits"]["store"] = {"url": server.config.url}
+    try:
+        await bare_cluster.deploy(shared)
+        await bare_cluster.until_replicas("Gateway", 2)
+        stopped = asyncio.Event()
+        clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+        await asyncio.sleep(5)
+        assert await server.command("EXISTS", "{specgate}:tokens:tenant:default")
+        server.stop()
+        await asyncio.sleep(5)
+        await server.start()
+        await asyncio.sleep(5)
+        stopped.set()
+        answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+    finally:
+        server.stop()
+    assert {status for status, _ in answers} == {200}
+    assert max(duration_s for _, duration_s in answers) < HELD_S

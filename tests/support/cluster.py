@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ class Cluster:
 
     Attributes:
         url: The gateway's base URL.
+        door: That of its operator's door.
+        dashboard: That of Ray's dashboard.
+        files: Ray's folder, with the logs of everything that runs here.
         config: The gateway config that was deployed last.
     """
 
@@ -44,16 +47,25 @@ class Cluster:
             **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
             "PATH": f"{BIN}:{os.environ['PATH']}",
         }  # fmt: skip
-        self.url = f"http://127.0.0.1:{self._http}"
+        self.url, self.door = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._door}"
+        self.dashboard = f"http://127.0.0.1:{self._dashboard}"
+        self.files = Path(self._short)
 
     def start_head(self) -> None:
         head = ["--head", f"--port={self._gcs}", f"--dashboard-port={self._dashboard}", f"--temp-dir={self._short}"]
-        self._start(*head, f"--ray-client-server-port={free_port()}", "--dashboard-host=127.0.0.1", "--num-cpus=8")
-        self._until(lambda: self._get("/api/version") is not None, "the dashboard does not answer")
+        head += [f"--ray-client-server-port={free_port()}", "--dashboard-host=127.0.0.1", "--num-cpus=8"]
+        node = self._start(*head)
+        self._until(lambda: self._get("/api/version") is not None, "the dashboard does not answer", node)
 
-    def add_worker(self) -> psutil.Process:
-        """Another node, for what asks for `worker` alone; killing it with `kill_node` is what a power cut would be."""
-        return self._start(f"--address=127.0.0.1:{self._gcs}", "--num-cpus=0", '--resources={"worker": 1}')
+    def add_worker(self, cpus: int = 0) -> psutil.Process:
+        """Another node, for what asks for `worker` alone; killing it with `kill_node` is what a power cut would be.
+
+        Returns when it has joined: of two nodes that join from one address at the same time, Ray may lose one.
+        """
+        log = self._folder / f"node-{len(self._nodes)}.log"
+        node = self._start(f"--address=127.0.0.1:{self._gcs}", f"--num-cpus={cpus}", '--resources={"worker": 1}')
+        self._until(lambda: "Ray runtime started" in log.read_text(errors="replace"), "the node does not join", node)
+        return node
 
     def _start(self, *arguments: str) -> psutil.Process:
         log = self._held.enter_context((self._folder / f"node-{len(self._nodes)}.log").open("wb"))
@@ -68,7 +80,10 @@ class Cluster:
 
     async def deploy(self, args: Mapping[str, Any]) -> None:
         """Send a gateway config as an operator does; returns when all of it runs."""
-        args = {**args, "admin": {"port": self._door}}  # other tests of this machine have a door too
+        args = {
+            **args,
+            "admin": {**args.get("admin", {}), "port": self._door},
+        }  # other tests of this machine have a door too
         application = {"name": "specgate", "route_prefix": "/", "import_path": "serve.app:build", "args": args}
         document = {
             "proxy_location": "HeadOnly",
@@ -93,6 +108,14 @@ class Cluster:
         pids = [each["pid"] for one in found for each in one["replicas"] if each["state"] == "RUNNING"]
         return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]  # Ray takes a while to notice a death
 
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Those of this cluster that Ray gave a title."""
+        found = []
+        for node in self._nodes:
+            with suppress(psutil.NoSuchProcess):  # it has ended, or does so now
+                found += [each for each in node.children(recursive=True) if _has_title(each, title)]
+        return found
+
     async def until_replicas(self, deployment: str, count: int) -> list[psutil.Process]:
         """Wait until so many replicas of a deployment run."""
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -108,12 +131,13 @@ class Cluster:
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return None
 
-    def _until(self, holds: Any, otherwise: str) -> None:
+    def _until(self, holds: Any, otherwise: str, node: psutil.Process) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not holds():
             told = "\n".join(log.read_text(errors="replace")[-2000:] for log in self._folder.glob("node-*.log"))
             assert time.monotonic() < deadline, f"{otherwise}:\n{told}"
-            assert all(node.is_running() and node.status() != psutil.STATUS_ZOMBIE for node in self._nodes), told
+            assert psutil.pid_exists(node.pid), told
+            assert node.status() != psutil.STATUS_ZOMBIE, told
             time.sleep(0.25)
 
 
@@ -124,6 +148,13 @@ def running(folder: Path) -> Iterator[Cluster]:
         cluster = Cluster(folder, held)
         cluster.start_head()
         yield cluster
+
+
+def _has_title(process: psutil.Process, title: str) -> bool:
+    try:
+        return title in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill_node(node: psutil.Process) -> None:

@@ -1,7 +1,7 @@
 """A gateway replica and the operator's door before it, over real HTTP and without Ray."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,7 @@ async def door_before(
     authenticate: Authenticate = everybody,
     audit: Path | None = None,
     keys: KeyStore | None = None,
+    names: Collection[str] | None = None,
 ) -> AsyncIterator[Ports]:
     """Runs a door before apps with the operators' routes of gateway replicas.
 
@@ -62,11 +63,12 @@ async def door_before(
         authenticate: Says who asks.
         audit: Folder of the audit log.
         keys: The store of keys.
+        names: By which the door may be asked for.
     """
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
-    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys)
+    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names)
     async with _all_listening(replicas, known), listening(api.app(), {}) as door:
         watching = asyncio.create_task(watch.run())
         try:

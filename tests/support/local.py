@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ class LocalGateway:
         terminal: int | None = None,
         settings: Mapping[str, Any] | None = None,
         policy: Mapping[str, Any] | None = None,
+        further: Mapping[str, Any] | None = None,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Starts it in a session of its own.
 
@@ -49,21 +52,22 @@ class LocalGateway:
             terminal: Descriptor of a terminal, which becomes the session's.
             settings: The model's settings, in place of those of a simulated one.
             policy: The settings of the policy.
+            further: The rest of the configuration.
+            options: Further options of `specgate serve`.
+            environment: Further variables.
         """
         self.url, self._mark, self._log = f"http://127.0.0.1:{port}", uuid.uuid4().hex, folder / f"{model}.log"
         config = folder / f"{model}.yaml"
-        config.write_text(
-            yaml.safe_dump({"models": {model: settings or _MODEL}, "policy": policy or {}}, allow_unicode=True)
-        )
-        options = ["--config", str(config), "--port", str(port)]
-        command = [sys.executable, "-m", "serve.cli", "serve", *options]
+        document = {"models": {model: settings or SIMULATED}, "policy": policy or {}, **(further or {})}
+        config.write_text(yaml.safe_dump(document, allow_unicode=True))
+        command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), *options]
         if shell:
             command = ["sh", "-c", '"$@" --stop-with-parent; exit $?', "sh", *command]
         if terminal is not None:
             command = [sys.executable, "-c", _WITH_TERMINAL, os.ttyname(terminal), *command]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, _MARK: self._mark}, start_new_session=True,
+                command, cwd=ROOT, env={**os.environ, **(environment or {}), _MARK: self._mark}, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=terminal or log, stderr=subprocess.STDOUT if terminal is None else log,
             )  # fmt: skip
 
@@ -83,6 +87,10 @@ class LocalGateway:
             for connection in process.net_connections("tcp")
             if connection.status == psutil.CONN_LISTEN
         }
+
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._log.read_text(errors="replace")
 
     def until_ready(self) -> None:
         """Waits until all of it is up."""
@@ -107,7 +115,7 @@ class LocalGateway:
         self.process.wait()
 
 
-_MODEL: dict[str, Any] = {
+SIMULATED: dict[str, Any] = {
     "family": "sim",
     "grammar": "qwen3_coder",
     "pools": {

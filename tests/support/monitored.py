@@ -17,6 +17,7 @@ from support.stack import listening
 NOWHERE = "http://127.0.0.1:9"
 ENGINE: dict[str, Any] = {"model": "m", "grammar": "qwen3_coder", "economics": {}, "content_tokens": (3, 5)}
 PROSE: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+LIMITS = {"concurrency": 4, "requests_per_minute": 100_000, "tokens_per_minute": 10**9, "tokens_per_month": 10**12}
 LABELS_OF_ENGINE = {"replica": "engine", "model": "m", "pool": "fast"}  # as the door adds them to an engine's own
 
 
@@ -78,7 +79,7 @@ def _config(fast: str, standard: str) -> dict[str, Any]:
             "n": {**model, "pools": {"gone": pool(NOWHERE, SPECULATES), "standard": pool(standard, KNOWN)}},
         },
         "policy": {"advisories": NO_ADVISORIES, "load": "observe"},
-        "rate_limits": {"enabled": True, "default": {"concurrency": 4}},
+        "rate_limits": {"enabled": True, "default": LIMITS},
     }
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import fastapi
 import openai
 
+from policies import LivePolicy
 from serve.access.principal import Authenticate, everybody
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.pipeline import Gateway
@@ -17,7 +19,6 @@ from serve.http1.cycle import Allowance
 from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
 from serve.limits.accounts import Accounts
-from serve.live_policy import LivePolicy, compile_for
 from serve.load.live_load import LiveLoad
 from serve.proxy.upstream import Upstream
 from serve.routing.endpoint import Endpoint
@@ -79,7 +80,7 @@ async def running(
         resources.push_async_callback(upstream.close)
         policy = compile_for(parsed)
         load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
-        telemetry = telemetry or Telemetry({})
+        telemetry = telemetry or Telemetry({}, config=parsed.telemetry)
         gateway = Gateway(
             parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load, authenticate, accounts
         )

@@ -56,3 +56,22 @@ def test_a_placement_group_is_passed_on() -> None:
     given = deployment(placement_group_bundles=bundles, placement_group_strategy="STRICT_SPREAD")._replica_config
     assert given.placement_group_bundles == bundles
     assert given.placement_group_strategy == "STRICT_SPREAD"
+
+
+def test_nothing_of_the_builders_environment_travels_with_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPECGATE_KEY", "HF_TOKEN", "VLLM_API_KEY", "OTEL_EXPORTER_OTLP_HEADERS", "UNRELATED"):
+        monkeypatch.setenv(name, "canary")
+    gateway = build(config())._bound_deployment
+    door = gateway.init_args[2]._bound_deployment
+    for each in (gateway, door, deployment()):
+        assert "canary" not in str(each.ray_actor_options)
+
+
+def test_an_engine_writes_bytecode_whatever_its_container_says() -> None:
+    assert deployment().ray_actor_options["runtime_env"]["env_vars"]["PYTHONDONTWRITEBYTECODE"] == ""
+
+
+def test_a_pools_own_variables_outweigh_all_others() -> None:
+    options = {"runtime_env": {"env_vars": {"A": "0", "VLLM_NO_USAGE_STATS": "0", "B": "1"}}}
+    given = deployment(env={"A": "2"}, ray_actor_options=options).ray_actor_options["runtime_env"]["env_vars"]
+    assert given.items() >= {"A": "2", "B": "1", "VLLM_NO_USAGE_STATS": "0"}.items()

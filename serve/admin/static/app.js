@@ -4,8 +4,11 @@ import { html, render, useEffect, useState } from "./preact-htm.js";
 import { Charts } from "./charts.js";
 import { ask, hasKey, setKey } from "./door.js";
 import { Playground, Rows } from "./explain.js";
-import { clock, percent } from "./format.js";
-import { Pools } from "./pools.js";
+import { percent } from "./format.js";
+import { Glance } from "./glance.js";
+import { Pools, Timeline } from "./pools.js";
+import { Reruns } from "./reruns.js";
+import { Tenants } from "./tenants.js";
 
 const PERIOD_MS = 2000;
 const AUDIT_LINES = 20;
@@ -16,6 +19,7 @@ function useDoor() {
   useEffect(() => {
     let me = null;
     let etag = null;
+    let audited = null;
     let timer = null;
     let asking = false;
     let ended = false;
@@ -28,12 +32,13 @@ function useDoor() {
         const board = await ask("/admin/v1/board", { etag });
         if (ended) return;
         etag = board.etag;
-        if (board.body !== null) {
-          const audit = (await ask(`/admin/v1/audit?limit=${AUDIT_LINES}`)).body.data;
-          setState({ board: board.body, me, audit, problem: "", locked: false, at: Date.now() });
-        } else {
-          setState((before) => ({ ...before, problem: "", at: Date.now() }));
+        const news = { me, problem: "", locked: false, at: Date.now() };
+        if (board.body !== null) news.board = board.body;
+        if (board.audit !== audited) {
+          news.audit = (await ask(`/admin/v1/audit?limit=${AUDIT_LINES}`)).body.data;
+          audited = board.audit;
         }
+        setState((before) => ({ ...before, ...news }));
       } catch (error) {
         if (ended) return;
         if (error.status === 401) {
@@ -60,7 +65,7 @@ function useDoor() {
 function App() {
   const door = useDoor();
   const { board, me } = door;
-  const operates = me?.scopes.includes("operate") ?? false;
+  const may = (scope) => me?.scopes.includes(scope) ?? false;
   return html`<header>
       <h1>specgate</h1>
       ${board && html`<${Summary} board=${board} />`}
@@ -71,7 +76,7 @@ function App() {
     <main>
       ${door.problem && html`<p class="banner" role="alert">${door.problem}</p>`}
       ${door.locked && html`<${KeyForm} onKey=${door.again} />`}
-      ${board && html`<${Board} board=${board} audit=${door.audit} operates=${operates} onOrder=${door.again} />`}
+      ${board && html`<${Board} board=${board} audit=${door.audit} may=${may} onOrder=${door.again} />`}
       ${!board && !door.locked && !door.problem && html`<p class="soft">Looking …</p>`}
     </main>`;
 }
@@ -99,27 +104,25 @@ function Summary({ board }) {
     `${board.pools.length} ${board.pools.length === 1 ? "pool" : "pools"}`, down && `${down} down`, worn && `${worn} degraded`,
     `${replicas} gateway ${replicas === 1 ? "replica" : "replicas"}`, silent && `${silent} silent`,
   ];
-  return html`<span role="status" class=${down || silent ? "bad" : worn ? "warn" : "good"}>${parts.filter(Boolean).join(", ")}</span>`;
+  return html`<span role="status" class=${down || silent || !replicas ? "bad" : worn ? "warn" : "good"}>${parts.filter(Boolean).join(", ")}</span>`;
 }
 
-function Board({ board, audit, operates, onOrder }) {
+function Board({ board, audit, may, onOrder }) {
   const total = board.decisions.reduce((sum, each) => sum + each.requests, 0);
   const models = [...new Set(board.pools.map((pool) => pool.model))];
   return html`
     ${board.policy.refused_update && html`<p class="banner" role="alert">An update of the policy was refused, the old one is in force: ${board.policy.refused_update}</p>`}
     ${board.policy.digests.length > 1 && html`<p class="banner" role="alert">Gateway replicas have different policies: ${board.policy.digests.join(", ")}</p>`}
+    <${Glance} board=${board} />
     <section><h2>The last half hour</h2><${Charts} history=${board.history} /></section>
-    <section><h2>Pools</h2><${Pools} pools=${board.pools} operates=${operates} onOrder=${onOrder} /></section>
-    <section><h2>Decisions of the last minute, by reason</h2>
+    <section id="pools"><h2>Pools</h2><${Pools} pools=${board.pools} operates=${may("operate")} onOrder=${onOrder} /></section>
+    <section id="quarantine"><h2>Quarantine: what went out and came back</h2><${Timeline} changes=${board.changes} /></section>
+    <section><h2>Last reruns</h2><${Reruns} reruns=${board.reruns} kept=${board.rerun_content} reads=${may("content")} /></section>
+    <section id="decisions"><h2>Decisions of the last minute, by reason</h2>
       <${Rows} names=${["reason", "requests", "share"]} empty="No request was decided in the last minute."
         rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /></section>
-    <section><h2>Use of the last minute, by tenant</h2>
-      <${Rows} names=${["tenant", "tokens", "refused by a limit"]} empty="No tenant used anything that is counted."
-        rows=${board.tenants.map(({ tenant, refused, ...tokens }) => [tenant, Object.entries(tokens).map(([kind, count]) => `${count} ${kind}`).join(", "), refused ?? 0])} /></section>
+    <section id="tenants"><h2>Limits and use, by tenant</h2><${Tenants} tenants=${board.tenants} /></section>
     <section><h2>Why would a request go where?</h2><${Playground} models=${models} /></section>
-    <section><h2>Last reruns</h2>
-      <${Rows} names=${["time", "pool", "class", "outcome", "what was wrong", "request"]} empty="No answer was rerun."
-        rows=${board.reruns.map((each) => [clock(each.at_s), `${each.model} / ${each.pool}`, each.request_class, each.outcome, each.defects.join("; "), each.request_id])} /></section>
     <section><h2>What operators did</h2>
       <${Rows} names=${["time", "key", "action", "object", "reason"]} empty="Nothing since this door began."
         rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /></section>

@@ -1,14 +1,18 @@
 // The last half hour as four small charts.
 
 import { html, useEffect, useRef } from "./preact-htm.js";
-import { number, seconds } from "./format.js";
+import { count, number, seconds } from "./format.js";
 
-const HEIGHT = 120;
+const HEIGHT = 110;
+const SPAN_S = 1800;
+const rate = (value) => (value >= 100 ? count(value) : number(value, 2));
+const whole = (value) => (value == null || Number.isInteger(value) || value > 10 ? count(value) : ""); // no half requests
+const minute = (at_s) => new Date(at_s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 const CHARTS = [
-  { title: "Requests a second", lines: [["requests", "ended"], ["errors", "failed"]], text: (value) => number(value, 2) },
-  { title: "Time to first token, p95", lines: [["ttft_p95_s", "p95"]], text: seconds },
-  { title: "Slots held", lines: [["held", "held"]], text: (value) => number(value, 0) },
-  { title: "Requests waiting", lines: [["waiting", "waiting"]], text: (value) => number(value, 0) },
+  { title: "Requests a second", lines: [["requests", ""], ["errors", "failed (dashed)"]], text: rate },
+  { title: "Time to first token, p95", lines: [["ttft_p95_s", ""]], text: seconds },
+  { title: "Slots held", lines: [["held", ""]], text: whole },
+  { title: "Requests waiting", lines: [["waiting", ""]], text: whole },
 ];
 
 export function Charts({ history }) {
@@ -19,7 +23,7 @@ function Chart({ title, lines, text, history }) {
   const place = useRef(null);
   const plot = useRef(null);
   const data = [history.at_s ?? [], ...lines.map(([name]) => history[name] ?? [])];
-  const latest = lines.map(([name, label]) => `${label} ${text((history[name] ?? []).at(-1))}`).join(", ");
+  const latest = lines.map(([name, label]) => `${text((history[name] ?? []).at(-1))} ${label}`.trim()).join(", ");
 
   useEffect(() => {
     const draw = () => {
@@ -53,8 +57,9 @@ function options(place, lines, text) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-    axes: [axis, { ...axis, size: 54, values: (_, values) => values.map(text) }],
+    // All of the half hour, also while less of it is known.
+    scales: { x: { range: (_, low, high) => [high - SPAN_S, high] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    axes: [{ ...axis, size: 24, values: (_, times) => times.map(minute) }, { ...axis, size: 54, values: (_, values) => values.map(text) }],
     series: [
       {},
       // Lines differ by their dashes too, not by their colour alone.

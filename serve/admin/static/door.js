@@ -16,7 +16,7 @@ export function setKey(key) {
   else sessionStorage.removeItem(KEY);
 }
 
-/** Returns {status, etag, body}; the body of a 304 is null. Throws a DoorError for everything but 200 and 304. */
+/** Returns {status, etag, audit, body}: the newest audit line's hash, if told; the body of a 304 is null. Throws a DoorError for everything but 200 and 304. */
 export async function ask(path, { body, etag, text } = {}) {
   const key = sessionStorage.getItem(KEY);
   const headers = {};
@@ -31,7 +31,8 @@ export async function ask(path, { body, etag, text } = {}) {
   } catch {
     throw new DoorError(0, "The door does not answer.");
   }
-  if (response.status === 304) return { status: 304, etag, body: null };
+  const audit = response.headers.get("x-specgate-audit");
+  if (response.status === 304) return { status: 304, etag, audit, body: null };
   let content = null;
   try {
     content = await response.json();
@@ -39,5 +40,5 @@ export async function ask(path, { body, etag, text } = {}) {
     throw new DoorError(response.status, `HTTP ${response.status} without JSON`);
   }
   if (!response.ok) throw new DoorError(response.status, content?.error?.message ?? `HTTP ${response.status}`);
-  return { status: response.status, etag: response.headers.get("etag"), body: content };
+  return { status: response.status, etag: response.headers.get("etag"), audit, body: content };
 }

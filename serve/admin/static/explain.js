@@ -50,21 +50,21 @@ export function Playground({ models }) {
 }
 
 function Decision({ told }) {
-  return html`<p><strong>${told.refused ? "Refused: every pool is forbidden" : `${told.model} / ${told.pool}, speculation ${told.speculative ? "on" : "off"}`}</strong>
+  return html`<div data-decision><p><strong>${told.refused ? "Refused: every pool is forbidden" : `${told.model} / ${told.pool}, speculation ${told.speculative ? "on" : "off"}`}</strong>
       <span class="soft"> for ${told.classes.join(", ")}</span></p>
     <${Rows} names=${["reason", "effect", "summary", "evidence"]} empty="Nothing spoke against the first choice."
       rows=${told.reasons.map((each) => [each.advisory, each.effect, each.summary, told.evidence?.[each.advisory] ?? ""])} />
     ${told.would_change.length > 0 &&
     html`<h3>What would change it</h3><${Rows} names=${["change", "then"]}
       rows=${told.would_change.map((each) => [each.change, `${each.pool ?? "refused"}, speculation ${each.speculative ? "on" : "off"}`])} />`}
-    <details><summary>All of it</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details>`;
+    <details><summary>All of it</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details></div>`;
 }
 
 /** A table of texts. */
 export function Rows({ names, rows, empty = "" }) {
   if (!rows.length) return html`<p class="soft">${empty}</p>`;
-  return html`<div class="wide"><table>
+  return html`<div class="wide"><table class=${names.length > 3 ? "stacks" : ""}>
     <thead><tr>${names.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
-    <tbody>${rows.map((row, index) => html`<tr key=${index}>${row.map((cell, column) => html`<td key=${column}>${cell}</td>`)}</tr>`)}</tbody>
+    <tbody>${rows.map((row, index) => html`<tr key=${index}>${row.map((cell, column) => html`<td key=${column} data-name=${column ? names[column] : null}>${cell}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }

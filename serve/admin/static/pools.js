@@ -6,22 +6,30 @@ import { moment, number, percent, seconds } from "./format.js";
 
 // A shape and a word beside each colour.
 const STATES = { up: "● up", degraded: "▲ degraded", down: "✕ down", asleep: "○ scaled to zero" };
+const ORDER = ["down", "degraded", "up", "asleep"];
 const ACTIONS = { quarantine: "Quarantine", lift: "Lift", pin: "Pin" };
 
 export function Pools({ pools, operates, onOrder }) {
   if (!pools.length) return html`<p class="soft">No gateway replica has told of a pool yet.</p>`;
-  const order = ["down", "degraded", "up", "asleep"];
-  const sorted = [...pools].sort((one, other) => order.indexOf(one.state) - order.indexOf(other.state));
+  const sorted = [...pools].sort((one, other) => urgency(one) - urgency(other));
   return html`<div class="pools">
     ${sorted.map((pool) => html`<${Pool} key=${`${pool.model}/${pool.pool}`} pool=${pool} operates=${operates} onOrder=${onOrder} />`)}
   </div>`;
 }
 
+/** Orders pools: those that need somebody come first. */
+function urgency(pool) {
+  if (outOf(pool) && pool.state === "up") return ORDER.indexOf("up") - 0.5;
+  return ORDER.indexOf(pool.state) - (pool.waiting ? 0.25 : 0);
+}
+
+const outOf = (pool) => pool.cells.filter((cell) => cell.status === "quarantined").length;
+
 function Pool({ pool, operates, onOrder }) {
-  const out = pool.cells.filter((cell) => cell.status === "quarantined").length;
+  const out = outOf(pool);
   const accepted = Object.entries(pool.acceptance);
   return html`<article class=${`pool ${pool.state}`} data-pool=${`${pool.model}/${pool.pool}`} data-state=${pool.state}>
-    <div class="title"><h3>${pool.model} / ${pool.pool}</h3><span class="state">${STATES[pool.state]}</span></div>
+    <div class="title"><h3>${pool.model} / ${pool.pool}</h3><span><span class="state">${STATES[pool.state]}</span>${out > 0 && html`<span class="bad"> ✕ ${out} ${out === 1 ? "class" : "classes"} out</span>`}</span></div>
     <dl>
       <${Figure} name="engines up" value=${`${pool.engines_up} of ${pool.engines}`} />
       <${Figure} name="slots held" value=${`${pool.held} of ${pool.slots ?? "?"}`} />
@@ -36,13 +44,23 @@ function Pool({ pool, operates, onOrder }) {
     ${pool.cells.length > 0 &&
     html`<details open=${out > 0}>
       <summary>${pool.cells.length} ${pool.cells.length === 1 ? "class" : "classes"} of checked answers${out ? `, ${out} in quarantine` : ""}</summary>
-      <div class="wide"><table>
-        <thead><tr><th>class</th><th>state</th><th>clean</th><th class="number">answers</th>${operates && html`<th>order</th>`}</tr></thead>
-        <tbody>${pool.cells.map((cell) => html`<${Cell} key=${`${cell.request_class} ${cell.speculative}`} pool=${pool} cell=${cell} operates=${operates} onOrder=${onOrder} />`)}</tbody>
-      </table></div>
+      <ul class="cells">${pool.cells.map((cell) => html`<${Cell} key=${`${cell.request_class} ${cell.speculative}`} pool=${pool} cell=${cell} operates=${operates} onOrder=${onOrder} />`)}</ul>
     </details>`}
     ${operates && html`<details><summary>Quarantine a class of requests</summary><${Order} pool=${pool} onOrder=${onOrder} /></details>`}
   </article>`;
+}
+
+const DONE = { quarantined: "✕ taken out", open: "● back in" };
+
+/** What quarantine did, newest first. */
+export function Timeline({ changes }) {
+  if (!changes.length) return html`<p class="soft">Nothing was taken out of service.</p>`;
+  return html`<ol class="timeline">${changes.map((each) => html`<li key=${`${each.at_s} ${each.model} ${each.pool} ${each.request_class}`}>
+    <time class="soft">${moment(each.at_s)}</time>
+    <span><strong class=${each.status === "quarantined" ? "bad" : "good"}>${each.held && each.status === "open" ? "■ pinned in" : DONE[each.status]}</strong>${" "}
+      ${each.model} / ${each.pool} for ${each.request_class}, speculation ${each.speculative ? "on" : "off"},
+      by ${each.by === "operator" ? `operator ${each.operator}` : "the test"}: ${each.why}</span>
+  </li>`)}</ol>`;
 }
 
 const Figure = ({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
@@ -50,16 +68,16 @@ const Figure = ({ name, value }) => html`<div><dt>${name}</dt><dd>${value}</dd><
 function Cell({ pool, cell, operates, onOrder }) {
   const [action, setAction] = useState(null);
   const state = stateOf(cell);
-  return html`<tr data-class=${cell.request_class}>
-      <td>${cell.request_class}<br /><span class="soft">speculation ${cell.speculative ? "on" : "off"}</span></td>
-      <td><span class=${state.tone}>${state.text}</span>
-        ${cell.why && html`<br /><span class="soft">${cell.why}${cell.since_s ? `, since ${moment(cell.since_s)}` : ""}</span>`}</td>
-      <td>${percent(cell.clean_rate)}<${Interval} cell=${cell} /></td>
-      <td class="number">${cell.answers}</td>
-      ${operates &&
-      html`<td class="row">${Object.entries(ACTIONS).map(([name, label]) => html`<button key=${name} type="button" data-action=${name} aria-expanded=${action === name} onClick=${() => setAction(action === name ? null : name)}>${label}</button>`)}</td>`}
-    </tr>
-    ${action && html`<tr><td colspan="5"><${Order} pool=${pool} cell=${cell} action=${action} onOrder=${async () => { setAction(null); await onOrder(); }} /></td></tr>`}`;
+  const answers = cell.status === "quarantined" ? "probes" : "answers";
+  return html`<li data-class=${cell.request_class}>
+    <div class="title"><strong>${cell.request_class}</strong><span class=${state.tone}>${state.text}</span></div>
+    <p class="soft">speculation ${cell.speculative ? "on" : "off"}; ${cell.answers ? `${percent(cell.clean_rate)} of ${cell.answers} ${answers} clean` : `no ${answers} yet`}</p>
+    <${Interval} cell=${cell} />
+    ${cell.why && html`<p class="soft">${cell.why}${cell.since_s ? `, since ${moment(cell.since_s)}` : ""}</p>`}
+    ${operates &&
+    html`<div class="row">${Object.entries(ACTIONS).map(([name, label]) => html`<button key=${name} type="button" data-action=${name} aria-expanded=${action === name} onClick=${() => setAction(action === name ? null : name)}>${label}</button>`)}</div>`}
+    ${action && html`<${Order} pool=${pool} cell=${cell} action=${action} onOrder=${async () => { setAction(null); await onOrder(); }} />`}
+  </li>`;
 }
 
 function stateOf(cell) {
@@ -79,7 +97,7 @@ function Interval({ cell }) {
       <rect class="track" x="0" y="4" width="100" height="2" />
       <rect class="span" x=${low * 100} y="2" width=${Math.max(1, (high - low) * 100)} height="6" />
       <rect class="point" x=${Math.min(99, (cell.clean_rate ?? 0) * 100)} y="0" width="1" height="10" />
-    </svg><span class="soft">${words}</span>`;
+    </svg><p class="soft">true rate ${words}</p>`;
 }
 
 /** Asks for the reason, then gives the order; without a cell it asks for the class of requests too. */

@@ -8,10 +8,11 @@ import msgspec
 
 from serve.dialects.body import wrong
 from serve.dialects.chat import MISSING_RESULT, text_part
-from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, parts_of
+from serve.dialects.messages.blocks import Block, Part, blocks_of, content_of, inner_parts, parts_of
 from serve.dialects.messages.memo import engine_id
 from serve.dialects.messages.tool_changes import TOOL_CHANGES
 from serve.dialects.reasoning import unseal
+from serve.dialects.unreadable import Unreadable
 
 ChatMessage = dict[str, Any]
 
@@ -54,20 +55,29 @@ def chat_messages(body: Mapping[str, Any], given: list[Any], dropped: list[str])
     system += [system_text([block for _, block in blocks], "messages") for _, blocks in turns[:leading]]
     text = "\n\n".join(filter(None, system))
     messages: list[ChatMessage] = [{"role": "system", "content": text}] if text else []
+    unreadable = Unreadable(_asked(turns), dropped)
     pending: list[str] = []
     # A later system message is told by the user's side: templates refuse it in its own role, and moved to the front
     # it would change the prefix that engines have in their cache.
     for assistant, run in groupby(turns[leading:], lambda turn: turn[0] == "assistant"):
         blocks = [block for _, blocks in run for block in blocks]
         if assistant:
-            message = _assistant(blocks, dropped)
+            message = _assistant(blocks, unreadable)
             pending = [call["id"] for call in message.get("tool_calls", ())]
             messages.append(message)
         else:
-            messages += _user(blocks, pending)
+            messages += _user(blocks, pending, unreadable)
             pending = []
     messages += _results(pending, {})
     return messages
+
+
+def _asked(turns: list[tuple[str, list[tuple[str, Block]]]]) -> str:
+    """Returns the place of what the user says now; none if the last message brings results, as agents' do."""
+    role, blocks = next((turn for turn in reversed(turns) if turn[0] != "system"), ("", []))
+    if role != "user" or not blocks or any([block["type"] == "tool_result" for _, block in blocks]):
+        return ""
+    return blocks[0][0].removesuffix("0")
 
 
 def _lasting(given: list[Any]) -> list[Any]:
@@ -104,21 +114,21 @@ def _changes_options(block: Block) -> bool:
     return block["type"] in TOOL_CHANGES or block == {"type": "text", "text": ""}
 
 
-def _assistant(blocks: list[tuple[str, Block]], dropped: list[str]) -> ChatMessage:
+def _assistant(blocks: list[tuple[str, Block]], unreadable: Unreadable) -> ChatMessage:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
     for where, block in blocks:
         kind = block["type"]
         if kind in ("text", "compaction"):
-            texts += [part["text"] for part in parts_of(block, where)]
+            texts += [part["text"] for part in parts_of(block, where, unreadable)]
         elif kind == "thinking":
             shown = block.get("thinking")
             thoughts.append(shown if isinstance(shown, str) and shown else unseal(block.get("signature")) or "")
         elif kind == "tool_use":
             calls.append(_chat_call(block, where))
         elif kind != "redacted_thinking":
-            dropped.append(f"messages.{kind}")
+            unreadable.dropped.append(f"messages.{kind}")
     message: ChatMessage = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
     if reasoning := "".join(thoughts):
         message["reasoning"] = reasoning
@@ -131,11 +141,12 @@ def _chat_call(block: Block, where: str) -> dict[str, Any]:
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise wrong(where, "a tool_use needs an `id` and a `name`")
-    arguments = msgspec.json.encode(block.get("input") or {}).decode()
+    given = block.get("input") or {}
+    arguments = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     return {"id": engine_id(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _user(blocks: list[tuple[str, Block]], pending: list[str]) -> list[ChatMessage]:
+def _user(blocks: list[tuple[str, Block]], pending: list[str], unreadable: Unreadable) -> list[ChatMessage]:
     """Returns the results of the calls before, in the order of the calls, and then whatever else the user says."""
     known = frozenset(pending)
     results: dict[str, list[Part]] = {}
@@ -143,13 +154,13 @@ def _user(blocks: list[tuple[str, Block]], pending: list[str]) -> list[ChatMessa
     rest: list[Part] = []
     for where, block in blocks:
         if block["type"] != "tool_result":
-            rest += parts_of(block, where)
+            rest += parts_of(block, where, unreadable)
             continue
         given = block.get("tool_use_id")
         if not isinstance(given, str):
             raise wrong(f"{where}.tool_use_id", "Field required")
         call_id = engine_id(given)
-        parts = _result_parts(block, where)
+        parts = _result_parts(block, where, unreadable)
         if call_id in known:
             results[call_id] = parts  # of several the last counts
         else:
@@ -180,10 +191,9 @@ def _result_text(call_id: str, parts: list[Part] | None) -> str:
     return "\n".join(texts)
 
 
-def _result_parts(block: Block, where: str) -> list[Part]:
+def _result_parts(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
     content = block.get("content")
-    blocks = [] if content is None else blocks_of(content, f"{where}.content")
-    parts = [part for position, inner in enumerate(blocks) for part in parts_of(inner, f"{where}.content.{position}")]
+    parts = [] if content is None else inner_parts(content, f"{where}.content", unreadable)
     if block.get("is_error") is not True:
         return parts
     if parts and parts[0]["type"] == "text":

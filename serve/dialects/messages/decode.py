@@ -27,6 +27,7 @@ _RENAMED = {
 _READ = frozenset(
     {"model", "messages", "system", "stream", "tools", "tool_choice", "thinking", "output_config", "output_format"}
 )
+_HEEDED = {"thinking": frozenset({"type", "display"}), "output_config": frozenset({"effort", "format"})}
 _SILENT = frozenset({"metadata", "cache_control"})
 # On this code Anthropic's SDKs send the whole conversation again.
 THREAD_NOT_FOUND = "thread_not_found"
@@ -88,6 +89,7 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     chat |= chat_tools(fields, dropped)
     chat |= _thinking(fields)
     chat |= _output(_mapping(fields.get("output_config")), fields.get("output_format"))
+    dropped += _unheeded(fields)
     if chat["messages"][-1]["role"] == "assistant":  # the client has begun the answer
         chat |= {"continue_final_message": True, "add_generation_prompt": False}
     dropped += [name for name in fields if name not in _RENAMED and name not in _READ and name not in _SILENT]
@@ -101,6 +103,16 @@ def _refuse(request: Mapping[str, Any]) -> None:
         raise InvalidRequestError(message, "thread", THREAD_NOT_FOUND)
     if request.get("compaction") is not None:
         raise wrong("compaction", "is not done here; ask for a summary in a message")
+
+
+def _unheeded(request: Mapping[str, Any]) -> list[str]:
+    """Returns the members within fields that have no effect: engines take a budget only if they were started for it."""
+    return [
+        f"{name}.{member}"
+        for name, heeded in _HEEDED.items()
+        for member, value in _mapping(request.get(name)).items()
+        if member not in heeded and value is not None
+    ]
 
 
 def _thinking(request: Mapping[str, Any]) -> dict[str, Any]:

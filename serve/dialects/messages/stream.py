@@ -55,7 +55,9 @@ class StreamEncoder:
 
     def feed_text(self, kind: str, text: str) -> bytes:
         """Returns the events for more of one text."""
-        self._answer.count(text)
+        self._answer.characters += len(text)
+        if kind == TEXT == self._open:
+            return self._prefix + _encode_json(text) + _END
         return self._text(kind, text)
 
     def keep_alive(self) -> bytes:

@@ -69,7 +69,7 @@ def _chat_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
 def _chat_choice(choice: Any, any_tools: bool) -> dict[str, Any]:
     kind = choice.get("type") if isinstance(choice, dict) else None
     members: dict[str, Any] = {}
-    if kind in _PLAIN_CHOICES:
+    if isinstance(kind, str) and kind in _PLAIN_CHOICES:
         if any_tools or kind == "any":
             members["tool_choice"] = _PLAIN_CHOICES[kind]
     elif kind == "tool" and isinstance(choice.get("name"), str):

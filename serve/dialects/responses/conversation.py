@@ -12,6 +12,7 @@ from typing import Any
 from serve.dialects.chat import MISSING_RESULT, text_part
 from serve.dialects.responses.parts import as_parts, joined_text, parts_of, reasoning_of
 from serve.dialects.responses.tools import CUSTOM_INPUT, ToolTable
+from serve.dialects.unreadable import Unreadable
 from serve.errors import InvalidRequestError, encode_json
 
 Item = Mapping[str, Any]
@@ -28,6 +29,7 @@ ADDITIONAL_TOOLS = "additional_tools"
 _CALLS = frozenset({"function_call", "custom_tool_call", *_HOSTED_CALLS})
 REASONING_ID = "rs_"  # begins the ids of reasoning items, OpenAI's too
 _RESULTS = frozenset(f"{kind}_output" for kind in _CALLS)
+_RESULT_PARTS = frozenset({"input_text", "output_text", "text", "input_image", "input_file", "input_audio"})
 # Each costs a microsecond or more in which nobody else is served; no conversation needs as many.
 _MOST_PARTS = 30_000
 
@@ -43,13 +45,15 @@ def read_items(items: str | Sequence[Any], instructions: str, tools: ToolTable) 
     Raises:
         InvalidRequestError: An item can't be read, or refers to one that is stored elsewhere, or there are too many.
     """
-    reader = _Reader(instructions, tools)
     if isinstance(items, str):
-        reader.user(items)
-    else:
-        _check_size(items)
-        reader.read([_checked(item, index) for index, item in enumerate(items)])
-    return reader.finish(), reader.dropped
+        items = [{"role": "user", "content": items}]
+    _check_size(items)
+    checked = [_checked(item, index) for index, item in enumerate(items)]
+    asks = bool(checked) and _type_of(checked[-1]) == "message" and checked[-1].get("role") == "user"
+    unreadable = Unreadable(f"input[{len(items) - 1}]" if asks else "")
+    reader = _Reader(instructions, tools, unreadable)
+    reader.read(checked)
+    return reader.finish(), unreadable.dropped
 
 
 def additional_tools(items: str | Sequence[Any]) -> list[Any]:
@@ -120,8 +124,8 @@ class _Turn:
 class _Reader:
     """One pass over the items; a turn of the assistant is collected until something else follows."""
 
-    def __init__(self, instructions: str, tools: ToolTable) -> None:
-        self.dropped: list[str] = []
+    def __init__(self, instructions: str, tools: ToolTable, unreadable: Unreadable) -> None:
+        self._unreadable = unreadable
         self._tools = tools
         self._messages: list[Message] = []
         self._system = [instructions]
@@ -142,19 +146,19 @@ class _Reader:
             elif kind in _CALLS:
                 self._turn.calls.append((position, _call(item, kind, self._tools)))
             elif position in self._orphans:
-                content = _output_parts(item.get("output"), f"input[{position}].output")
+                content = self._output(item.get("output"), position)
                 self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
             elif kind != ADDITIONAL_TOOLS:
-                self.dropped.append(f"input.{kind or 'untyped'}")
+                self._unreadable.dropped.append(f"input.{kind or 'untyped'}")
 
     def _refer(self, item: Item, position: int) -> None:
         """Leaves out an item that the client takes to be stored.
 
         That loses little where it is reasoning or what was said beside a call. `_end_turn` refuses to lose an answer.
         """
-        self.dropped.append("input.item_reference")
+        self._unreadable.dropped.append("input.item_reference")
         if not str(item.get("id")).startswith(REASONING_ID):
             self._turn.missing.append(position)
 
@@ -176,7 +180,7 @@ class _Reader:
 
     def _message(self, item: Item, param: str) -> None:
         role = item.get("role")
-        parts = parts_of(item.get("content"), f"{param}.content")
+        parts = parts_of(item.get("content"), f"{param}.content", self._unreadable)
         if role == "assistant":
             self._turn.texts += filter(None, ["".join(part["text"] for part in parts if part["type"] == "text")])
         elif role in ("system", "developer") and not self._messages and self._turn.empty:
@@ -216,12 +220,18 @@ class _Reader:
         """Returns the message with a call's result; images go to `media`, for templates know them from users only."""
         content = MISSING_RESULT
         if position in self._results:
-            parts = _output_parts(self._results[position], f"input[{position}].output")
+            parts = self._output(self._results[position], position)
             content = joined_text(parts)
             if images := [part for part in parts if part["type"] != "text"]:
                 content = content or "The result is the image in the next message."
                 media += [text_part(f"Image in the result of the tool call {call_id}:"), *images]
         return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+    def _output(self, output: Any, position: int) -> list[dict[str, Any]]:
+        """Returns a result's parts; one of another shape than text and media is kept as JSON."""
+        shown = isinstance(output, str | None) or (isinstance(output, list) and all(map(_is_known, output)))
+        output = output if shown else encode_json(output).decode()
+        return parts_of(output, f"input[{position}].output", self._unreadable)
 
     def finish(self) -> list[Message]:
         self._end_turn()
@@ -229,17 +239,9 @@ class _Reader:
         return [{"role": "system", "content": system}, *self._messages] if system else self._messages
 
 
-def _output_parts(output: Any, param: str) -> list[dict[str, Any]]:
-    """Returns a result's parts; one of another shape than text and media is kept as JSON."""
-    if output is None or isinstance(output, str):
-        return parts_of(output, param)
-    if isinstance(output, list) and all(isinstance(part, Mapping) and _is_known(part) for part in output):
-        return parts_of(output, param)
-    return [text_part(encode_json(output).decode())]
-
-
-def _is_known(part: Mapping[str, Any]) -> bool:
-    return part.get("type") in ("input_text", "output_text", "text", "input_image", "input_file", "input_audio")
+def _is_known(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and kind in _RESULT_PARTS
 
 
 def _call(item: Item, kind: str, tools: ToolTable) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The contents of a Responses request's items, as text and as the parts of a chat message."""
 
-import binascii
-from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serve.dialects.chat import text_part
 from serve.dialects.reasoning import unseal
+from serve.dialects.unreadable import Unreadable, text_of
 from serve.errors import InvalidRequestError
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
@@ -22,15 +21,16 @@ def joined_text(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(part["text"] for part in parts if part["type"] == "text")
 
 
-def parts_of(content: Any, param: str) -> list[dict[str, Any]]:
+def parts_of(content: Any, param: str, unreadable: Unreadable) -> list[dict[str, Any]]:
     """Returns an item's content as the parts of a chat message.
 
     Args:
         content: A string or a list of parts; null is empty.
         param: Its place in the request.
+        unreadable: Decides about a part that chat has nothing for.
 
     Raises:
-        InvalidRequestError: The content has no known shape, or refers to something that is stored elsewhere.
+        InvalidRequestError: The content has no known shape, or the user asks now about a part that can't be read.
     """
     if content is None:
         return []
@@ -38,54 +38,66 @@ def parts_of(content: Any, param: str) -> list[dict[str, Any]]:
         return [text_part(content)]
     if not isinstance(content, Sequence):
         raise InvalidRequestError(f"`{param}` must be a string or a list of parts.", param)
-    return [_part(part, f"{param}[{index}]") for index, part in enumerate(content)]
+    return [_part(part, f"{param}[{index}]", unreadable) for index, part in enumerate(content)]
 
 
-def _part(part: Any, param: str) -> dict[str, Any]:
+def _part(part: Any, param: str, unreadable: Unreadable) -> dict[str, Any]:
     if isinstance(part, str):
         return text_part(part)
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+        raise InvalidRequestError(f"`{param}` must be an object with a `type`.", param)
+    kind = part["type"]
     if kind in _TEXTS:
         return text_part(str(part.get("text") or ""))
     if kind == "refusal":
         return text_part(str(part.get("refusal") or ""))
-    if kind in ("input_image", "image_url"):
-        return _image(part, param)
     if kind == "input_audio":
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
-    if kind == "input_file":
-        return text_part(_file(part, param))
-    raise InvalidRequestError(f"`{param}` has a type that is not known here: {kind!r}.", f"{param}.type")
+    read = _READERS.get(kind)
+    if read is not None and (readable := read(part)) is not None:
+        return readable
+    what, remedy = _UNREADABLE.get(kind, (f"A part of type {kind}", f"known types: {', '.join(_KNOWN)}"))
+    name = part.get("filename")
+    what += f" ({name})" if isinstance(name, str) else ""
+    error = InvalidRequestError(
+        f"`{param}`: {what} like this can't be read here; {remedy}.", param, "unsupported_content"
+    )
+    return unreadable.note(param, f"input.{kind}", what, error)
 
 
-def _image(part: Mapping[str, Any], param: str) -> dict[str, Any]:
+def _image(part: Mapping[str, Any]) -> dict[str, Any] | None:
     given = part.get("image_url")
     url = given.get("url") if isinstance(given, Mapping) else given
     if not isinstance(url, str):
-        raise InvalidRequestError(
-            f"`{param}` must have an `image_url`; files are not stored here.", f"{param}.image_url"
-        )
+        return None
     detail = part.get("detail")
     # `original` and what else may come is not in chat's vocabulary.
     return {"type": "image_url", "image_url": {"url": url} | ({"detail": detail} if detail in ("low", "high") else {})}
 
 
-def _file(part: Mapping[str, Any], param: str) -> str:
+def _file(part: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns a file's text; no other files can be read here."""
     data = part.get("file_data")
-    name = part.get("filename")
-    if isinstance(data, str):
-        head, comma, encoded = data.partition(",")
-        if comma and head.startswith("data:text/") and head.endswith(";base64"):
-            try:
-                return f"{name or 'file'}:\n{b64decode(encoded, validate=True).decode()}"
-            except (binascii.Error, UnicodeDecodeError) as error:
-                raise InvalidRequestError(
-                    f"`{param}.file_data` can't be decoded: {error}.", f"{param}.file_data"
-                ) from error
-    raise InvalidRequestError(
-        f"`{param}`: only files of text given as `data:text/...;base64,` can be read here.", param, "unsupported_file"
-    )
+    head, comma, encoded = data.partition(",") if isinstance(data, str) else ("", "", "")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        return None
+    text = text_of(head.removeprefix("data:").removesuffix(";base64"), encoded)
+    return None if text is None else text_part(f"{part.get('filename') or 'file'}:\n{text}")
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {
+    "input_image": _image,
+    "image_url": _image,
+    "input_file": _file,
+}
+_KNOWN = (*sorted(_TEXTS), "refusal", "input_audio", *_READERS)
+# What a model and a client are told of parts that can't be read.
+_NO_IMAGE = ("An image", "give it as `image_url`, because no files are stored")
+_UNREADABLE = {
+    "input_image": _NO_IMAGE,
+    "image_url": _NO_IMAGE,
+    "input_file": ("A file", "send its text, as `data:text/...;base64,` or as `input_text`, or its pages as images"),
+}
 
 
 def reasoning_of(item: Mapping[str, Any]) -> str:

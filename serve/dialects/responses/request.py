@@ -55,6 +55,7 @@ _WITHOUT_EFFECT = frozenset(
     {"store", "metadata", "truncation", "service_tier", "safety_identifier", "stream_options", "client_metadata",
      "prompt_cache_retention", "prompt_cache_options", "max_tool_calls"}
 )  # fmt: skip
+_KNOWN = _AS_THEY_ARE | _WITHOUT_EFFECT | frozenset(_Request.__struct_fields__)
 # The fields of the request that a response repeats, and what stands there if the request has none.
 _ECHOED: dict[str, Any] = {
     "instructions": None,
@@ -192,7 +193,9 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
     form = text.get("format")
     if form is None:
         return {}
-    kind = form.get("type") if isinstance(form, Mapping) else None
+    if not isinstance(form, Mapping):
+        raise InvalidRequestError("`text.format` must be an object with a `type`.", "text.format")
+    kind = form.get("type")
     if kind == "json_schema":
         members = {key: value for key, value in form.items() if key != "type" and value is not None}
         return {"response_format": {"type": kind, "json_schema": {"name": "response", **members}}}
@@ -205,13 +208,17 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reasoning(reasoning: Mapping[str, Any]) -> dict[str, Any]:
     effort = reasoning.get("effort")
+    if effort is not None and not isinstance(effort, str):
+        raise InvalidRequestError("`reasoning.effort` must be a string.", "reasoning.effort")
     return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _unknown(request: _Request, members: Mapping[str, Any]) -> Iterator[str]:
     """Yields the names of what has no effect here and might be missed."""
-    known = _AS_THEY_ARE | _WITHOUT_EFFECT | frozenset(_Request.__struct_fields__)
-    yield from sorted(members.keys() - known)
+    yield from sorted(members.keys() - _KNOWN)
+    yield from (
+        f"text.{name}" for name, value in (request.text or {}).items() if name != "format" and value is not None
+    )
     for value in request.include or ():
         if value != SEALED_REASONING:
             yield f"include.{value}"

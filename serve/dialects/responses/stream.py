@@ -10,7 +10,7 @@ from serve.dialects.failure import Failure
 from serve.dialects.responses.errors import stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
 
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 class _TextForm(NamedTuple):
@@ -64,8 +64,8 @@ class ResponsesEncoder:
         return b"".join([self._text(kind, text) for kind, text in self._answer.feed(chunk)])
 
     def feed_text(self, kind: str, text: str) -> bytes:
-        self._answer.count(text)
-        return self._text(kind, text)
+        self._answer.characters += len(text)
+        return self._delta(text) if kind == self._kind else self._text(kind, text)
 
     def finish(self) -> bytes:
         answer = self._answer

@@ -33,7 +33,7 @@ class SimSequence:
 
     @property
     def parts(self) -> list[Part]:
-        """What it occupies in memory in the end."""
+        """The memory that it occupies in the end."""
         before = self.prompt[:-1] if self.prompt and self.prompt[-1].key == self.answer.key else self.prompt
         return [*before, self.answer]
 

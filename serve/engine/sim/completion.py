@@ -21,7 +21,7 @@ from serve.engine.sim.schema_instance import NoInstanceError
 from serve.engine.sim.settings import SimSettings
 from serve.engine.sim.stats import SimStats
 from serve.errors import InvalidRequestError
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 
 DEAD_ENGINE = "EngineCore encountered an issue."
 
@@ -104,17 +104,20 @@ class Completion:
         if transport == "http_500":
             body = wire.error_body("Internal server error", "InternalServerError", 500)
             await response.send_json(500, body, headers)
-        elif self._stream:
+            return
+        self._stats.add_prompt(sum(part.tokens for part in self._prompt))
+        if self._stream:
             await response.start_stream(headers)
             await self._send_stream(response, seat)
         else:
             await self._send_whole(response, headers, seat)
         for generation in self._generations:
-            self._stats.add_generation(generation.speculation, generation.completion_tokens)
+            self._stats.add_speculation(generation.speculation)
 
     async def _send_whole(self, response: SimResponse, headers: dict[str, str], seat: Seat) -> None:
         answer = self._envelope.whole(self._generations)
         await seat.steps(self._longest)
+        self._stats.add_tokens(sum(generation.completion_tokens for generation in self._generations))
         if self._fault.transport == "stall":
             await response.pause(self._settings.stall_s)
         if self._fault.transport == "disconnect":
@@ -133,6 +136,7 @@ class Completion:
         for step, deltas in enumerate(self._steps()):
             if step < self._longest:  # after the last one comes what the parser held back
                 await seat.steps(1)
+                self._stats.add_tokens(sum(generation.tokens_of(step) for generation in self._generations))
             if step == breaks_at and await self._broken(response):
                 return
             for index, delta in enumerate(deltas):

@@ -1,4 +1,4 @@
-"""What a simulated engine's work costs: step times, prefill and KV memory, as a table that can be measured."""
+"""Costs of a simulated engine's work: step times, prefill and KV memory, as a table that can be measured."""
 
 from __future__ import annotations
 

@@ -53,6 +53,10 @@ class Generation:
     def completion_tokens(self) -> int:
         return len(self._tokens)
 
+    def tokens_of(self, step: int) -> int:
+        """Returns how many tokens a step writes; none after the last one."""
+        return len(self._steps[step]) if step < len(self._steps) else 0
+
     @property
     def reasoning_tokens(self) -> int:
         return sum(token.segment.part in ("reasoning", "think_end") for token in self._tokens)

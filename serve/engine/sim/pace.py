@@ -1,4 +1,4 @@
-"""When a simulated engine's tokens appear: at a constant pace, or as fast as the batch that a request shares."""
+"""The pace of a simulated engine's tokens: constant, or as fast as the batch that a request shares."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ class SimStats:
         self._drafts = 0
         self._drafted = 0
         self._accepted = 0
+        self._prompt_tokens = 0
         self._tokens = 0
 
     @contextmanager
@@ -38,20 +39,29 @@ class SimStats:
         finally:
             self.states[state] -= 1
 
-    def add_generation(self, speculation: Speculation, tokens: int) -> None:
+    def add_prompt(self, tokens: int) -> None:
+        """Counts a prompt that was computed."""
+        self._prompt_tokens += tokens
+
+    def add_tokens(self, tokens: int) -> None:
+        """Counts what was written, whether anybody reads it or not."""
+        self._tokens += tokens
+
+    def add_speculation(self, speculation: Speculation) -> None:
         self._drafts += speculation.steps if speculation.drafts else 0
         self._drafted += speculation.steps * speculation.drafts
         self._accepted += speculation.accepted
-        self._tokens += tokens
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.states, "faults": dict(self.faults), "generation_tokens": self._tokens}
+        tokens = {"prompt_tokens": self._prompt_tokens, "generation_tokens": self._tokens}
+        return {**self.states, "faults": dict(self.faults), **tokens}
 
     def exposition(self, model: str) -> str:
         """Returns the counters under vLLM's names, as Prometheus text."""
         values: dict[tuple[str, str], float] = {
             ("num_requests_running", "gauge"): self.states["running"],
             ("num_requests_waiting", "gauge"): self.states["waiting"],
+            ("prompt_tokens_total", "counter"): self._prompt_tokens,
             ("generation_tokens_total", "counter"): self._tokens,
             ("num_preemptions_total", "counter"): 0,  # it never does
             ("spec_decode_num_drafts_total", "counter"): self._drafts,

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import vllm
@@ -26,6 +27,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from serve.engine.vllm import plugin as vllm_plugin
+from serve.engine.vllm import scheduler
 from serve.errors import ConfigError
 from serve.http1.asgi import AsgiApp
 
@@ -33,8 +35,6 @@ log = logging.getLogger("ray.serve.specgate.engine")
 
 _ROOT = Path(__file__).parents[3]
 _PATHS = frozenset({"model", "tokenizer", "chat-template", "tool-parser-plugin", "reasoning-parser-plugin"})
-_SYNC_SCHEDULER = "serve.engine.vllm.scheduler.OptOutScheduler"
-_ASYNC_SCHEDULER = "serve.engine.vllm.scheduler.OptOutAsyncScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,7 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
     if opt_out:
         if config.speculative_config is None:
             raise ConfigError("opt_out: true needs a pool with a speculative-config; without one, remove opt_out")
-        scheduler = config.scheduler_config
-        # Set after vLLM has chosen sync or async: a class given on the command line would disable async.
-        scheduler.scheduler_cls = _ASYNC_SCHEDULER if scheduler.async_scheduling else _SYNC_SCHEDULER
+        scheduler.install(config)
     if current_platform.is_cpu() and config.parallel_config.world_size == 1 and _threads_are_ours():
         # On the CPU, vLLM forces a separate worker process to bind its threads. If nothing is bound, the engine core
         # can do the work itself, which saves a third of the start-up time and 0.7 GB per engine.
@@ -113,7 +111,16 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
     tasks = await client.get_supported_tasks()
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
+    keep_serving(app)
     return HostedEngine(client, app, _facts(config))
+
+
+def keep_serving(app: Any) -> None:
+    """Gives vLLM's error handler a server to stop when the engine has died, in place of its own, which does not run.
+
+    Ours goes with its replica, which Ray replaces when the health check fails; until then it says what happened.
+    """
+    app.state.server = SimpleNamespace(should_exit=False)
 
 
 def load_parsers(args: argparse.Namespace) -> None:

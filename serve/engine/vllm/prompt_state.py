@@ -7,7 +7,7 @@ from typing import Any
 
 
 class PromptState:
-    """Whether the prompt of a request ends inside reasoning, by request.
+    """The state in which prompts leave the model, by request: inside reasoning or not.
 
     vLLM shows the prompt of a whole answer to the parser of the first choice only, and makes a new parser for every
     choice; this store passes the result on to the others.

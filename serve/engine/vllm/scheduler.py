@@ -11,6 +11,7 @@ this request are never verified.
 
 from typing import Any
 
+from vllm.config import VllmConfig
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -49,3 +50,14 @@ class OptOutAsyncScheduler(_OptOut, AsyncScheduler):  # type: ignore[misc]
     def _update_after_schedule(self, scheduler_output: SchedulerOutput) -> None:
         super()._update_after_schedule(scheduler_output)
         self._drop_drafts(scheduler_output.num_scheduled_tokens)
+
+
+def install(config: VllmConfig) -> None:
+    """Makes an engine's scheduler one with the opt-out.
+
+    Args:
+        config: The engine's, complete: vLLM has chosen between the two schedulers. A class named before that would make
+            it choose the synchronous one.
+    """
+    scheduler = config.scheduler_config
+    scheduler.scheduler_cls = OptOutAsyncScheduler if scheduler.async_scheduling else OptOutScheduler

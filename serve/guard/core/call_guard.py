@@ -12,7 +12,7 @@ from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
-from serve.guard.core.schema import UnjudgedError
+from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
 from serve.parsing.strict_json import has_half_character, loads
@@ -35,8 +35,10 @@ class HeldCall:
     def feed(self, entry: Mapping[str, Any]) -> None:
         """Adds a delta's entry for this call. A late or split name is put together; nulls count as absent."""
         function = entry.get("function") or {}
+        if name := function.get("name"):
+            repeated = name == self.name and self.id and entry.get("id") == self.id  # some servers say both every time
+            self.name += "" if repeated else name
         self.id = self.id or entry.get("id") or ""
-        self.name += function.get("name") or ""
         if arguments := function.get("arguments"):
             self.feed_arguments(arguments)
 

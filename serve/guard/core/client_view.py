@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from serve.guard.core.token_details import TokenDetails
+from serve.guard.core.chunk import STOPS
+from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, TokenDetails, joined, without_details
 
 Delta = dict[str, Any]
 PARAGRAPH = "\n\n"
@@ -20,6 +21,36 @@ class Step(NamedTuple):
     delta: Delta
     reason: str | None = None
     tokens: tuple[TokenDetails, ...] = ()
+
+
+def chunks_of(
+    steps: Iterable[Step],
+    template: Mapping[str, Any],
+    choice: Mapping[str, Any],
+    report: Callable[[], Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Returns the steps of one choice, a chunk each.
+
+    Args:
+        steps: What may go out.
+        template: The members of the chunks that are not the choice's.
+        choice: The engine's choice, whose other members go out as well.
+        report: Returns the note to the client, for the chunk that ends the choice.
+    """
+    chunks = []
+    rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
+    for delta, reason, tokens in steps:
+        changed = {**rest, "delta": delta, "finish_reason": reason}
+        if tokens:
+            changed |= joined(tokens)
+        chunk = {**template, "choices": [changed]}
+        chunk.pop("usage", None)
+        if reason is not None:
+            changed |= {name: choice[name] for name in STOPS if name in choice}
+            if note := report():
+                chunk["specgate"] = note
+        chunks.append(chunk)
+    return chunks
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, Quoted
-from serve.guard.core.schema import Schema, UnjudgedError
+from serve.guard.core.schema import Schema
+from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 from serve.parsing.strict_json import has_half_character, loads
 

@@ -8,13 +8,32 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
 
-from serve.guard.core.schema import Budget, Schema
-from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
+from serve.guard.core.markup import MARKUP, all_markup
+from serve.guard.core.schema import Schema
+from serve.guard.core.schema_budget import Budget
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, Format, Tool, holds, not_json
+from serve.request.density import LONG_BODY_BYTES
+
+_HEX_DIGITS = 4
+
+
+class _Texts(Struct, gc=False):
+    """The members whose text an answer may well repeat."""
+
+    messages: Raw = NONE
+    tools: Raw = NONE
+    response_format: Raw = NONE
+
+
+_texts = msgspec.json.Decoder(_Texts)
 
 
 class LazyRequest(Mapping[str, Any]):
-    """A chat request that parses the conversation only on demand; what a response must satisfy is at hand.
+    """The fields of a chat request that a response must satisfy; of its messages the role of the last one.
+
+    Nothing else of the body is built, since it may hold a million values.
 
     Args:
         asked: The members that were parsed already.
@@ -32,23 +51,38 @@ class LazyRequest(Mapping[str, Any]):
                 "tool_choice": msgspec.to_builtins(asked.tool_choice),
                 "response_format": _format(asked.response_format),
                 "stream_options": _decoded(asked.stream_options),
+                "messages": [{"role": message.role} for message in (asked.messages or ())[-1:]],
             }
         except (*MALFORMED, ValueError) as error:
             raise not_json(error) from error
+        self._on_demand = {"stop": asked.stop, "stop_token_ids": asked.stop_token_ids}
 
     def __getitem__(self, name: str) -> Any:
-        return self._at_hand[name] if name in self._at_hand else self._all[name]
+        return self._at_hand[name] if name in self._at_hand else _decoded(self._on_demand[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
+        return iter((*self._at_hand, *self._on_demand))
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._at_hand) + len(self._on_demand)
 
-    @cached_property
-    def _all(self) -> dict[str, Any]:
-        members: dict[str, Any] = _decoded(self._body)
-        return members
+    @property
+    def is_long(self) -> bool:
+        """True if looking through the body takes longer than other requests should wait."""
+        return len(self._body) > LONG_BODY_BYTES
+
+    def text(self) -> str:
+        """Returns the JSON of messages, tools and format, with characters in place of the escapes for them."""
+        texts = _texts.decode(self._body)
+        return "".join([_unescaped(bytes(raw)) for raw in (texts.messages, texts.tools, texts.response_format)])
+
+
+def _unescaped(source: bytes) -> str:
+    if not holds(source, b"\\"):
+        return source.decode("utf-8", "replace")
+    first, *others = source.replace(b"\\/", b"/").split(b"\\u")
+    characters = [chr(int(each[:_HEX_DIGITS], 16)) + each[_HEX_DIGITS:].decode("utf-8", "replace") for each in others]
+    return "".join((first.decode("utf-8", "replace"), *characters))
 
 
 def _decoded(source: bytes | msgspec.Raw) -> Any:
@@ -117,6 +151,11 @@ class Expectation:
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
 
     @property
+    def is_long(self) -> bool:
+        """True if looking through the request takes longer than other requests should wait."""
+        return isinstance(self._request, LazyRequest) and self._request.is_long
+
+    @property
     def silence_is_odd(self) -> bool:
         """True if an answer with neither text nor call would be a loss; after a tool's result it may be meant."""
         messages = _sequence(self._request.get("messages"))
@@ -142,11 +181,18 @@ class Expectation:
         """Returns whether the request itself holds the text, so that an answer may well repeat it."""
         known = self._quoted.get(markup)
         if known is None:  # a long request must not be searched for every repetition in a long answer
-            known = self._quoted[markup] = markup in self._text
+            places = self._markup if MARKUP.fullmatch(markup) else self._text
+            known = self._quoted[markup] = markup in places
         return known
 
     @cached_property
+    def _markup(self) -> frozenset[str]:
+        return all_markup(self._text)
+
+    @cached_property
     def _text(self) -> str:
+        if isinstance(self._request, LazyRequest):
+            return self._request.text()
         parts = [self._request.get(key) for key in ("messages", "tools", "response_format")]
         return json.dumps(parts, ensure_ascii=False)
 

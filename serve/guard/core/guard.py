@@ -8,11 +8,11 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import Attempt, ChoiceGuard
-from serve.guard.core.chunk import ARGUMENTS, STOPS, Place, Usage, choices_of, lone_delta, stop_of
-from serve.guard.core.client_view import ClientView, Step
+from serve.guard.core.chunk import ARGUMENTS, Place, Usage, choices_of, lone_delta, stop_of
+from serve.guard.core.client_view import ClientView, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
-from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, details_of, joined, without_details
+from serve.guard.core.token_details import details_of
 from serve.guard.core.verdict import Outcome, Severity, Verdict
 
 Chunk = dict[str, Any]
@@ -31,7 +31,7 @@ class Guard:
         settings: Of the guard.
         request: The body of the chat request, as the client sent it.
         grammar: Format of the model's calls, if known; otherwise the markup itself tells.
-        whole: Whether nothing is sent before the answer is complete, so that a rerun replaces all of it.
+        whole: True if nothing is sent before the answer is complete, so that a rerun replaces all of it.
 
     Attributes:
         settings: As given.
@@ -54,6 +54,11 @@ class Guard:
         self._envelope: Chunk = {}
         self._usage = Usage()
         self._pool = ""
+
+    @property
+    def request_is_long(self) -> bool:
+        """True if the request is so long that looking something up in it may hold up other requests."""
+        return self._expected.is_long
 
     @property
     def response_id(self) -> str:
@@ -230,10 +235,10 @@ class Guard:
         if guard.broken or guard.ended:
             return []
         delta = choice.get("delta") or {}
-        reason = choice.get("finish_reason")
+        reason = choice.get("finish_reason") or None  # some servers write "" for null
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
         steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
-        only = len(steps) == len(chunk["choices"]) == 1 and view.first
+        only = len(steps) == len(chunk["choices"]) == 1 and view.first and choice.get("finish_reason") is None
         if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
@@ -252,19 +257,7 @@ class Guard:
         return frozenset(Severity) if self.settings.on_failure == "unclean" else frozenset({Severity.SOFT})
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
-        chunks = []
-        rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
-        for delta, reason, tokens in steps:
-            changed = {**rest, "delta": delta, "finish_reason": reason}
-            if tokens:
-                changed |= joined(tokens)
-            chunk = {**template, **self._envelope, "choices": [changed]}
-            chunk.pop("usage", None)
-            if reason is not None:
-                changed |= {name: choice[name] for name in STOPS if name in choice}
-                chunk |= {"specgate": report} if (report := self.report) else {}
-            chunks.append(chunk)
-        return chunks
+        return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)
 
     # The end of an attempt
 
@@ -273,7 +266,7 @@ class Guard:
             self._end_attempt(lost=True)
 
     def _unfinished(self) -> bool:
-        """Returns whether a choice has not come to its end, in this attempt or an earlier one."""
+        """Returns True if a choice has not come to its end, in this attempt or an earlier one."""
         choices = self._attempt.choices
         if any(not choice.ended for choice in choices.values()):
             return True

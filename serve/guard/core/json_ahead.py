@@ -26,7 +26,7 @@ _raw = msgspec.json.Decoder(msgspec.Raw)  # checks a document without building i
 
 
 class Place(NamedTuple):
-    """Where in a document a mark of structure leads.
+    """A place in a document to which a mark of structure leads.
 
     Attributes:
         read: Characters up to there.

@@ -12,15 +12,16 @@ _LITERALS = (
     "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
     "<tool_code>", "<tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>", "◁think▷", "◁/think▷",
 )  # fmt: skip
+# The closing bracket may be missing: half a marker is none of the words of an answer, either.
 _SPECIAL = (
     r"\|(?:tool_calls?(?:_section|_argument)?_(?:begin|end)|im_(?:start|end|user|assistant|system|middle)"
-    r"|reserved_token_\d+|endoftext|media_(?:begin|content|end|pad)|start_header_id|end_header_id)\|>"
+    r"|reserved_token_\d+|endoftext|media_(?:begin|content|end|pad)|start_header_id|end_header_id)\|>?"
 )
 _AFTER_BRACKET = "|".join([_SPECIAL, *(re.escape(literal[1:]) for literal in _LITERALS if literal.startswith("<"))])
 # The bracket before all the rest: at every other character, the pattern fails at once.
 MARKUP = re.compile(rf"<(?:{_AFTER_BRACKET})|◁/?think▷")
 # One of these is in every text that holds markup. Looking for each takes less than trying the pattern at every `<`.
-_STARTS = ("<|tool_call", "<|im_", "<|reserved_token_", "<|endoftext|>", "<|media_", "_header_id|>", *_LITERALS)
+_STARTS = ("<|tool_call", "<|im_", "<|reserved_token_", "<|endoftext|", "<|media_", "_header_id|", *_LITERALS)
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
@@ -54,6 +55,11 @@ def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
     of_markup = _matches(MARKUP, text) if _may_hold_markup(text) else ()
     odd_keys = _matches(_ODD_KEY, text) if _holds(text, _ODD_STARTS) else ()
     return next((match for match in chain(of_markup, odd_keys) if not quoted(match.group())), None)
+
+
+def all_markup(text: str) -> frozenset[str]:
+    """Returns every markup that a text holds."""
+    return frozenset(match.group() for match in _matches(MARKUP, text)) if _may_hold_markup(text) else frozenset()
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:

@@ -4,82 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from functools import cache
-from time import perf_counter, thread_time
 from typing import Any
 
 import jsonschema
 import msgspec
 import referencing
 import regex
+from jsonschema._utils import find_evaluated_item_indexes_by_schema, find_evaluated_property_keys_by_schema
 from jsonschema.exceptions import ValidationError
 
+from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError, current
 from serve.guard.core.schema_shape import check_shape
 
-_BUDGET_S = 0.02
 _MATCH_TIMEOUT_S = 0.01
 _LONGEST_PATTERN = 512  # characters; the compiler of patterns can't be interrupted
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
-
-
-class UnjudgedError(Exception):
-    """A schema could not be applied: it is not valid, or it takes more time than a request may."""
-
-
-class TooMuchWorkError(UnjudgedError):
-    """It takes more time than a request may."""
-
-
-class Budget:
-    """The time that all of one request's schemas may take together.
-
-    Where there are several, none takes more than half of what is left, so that one tool's schema cannot leave all the
-    others unjudged.
-
-    Every step asks the clock, which is cheap; only a step that comes late asks how much of that time was really ours,
-    because a busy machine is not the schema's fault.
-
-    Args:
-        limit_s: Of CPU time.
-
-    Attributes:
-        schemas: Number of schemas that share it.
-    """
-
-    def __init__(self, limit_s: float = _BUDGET_S) -> None:
-        self.schemas = 0
-        self._left_s = limit_s
-        self._share_s = limit_s
-        self._began_s = 0.0
-        self._deadline_s = 0.0
-
-    def begin(self) -> None:
-        """Starts a check."""
-        self._began_s = thread_time()
-        self._share_s = self._left_s / 2 if self.schemas > 1 else self._left_s
-        self._deadline_s = perf_counter() + self._share_s
-
-    def end(self) -> None:
-        """Ends a check; what is left is for the next."""
-        self._left_s -= thread_time() - self._began_s
-
-    def step(self) -> None:
-        """Counts a step of bounded work.
-
-        Raises:
-            TooMuchWorkError: The check's share is spent.
-        """
-        if perf_counter() > self._deadline_s:
-            left_s = self._share_s - (thread_time() - self._began_s)
-            if left_s <= 0:
-                raise TooMuchWorkError("too much work")
-            self._deadline_s = perf_counter() + left_s
-
-
-_budget: ContextVar[Budget] = ContextVar("budget")
 
 
 class Schema:
@@ -112,7 +54,7 @@ class Schema:
             return None
         if self._too_much:  # it had its share
             raise TooMuchWorkError("too much work")
-        token = _budget.set(self._budget)
+        token = current.set(self._budget)
         self._budget.begin()
         try:
             error = next(_compiled.get(self._schema).iter_errors(value), None)
@@ -126,7 +68,7 @@ class Schema:
             raise UnjudgedError(type(error).__name__) from error
         finally:
             self._budget.end()
-            _budget.reset(token)
+            current.reset(token)
 
 
 class _Compiled:
@@ -151,7 +93,7 @@ class _Compiled:
         if validator is not None:
             self._validators.move_to_end(text)
             return validator
-        if not check_shape(schema, _budget.get().step):
+        if not check_shape(schema, current.get().step):
             raise UnjudgedError("not a valid schema")
         draft = jsonschema.Draft7Validator if b'"items":[' in text else jsonschema.Draft202012Validator
         validator = _validator_class(draft, b'"patternProperties"' in text)(schema, registry=referencing.Registry())
@@ -182,7 +124,7 @@ _compiled = _Compiled()
 
 
 def _matches(pattern: str, text: str) -> bool:
-    _budget.get().step()
+    current.get().step()
     if len(pattern) > _LONGEST_PATTERN:
         raise UnjudgedError("a long pattern")
     try:
@@ -219,9 +161,37 @@ def _const(_: Any, allowed: Any, instance: Any, __: Any) -> Iterator[ValidationE
         yield ValidationError("not the constant")
 
 
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    known = schema.get("properties", {})
+    for name, value in instance.items() if isinstance(instance, dict) else ():
+        if name not in known:
+            if allowed is False:
+                yield ValidationError("more properties than there may be")
+                return
+            yield from validator.descend(value, allowed, path=name)
+
+
+# The library's own look every name and index up in a list: ten thousand of them take it seconds, without a step.
+
+
+def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, dict):
+        evaluated = frozenset(find_evaluated_property_keys_by_schema(validator, instance, schema))
+        rest = [value for name, value in instance.items() if name not in evaluated]
+        if any(next(validator.descend(value, allowed), None) is not None for value in rest):
+            yield ValidationError("an unevaluated property")
+
+
+def _unevaluated_items(validator: Any, _: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, list):
+        evaluated = frozenset(find_evaluated_item_indexes_by_schema(validator, instance, schema))
+        if any(index not in evaluated for index in range(len(instance))):
+            yield ValidationError("an unevaluated item")
+
+
 def _identity(value: Any) -> Any:
     """Returns what is equal for equal JSON: 1 and 1.0 are, 1 and true are not."""
-    _budget.get().step()
+    current.get().step()
     if isinstance(value, dict):
         return frozenset((key, _identity(member)) for key, member in value.items())
     if isinstance(value, list):
@@ -237,7 +207,7 @@ def _counted(keyword: Keyword) -> Keyword:
     """Returns a keyword that counts its calls and the errors that it finds."""
 
     def counting(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        step = _budget.get().step
+        step = current.get().step
         step()
         for error in keyword(validator, value, instance, schema) or ():
             step()
@@ -248,7 +218,7 @@ def _counted(keyword: Keyword) -> Keyword:
 
 def _evolve(validator: Any, **changes: Any) -> Any:
     """Takes the place of a validator's own: `$schema` in a part must not lead to a class that counts nothing."""
-    _budget.get().step()
+    current.get().step()
     schema = changes.get("schema", validator.schema)
     resolver = changes.get("_resolver", validator._resolver)
     return type(validator)(schema, registry=validator._registry, _resolver=resolver)
@@ -261,6 +231,11 @@ _OWN: dict[str, Keyword] = {
     "uniqueItems": _unique_items,
     "enum": _enum,
     "const": _const,
+    "additionalProperties": _additional_properties,
+}
+_OWN_OF_LATER_DRAFTS: dict[str, Keyword] = {
+    "unevaluatedProperties": _unevaluated_properties,
+    "unevaluatedItems": _unevaluated_items,
 }
 # These two match property names against all sibling patterns with `re`.
 _UNCHECKED: dict[str, Keyword] = {"additionalProperties": _nothing, "unevaluatedProperties": _nothing}
@@ -268,7 +243,8 @@ _UNCHECKED: dict[str, Keyword] = {"additionalProperties": _nothing, "unevaluated
 
 @cache
 def _validator_class(draft: Any, has_patterns: bool) -> Any:
-    keywords: dict[str, Keyword] = {**draft.VALIDATORS, **_OWN, **(_UNCHECKED if has_patterns else {})}
+    later = {} if draft is jsonschema.Draft7Validator else _OWN_OF_LATER_DRAFTS
+    keywords: dict[str, Keyword] = {**draft.VALIDATORS, **_OWN, **later, **(_UNCHECKED if has_patterns else {})}
     counted = {name: _counted(keyword) for name, keyword in keywords.items()}
     made: Any = jsonschema.validators.extend(draft, counted)  # type: ignore[no-untyped-call]
     made.evolve = _evolve

@@ -1,4 +1,4 @@
-"""What an engine says of single tokens, such as log-probabilities: kept with the text or call that they belong to."""
+"""Details of single tokens, such as log-probabilities: kept with the text or call that they belong to."""
 
 from __future__ import annotations
 

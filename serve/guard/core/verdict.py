@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+_MOST_TOLD = 5
+
 
 class Outcome(StrEnum):
     """The result of one answer; the label of metrics and events."""
@@ -53,6 +55,12 @@ class Defect:
     choice: int = 0
     call: int | None = None
 
+    @property
+    def place(self) -> str:
+        """Its kind and where it is, without a word of the answer."""
+        call = "" if self.call is None else f", call {self.call}"
+        return f"{self.outcome} in choice {self.choice}{call}"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -72,6 +80,11 @@ class Verdict:
     def good(self) -> bool:
         """True if the pool did its work: a rescued answer is its fault, although the client does not see it."""
         return self.outcome is Outcome.CLEAN
+
+    @property
+    def shape(self) -> str:
+        """Kinds and places of the defects, for logs and traces: unlike their details, nothing of the answer."""
+        return "; ".join([defect.place for defect in self.defects[:_MOST_TOLD]]) or str(self.outcome)
 
 
 # The guard itself failed: no answer leaves as clean that nobody has judged, and no pool is blamed for our own fault.

@@ -15,7 +15,7 @@ from serve.guard.core.verdict import Verdict
 T = TypeVar("T")
 
 _PIECE_CHARS = 64 * 1024  # judged at once: some milliseconds at most
-_CALL_CHARS = 100  # what a call costs beside its arguments, as if it were text
+_CALL_CHARS = 1000  # what a call costs beside its arguments, as if it were text
 
 
 class WholeGuard:
@@ -125,7 +125,7 @@ def chunk_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     for choice in answer.get("choices") or ():
         message = choice.get("message") or {}
         calls = [
-            {"index": index, **call} for index, call in enumerate((message.get("tool_calls") or [])[: MAX_CALLS + 1])
+            {**call, "index": index} for index, call in enumerate((message.get("tool_calls") or [])[: MAX_CALLS + 1])
         ]
         delta = {name: message[name] for name in TEXTS if message.get(name)}
         delta |= {"tool_calls": calls} if calls else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}

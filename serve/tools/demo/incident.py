@@ -28,7 +28,7 @@ _STANDARD = SimSettings(model=_MODEL)
 
 @dataclass(frozen=True)
 class Arm:
-    """What a client had of its requests.
+    """The outcome of one client's requests.
 
     Attributes:
         broken: Answers with a call that an agent can't act on.
@@ -52,7 +52,7 @@ class Incident:
 
     @property
     def healed(self) -> bool:
-        """Whether the fault was there and no client of specgate saw it."""
+        """True if the fault was there and no client of specgate saw it."""
         return self.straight.broken > 0 and not self.guarded.broken and not self.guarded.errors
 
     def lines(self) -> list[str]:

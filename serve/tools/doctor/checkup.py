@@ -11,6 +11,7 @@ from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
 from serve.tools.doctor.pairs import wrong_pair
+from serve.tools.doctor.secret_places import secret_findings
 
 _TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
 # Kinds of request that users send; each is tried with and without thinking.
@@ -33,16 +34,18 @@ _STOCK_PARSERS = {
 _IMPORTANT_FACTS = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
 
 
-def examine(decider: Decider, host: str | None = None) -> dict[str, Any]:
+def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | None = None) -> dict[str, Any]:
     """Returns the whole report as plain values.
 
     Args:
         decider: Decides by the configuration.
         host: Address that the gateway listens on; None if nobody knows.
+        store: What came of `try_store`; None if nobody tried.
     """
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
+    secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
     openness = open_gateway(decider.config.access, host)
     findings = [
         *([_finding("error", openness)] if openness else []),
@@ -51,6 +54,8 @@ def examine(decider: Decider, host: str | None = None) -> dict[str, Any]:
         *_holes(policy),
         *_request_findings(policy, models),
         *seats,
+        *secrets,
+        *([_finding(*store)] if store else []),
     ]
     order = ("error", "warning", "info")
     return {

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from policies import Decision, Policy, RequestFeatures, decide
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.live_policy import compile_for
 from serve.request.completion import parse
 from serve.request.features import FeatureReader
 

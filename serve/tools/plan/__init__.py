@@ -1,1 +1,1 @@
-"""How many replicas of which kind serve recorded traffic: split variants, played in virtual time."""
+"""The number of replicas of each kind that recorded traffic needs: split variants, played in virtual time."""

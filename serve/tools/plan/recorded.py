@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 from zlib import crc32
+
+import msgspec
 
 from policies.classes import BIT, GROUPS
 from serve.errors import ConfigError, GatewayError
@@ -44,7 +46,7 @@ def read(lines: Sequence[bytes], decider: Decider, rate_per_s: float) -> tuple[T
             at_s = len(requests) / rate_per_s
             try:
                 request, has_time = _request(line, at_s, decider)
-            except (ValueError, TypeError, GatewayError) as error:
+            except (ValueError, GatewayError) as error:
                 raise ConfigError(f"line {number} of the traffic is no recorded request: {error}") from error
             requests.append(request)
             timed = timed and has_time
@@ -63,25 +65,37 @@ def _assumed(timed: bool, rate_per_s: float) -> list[str]:
     return found if timed else [*found, f"the recording has no times (`t_s`): {rate_per_s:g} requests a second, evenly"]
 
 
+class _Record(msgspec.Struct):
+    """What a line says beside the request, or a request by itself."""
+
+    body: Any = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    t_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class _Limits(msgspec.Struct):
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+
+
 def _request(line: bytes, at_s: float, decider: Decider) -> tuple[SimRequest, bool]:
-    record = json.loads(line)
-    if not isinstance(record, dict):
-        raise ValueError("a JSON object is needed")
-    body = record.get("body", record)
+    record = msgspec.json.decode(line, type=_Record)
+    body = msgspec.json.decode(line) if record.body is None else record.body
     if isinstance(body, str):
-        body = json.loads(body)
+        body = msgspec.json.decode(body)
     text = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    headers = {name.lower(): value for name, value in record.get("headers", {}).items()}
-    features, _ = decider(text, headers)
+    features, _ = decider(text, {name.lower(): value for name, value in record.headers.items()})
     kind = TOOLS if features.mask & _TOOLS else JSON if features.mask & _JSON else PROSE
-    limit = body.get("max_completion_tokens") or body.get("max_tokens") or _ANSWER_TOKENS[kind]
-    output = int(record.get("output_tokens") or min(limit, _ANSWER_TOKENS[kind]))
-    prefix = _shared(body)
+    limits = msgspec.convert(body, _Limits)
+    limit = limits.max_completion_tokens or limits.max_tokens or _ANSWER_TOKENS[kind]
+    output = record.output_tokens or max(1, min(limit, _ANSWER_TOKENS[kind]))
     session = features.conversation_key or f"line at {at_s}"
-    time_s = float(record.get("t_s", at_s))
     planned_for = features.of_model(next(iter(decider.config.models)))
-    request = SimRequest(time_s, session, kind, len(text) // _BYTES_PER_TOKEN, max(1, output), prefix, planned_for)
-    return request, "t_s" in record
+    time_s = at_s if record.t_s is None else record.t_s
+    tokens = len(text) // _BYTES_PER_TOKEN
+    request = SimRequest(time_s, session, kind, tokens, output, _shared(body), planned_for)
+    return request, record.t_s is not None
 
 
 def _shared(body: dict[str, Any]) -> tuple[str, int]:

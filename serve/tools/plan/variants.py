@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies import Policy
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig
 from serve.errors import ConfigError
-from serve.live_policy import compile_for
 from serve.tools.simulation.arms import routing, specgate
 from serve.tools.simulation.figures import figures
 from serve.tools.simulation.simulation import Recorded, play
-from serve.tools.simulation.site import Site
+from serve.tools.simulation.site import Site, economics_of
 from serve.tools.simulation.traffic import Traffic
 
-DRAFTS = (1, 3, 5)
+_KINDS = {True: "with a drafter", False: "without a drafter"}
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What traffic must get to count as served.
+    """The targets that served traffic must meet.
 
     Attributes:
         ttft_p99_ms: Longest time to the first token, of 99 in 100 requests.
@@ -55,10 +55,11 @@ def planned(traffic: Traffic, config: GatewayConfig, targets: Targets, most_gpus
     model = next(iter(config.models))
     pools = _pools(config, model)
     gpus = {drafts: gpus_of(config.models[model], pool) for drafts, pool in pools.items()}
+    lengths = draft_lengths(config)
     policies: dict[tuple[bool, bool, int], Policy] = {}
     rows: list[dict[str, Any]] = []
     for total in range(1, most_gpus + 1):
-        for split in splits(total, gpus):
+        for split in splits(total, gpus, lengths):
             varied = routing(_varied(config, model, pools, split))
             key = (split.speculative > 0, split.standard > 0, split.drafts)
             policy = policies.get(key) or policies.setdefault(key, compile_for(varied))
@@ -69,19 +70,37 @@ def planned(traffic: Traffic, config: GatewayConfig, targets: Targets, most_gpus
     return {"model": model, "variants": rows, "best": None}
 
 
-def splits(gpus: int, per_replica: Mapping[bool, int]) -> Iterator[Split]:
+def draft_lengths(config: GatewayConfig) -> Sequence[int]:
+    """Returns the draft lengths that are tried: those that step times are known at, and the one that is configured.
+
+    Args:
+        config: The first model's first pool with a drafter counts.
+    """
+    model = next(iter(config.models))
+    pool = _pools(config, model).get(True)
+    if pool is None:
+        return ()
+    configured = (
+        facts.num_speculative_tokens for facts in config.pool_facts() if (facts.model, facts.pool) == (model, pool)
+    )
+    known = economics_of(config.models[model].pools[pool]).step_times.drafts
+    return sorted({drafts for drafts in (*known, *configured) if drafts})
+
+
+def splits(gpus: int, per_replica: Mapping[bool, int], lengths: Sequence[int]) -> Iterator[Split]:
     """Yields every way to spend so many GPUs.
 
     Args:
         gpus: All of them are used.
         per_replica: GPUs of a replica, with drafter (True) and without (False), as far as there are such pools.
+        lengths: Draft lengths to try.
     """
     fast, plain = per_replica.get(True), per_replica.get(False)
     for speculative in range(gpus // fast + 1 if fast else 1):
         rest = gpus - speculative * (fast or 0)
         if rest and (plain is None or rest % plain):
             continue
-        for drafts in DRAFTS if speculative else (0,):
+        for drafts in lengths if speculative else (0,):
             yield Split(speculative, rest // plain if plain else 0, drafts)
 
 
@@ -116,7 +135,9 @@ def _varied(config: GatewayConfig, model: str, pools: Mapping[bool, str], split:
             if drafts:
                 changes["facts"] = {**pool.facts, "num_speculative_tokens": split.drafts}
             varied[pools[drafts]] = pool.model_copy(update=changes)
-    overrides = tuple(each for each in config.policy.overrides if each.pool is None or each.pool in varied)
+    overrides = tuple(
+        each for each in config.policy.overrides if any(each.speaks_of(model, pool) for pool in varied)
+    )  # of other models, or of pools that this variant lacks
     policy = config.policy.model_copy(update={"overrides": overrides})
     return config.model_copy(
         update={"models": {model: settings.model_copy(update={"pools": varied})}, "policy": policy}
@@ -150,8 +171,13 @@ def assumptions(config: GatewayConfig, targets: Targets) -> Sequence[str]:
         if measured
         else "step times are the published ones of an 8B dense model with EAGLE (vllm#32374), not measured on your GPUs"
     )
+    lengths = ", ".join(f"{drafts}" for drafts in draft_lengths(config))
+    tried = [f"draft lengths tried: {lengths}; those that the table of step times lacks lie between its own"]
+    missing = [kind for drafts, kind in _KINDS.items() if drafts not in _pools(config, model)]
     return (
+        *(f"{model} gets no replica {kind}, since it has no such pool" for kind in missing),
         surface,
+        *(tried if lengths else ()),
         "prefill computes 20,000 tokens a second and KV memory holds 400,000, unless a simulated pool states others",
         "drafts are accepted as the traffic file says, else as on model cards (at 3 drafts: tools 3.7 tokens a step, "
         "JSON 3.3, prose 2.5)",

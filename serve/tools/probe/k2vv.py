@@ -62,18 +62,35 @@ def read_requests(path: Path) -> dict[int, dict[str, Any]]:
     Messages of the role `_input`, which only Moonshot's own API knows, become system messages as in the verifier.
 
     Raises:
-        ConfigError: A line is not a request body, or there is none.
+        ConfigError: A line is not a request body that can be sent, or there is none.
     """
     bodies = {}
     for number, value in _lines(path):
-        messages = value.get("messages")
-        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise ConfigError(f"{path}, line {number}: not a request body with messages")
-        renamed = [{**each, "role": "system"} if each.get("role") == "_input" else each for each in messages]
-        bodies[number] = {**value, "messages": renamed}
+        if problem := _problem(value):
+            raise ConfigError(f"{path}, line {number}: {problem}")
+        messages = [{**each, "role": "system"} if each.get("role") == "_input" else each for each in value["messages"]]
+        bodies[number] = {**value, "messages": messages}
     if not bodies:
         raise ConfigError(f"{path} holds no requests")
     return bodies
+
+
+def _problem(body: Mapping[str, Any]) -> str | None:
+    """Returns why a body can't be sent, or its answer not be checked; None if both can be."""
+    if not _are_objects(body.get("messages")):
+        return "not a request body with messages"
+    tools = body.get("tools") or []
+    if not _are_objects(tools) or not _are_objects([tool.get("function") for tool in tools]):
+        return "tools must be a list of objects, each with a function"
+    try:
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:  # Python reads NaN, and half of a character; JSON has neither
+        return f"not JSON that can be sent: {error}"
+    return None
+
+
+def _are_objects(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, dict) for value in values)
 
 
 def read_reference(path: Path) -> dict[int, str]:
@@ -95,12 +112,12 @@ def read_reference(path: Path) -> dict[int, str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}, line {number}: {error}") from error
         if not isinstance(value, dict):
             raise ConfigError(f"{path}, line {number}: not a JSON object")

@@ -4,17 +4,19 @@ The engine says how likely it held each token to be. An engine without a drafter
 tokens, which it reads as a prompt: no draft and no earlier step can have put its state wrong.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from serve.parsing import GRAMMARS, parse
 from serve.tools.probe.check import check
+from serve.tools.probe.trial_log import CLEAN
 
 # Natural logarithms. Numeric noise between two engines is a fraction of 1.
 _GAP = 3.0  # a factor of 20
 _HARDLY_DRAWN = -13.8  # 1 in a million: the tail of a vocabulary is long, so that 1 in 10,000 is drawn now and then
 _HARDLY_BEST = -6.9  # 1 in 1,000: the likeliest of all tokens is likelier
+_MISMATCHES = {"unknown_argument", "missing_argument"}  # a matter of the schema, not of the text
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Trace:
 def cause(request: Mapping[str, Any], trace: Trace, scores: Sequence[float]) -> dict[str, Any]:
     """Returns who broke an answer, and the token that shows it.
 
-    - `parser`: read as they are, the tokens are a clean answer with calls.
+    - `parser`: read as they are, the tokens are a sound answer: calls, or the JSON that was asked for.
     - `sampling`: the engine emitted a token that it held to be all but impossible at the request's temperature.
     - `state`: the engine held a token to be likely that the judge holds to be far less likely.
     - `model`: nothing of the kind.
@@ -61,7 +63,7 @@ def cause(request: Mapping[str, Any], trace: Trace, scores: Sequence[float]) -> 
         trace: Of a broken answer.
         scores: What the judge gives each token.
     """
-    if _spells_calls(request, trace):
+    if _spells_a_sound_answer(request, trace):
         return {"cause": "parser"}
     hardly = _hardly(request.get("temperature"))
     rows = list(zip(trace.texts, trace.logprobs, scores, strict=True))
@@ -87,19 +89,21 @@ def _first(name: str, rows: Sequence[tuple[str, float, float]], shows: Iterable[
     return None
 
 
-def _spells_calls(request: Mapping[str, Any], trace: Trace) -> bool:
-    """Returns whether some grammar reads clean calls from the tokens; a text that is broken is so in every grammar."""
+def _spells_a_sound_answer(request: Mapping[str, Any], trace: Trace) -> bool:
+    """Returns whether some grammar reads a sound answer from the tokens; a broken text is broken in every grammar."""
     tools = request.get("tools") or ()
     whole, but_the_last = "".join(trace.texts), "".join(trace.texts[:-1])  # which may only end the turn
-    return any(_is_clean(request, text, grammar, tools) for grammar in GRAMMARS for text in (whole, but_the_last))
+    return any(_is_sound(request, text, grammar, tools) for grammar in GRAMMARS for text in (whole, but_the_last))
 
 
-def _is_clean(request: Mapping[str, Any], text: str, grammar: str, tools: Iterable[Mapping[str, Any]]) -> bool:
+def _is_sound(request: Mapping[str, Any], text: str, grammar: str, tools: Collection[Mapping[str, Any]]) -> bool:
     message = parse(text, grammar, tools, thinking="</think>" in text and "<think>" not in text)
+    if {each.kind for each in message.violations} - _MISMATCHES or (tools and not message.tool_calls):
+        return False  # calls of another grammar look like text
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls
     ]
-    read = {"role": "assistant", "content": message.content, "tool_calls": calls}
-    answer = {"choices": [{"index": 0, "message": read, "finish_reason": "tool_calls"}]}
-    return bool(calls) and not message.violations and check(request, answer)["outcome"] == "clean"
+    read = {"role": "assistant", "content": message.content, **({"tool_calls": calls} if calls else {})}
+    answer = {"choices": [{"index": 0, "message": read, "finish_reason": "tool_calls" if calls else "stop"}]}
+    return check(request, answer)["outcome"] in CLEAN

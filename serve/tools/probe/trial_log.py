@@ -10,10 +10,10 @@ from policies import wilson
 from serve.errors import ConfigError
 
 # A model may miss a schema on any pool, so a mismatch is reported but not held against the pool.
-_CLEAN = frozenset({"clean", "schema_mismatch"})
+CLEAN = frozenset({"clean", "schema_mismatch"})
 # These say nothing about the quality of a pool's answers.
 _NOT_COUNTED = frozenset({"error", "cut"})
-SOUND = _CLEAN | _NOT_COUNTED  # nobody has to be blamed for these
+SOUND = CLEAN | _NOT_COUNTED  # nobody has to be blamed for these
 
 
 class TrialLog:
@@ -51,16 +51,16 @@ class TrialLog:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     def _read(self, path: Path, settings: Mapping[str, Any]) -> None:
-        text = path.read_text(encoding="utf-8")
-        complete = text[: text.rfind("\n") + 1]  # a run that was killed may leave half a line
+        text = path.read_bytes()
+        complete = text[: text.rfind(b"\n") + 1]  # a run that was killed may leave half a line
         try:
-            lines = [json.loads(line) for line in complete.splitlines() if line]
+            lines = [json.loads(line) for line in complete.split(b"\n") if line]
         except ValueError as error:
             raise ConfigError(f"{path} is not the trial log of a probe: {error}") from error
-        if not lines or lines[0].get("settings") != settings:
+        if not lines or not isinstance(lines[0], dict) or lines[0].get("settings") != settings:
             raise ConfigError(f"{path} belongs to a probe with other settings; choose another file with --out")
         if complete != text:
-            path.write_text(complete, encoding="utf-8")
+            path.write_bytes(complete)
         self.trials = lines[1:]
 
 
@@ -77,7 +77,7 @@ def summarise(trials: Iterable[Mapping[str, Any]], tolerate: float) -> dict[str,
 def _row(trials: list[Mapping[str, Any]], tolerate: float) -> dict[str, Any]:
     outcomes = Counter(str(trial["outcome"]) for trial in trials)
     counted = sum(count for outcome, count in outcomes.items() if outcome not in _NOT_COUNTED)
-    clean = sum(count for outcome, count in outcomes.items() if outcome in _CLEAN)
+    clean = sum(count for outcome, count in outcomes.items() if outcome in CLEAN)
     low, high = wilson(clean, counted)
     return {
         "clean": clean,

@@ -97,10 +97,10 @@ class Specgate:
     """
 
     def __init__(self, site: Site, gateways: int = 1) -> None:
+        self._now_s = 0.0
         self.load = LiveLoad(routing(site.config), site.policy, gateways, lambda: self._now_s)
         self._model = site.model
         self._sent: dict[SimRequest, Sent] = {}
-        self._now_s = 0.0
         self._checked_s = 0.0
 
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import quantiles
 from typing import Any
 
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.live_policy import compile_for
 from serve.tools.simulation.arms import ARMS, MakeArm
 from serve.tools.simulation.oracle import ORACLES
 from serve.tools.simulation.request import PROSE

@@ -8,13 +8,11 @@ from serve.tools.simulation.arms import Arm, MakeArm
 from serve.tools.simulation.engine import SimEngine
 from serve.tools.simulation.request import KINDS, Drafter, SimRequest
 from serve.tools.simulation.site import Site
+from serve.tools.simulation.split import Splits
 
 
 class Oracle:
-    """Splits all that is running between pools with drafter and pools without again at each request.
-
-    For a given number of requests on the drafting engines, throughput grows with their tokens per step: the best split
-    gives them those that draft best, and only their number is to be found.
+    """Splits all that is running among the pools again at each request.
 
     Args:
         site: The engines.
@@ -27,30 +25,14 @@ class Oracle:
         self._drafter = drafter
         self._faithful = faithful
         self._home: dict[str, str] = {}
-        self._pools = {
-            drafts: [pool for pool, engines in site.engines.items() if bool(engines[0].drafts) is drafts]
-            for drafts in (True, False)
-        }
-        self._engines = {
-            drafts: _Engines([engine for pool in pools for engine in site.engines[pool]])
-            for drafts, pools in self._pools.items()
-            if pools
-        }
-        self._movable = [kind for kind in KINDS if self._may_draft(kind)]
+        self._pools = list(site.engines)
+        self._splits = Splits([_Engines(engines).rate for engines in site.engines.values()])
+        self._allowed = {kind: self._candidates(kind) for kind in KINDS}
 
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
-        site = self._site
-        home = self._home.get(request.session) if self._faithful else None
-        best = decision.candidates[0].pool if home is None else home
-        if home is None and len(decision.candidates) > 1 and len(self._engines) > 1:
-            drafts = self._should_draft(request, now_s)
-            best = min(
-                (one.pool for one in decision.candidates),
-                key=lambda pool: (
-                    (pool in self._pools[True]) is not drafts,
-                    site.requests(pool) / len(site.engines[pool]),
-                ),
-            )
+        best = self._home.get(request.session) if self._faithful else None
+        if best is None:
+            best = self._best(request, now_s) if len(decision.candidates) > 1 else decision.candidates[0].pool
         return sorted(decision.candidates, key=lambda one: (one.pool != best, not one.speculative))
 
     def placed(self, request: SimRequest, now_s: float) -> None:
@@ -60,40 +42,37 @@ class Oracle:
     def ended(self, request: SimRequest, now_s: float) -> None:
         """Learns nothing: it knows."""
 
-    def _should_draft(self, request: SimRequest, now_s: float) -> bool:
-        """Returns True if the best split of all requests has room for one more of this kind on the drafting engines."""
-        fast, plain = self._engines[True], self._engines[False]
-        length = {kind: self._drafter.length(kind, fast.drafts, now_s) for kind in KINDS}
-        present = {kind: sum(running[kind] for running in self._site.running.values()) for kind in KINDS}
-        present[request.kind] += 1
-        ranked = [kind for kind in sorted(self._movable, key=lambda kind: -length[kind]) for _ in range(present[kind])]
-        total = sum(present.values())
-        best, best_rate, lengths = 0, plain.rate(total) * total, 0.0
-        for count, kind in enumerate(ranked, 1):
-            lengths += length[kind]
-            rate = fast.rate(count) * lengths + plain.rate(total - count) * (total - count)
-            if rate > best_rate:
-                best, best_rate = count, rate
-        here = sum(self._site.running[pool][request.kind] for pool in self._pools[True])
-        return here < ranked[:best].count(request.kind)
+    def _best(self, request: SimRequest, now_s: float) -> str:
+        """Returns the pool that has fewest of its requests of this kind in the best split of all."""
+        kinds = [kind for kind, allowed in self._allowed.items() if allowed]
+        running = self._site.running
+        present = [sum(running[pool][kind] for pool in self._pools) + (kind == request.kind) for kind in kinds]
+        split = self._splits.best(present, [self._lengths(kind, now_s) for kind in kinds])
+        wanted = dict(zip(self._pools, split[kinds.index(request.kind)], strict=True))
+        return max(self._pools, key=lambda pool: wanted[pool] - running[pool][request.kind])
 
-    def _may_draft(self, kind: str) -> bool:
-        sample = SimRequest(0.0, "", kind, 1, 1)
-        return any(candidate.speculative for candidate in self._site.decide(sample).candidates)
+    def _lengths(self, kind: str, now_s: float) -> list[float]:
+        """Returns the tokens per step in each pool; 0 where such requests may not go."""
+        allowed = self._allowed[kind]
+        return [
+            self._drafter.length(kind, self._site.drafts(allowed[pool]), now_s) if pool in allowed else 0.0
+            for pool in self._pools
+        ]
+
+    def _candidates(self, kind: str) -> Mapping[str, Candidate]:
+        """Returns the first candidate in each pool that such requests may go to."""
+        decision = self._site.decide(SimRequest(0.0, "", kind, 1, 1))
+        return {candidate.pool: candidate for candidate in reversed(decision.candidates)}
 
 
 class _Engines:
-    """Engines that share their requests evenly; those of several pools count as alike.
+    """The engines of a pool, which share their requests evenly.
 
     Args:
         engines: At least one.
-
-    Attributes:
-        drafts: Draft length.
     """
 
     def __init__(self, engines: Sequence[SimEngine]) -> None:
-        self.drafts = engines[0].drafts
         self._count = len(engines)
         self._batch = engines[0].batch
         self._rates: list[float] = []

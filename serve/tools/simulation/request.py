@@ -85,7 +85,7 @@ class SimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """What a drafter's model accepts, by kind of request and time.
+    """A drafter's rate of acceptance, by kind of request and time.
 
     Attributes:
         profiles: (from when in seconds, chance of acceptance by kind and position), in order of time.

@@ -19,7 +19,7 @@ _NEVER = math.inf
 
 
 class Source(Protocol):
-    """Where requests come from."""
+    """A source of requests."""
 
     def next_s(self) -> float:
         """Returns when the next one may come; infinity if none does before another has ended."""
@@ -59,7 +59,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run yielded.
+    """The outcome of a run.
 
     Attributes:
         requests: Those that are complete.

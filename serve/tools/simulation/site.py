@@ -2,19 +2,33 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies import Candidate, Decision, Policy, decide
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
 from serve.config.seats import engine_seats
 from serve.engine.sim.economics import Economics
 from serve.engine.sim.settings import SimSettings
-from serve.live_policy import compile_for
 from serve.tools.simulation.engine import SimEngine
 from serve.tools.simulation.request import SimRequest
 
 _SIM_FACTS = {"engine_version": "0", "drafter": "none", "tool_parser": "none", "prefix_caching": True}
+
+
+class Shape(NamedTuple):
+    """A pool of simulated engines.
+
+    Attributes:
+        drafts: Draft length; 0 without speculation.
+        replicas: Engines.
+        seats: Sequences that each of them runs.
+    """
+
+    drafts: int
+    replicas: int
+    seats: int
 
 
 def default_config(
@@ -29,15 +43,33 @@ def default_config(
         routing: Of each pool.
         forbidden: Request classes that are kept off the speculative pool.
     """
+    shapes = {"speculative": Shape(drafts, replicas, seats), "standard": Shape(0, replicas, seats)}
+    return config_of(shapes, routing, forbidden)
 
-    def pool(drafts: int) -> dict[str, Any]:
+
+def config_of(shapes: Mapping[str, Shape], routing: str = "balanced", forbidden: Sequence[str] = ()) -> GatewayConfig:
+    """Returns pools of one model.
+
+    Args:
+        shapes: By name; one without drafts must be among them.
+        routing: Of each pool.
+        forbidden: Request classes that are kept off the pools that draft.
+    """
+
+    def pool(shape: Shape) -> dict[str, Any]:
+        drafts, replicas, seats = shape
         sim = {"max_num_seqs": seats, "economics": {}, "num_speculative_tokens": drafts}
         common = {"kind": "sim", "replicas": replicas, "routing": routing, "max_ongoing_requests": seats, "sim": sim}
         return {**common, "facts": _SIM_FACTS, "proven": ["any"]} if drafts else common
 
-    model = {"family": "sim", "grammar": "hermes", "pools": {"speculative": pool(drafts), "standard": pool(0)}}
-    override = {"action": "forbid", "pool": "speculative", "classes": list(forbidden), "reason": "as asked for"}
-    return GatewayConfig.parse({"models": {"m": model}, "policy": {"overrides": [override] if forbidden else []}})
+    pools = {name: pool(shape) for name, shape in shapes.items()}
+    model = {"family": "sim", "grammar": "hermes", "pools": pools}
+    overrides = [
+        {"action": "forbid", "pool": name, "classes": list(forbidden), "reason": "as asked for"}
+        for name, shape in shapes.items()
+        if forbidden and shape.drafts
+    ]
+    return GatewayConfig.parse({"models": {"m": model}, "policy": {"overrides": overrides}})
 
 
 class Site:
@@ -65,7 +97,7 @@ class Site:
         self.engines: dict[str, list[SimEngine]] = {}
         for name, pool in settings.pools.items():
             seats = min(engine_seats(settings, name) or pool.max_ongoing_requests, pool.max_ongoing_requests)
-            economics = _economics(pool)
+            economics = economics_of(pool)
             self.engines[name] = [SimEngine(economics, drafts[name], seats) for _ in range(pool.replicas)]
         self.running: dict[str, Counter[str]] = {name: Counter() for name in self.engines}
 
@@ -101,7 +133,7 @@ class Site:
         self.running[request.candidate.pool][request.kind] += change
 
 
-def _economics(pool: PoolConfig) -> Economics:
+def economics_of(pool: PoolConfig) -> Economics:
     """Returns what a pool's work costs: what a simulated pool states, else as published."""
     given: Mapping[str, Any] = pool.sim
     return SimSettings.from_mapping(given).economics or Economics()

@@ -1,4 +1,4 @@
-"""What the engine shows of each advisory, beside what the advisory says of that version."""
+"""The engine's behaviour for each advisory, beside what the advisory says of that version."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Anthropic's SDK: its tool runner, whole and streamed, and a structured output."""
 
 from anthropic import AsyncAnthropic, beta_async_tool
-from harness import MODEL, QUESTION, Loop, Weather, main
+from harness import MODEL, QUESTION, TEMPERATURE, Loop, Weather, main
 from pydantic import BaseModel
 
 
@@ -30,10 +30,17 @@ def loop(*, stream: bool, **asked: object) -> Loop:
         counted = await anthropic.messages.count_tokens(model=MODEL, messages=question, tools=[get_weather.to_dict()])
         assert counted.input_tokens > 0
         runner = anthropic.beta.messages.tool_runner(
-            model=MODEL, max_tokens=2000, messages=question, tools=[get_weather], stream=stream, **asked
+            model=MODEL,
+            max_tokens=2000,
+            messages=question,
+            tools=[get_weather],
+            stream=stream,
+            extra_body={"temperature": TEMPERATURE},
+            **asked,
         )
         async for turn in runner:
             message = await turn.get_final_message() if stream else turn
+            weather.tokens += message.usage.output_tokens
         return "".join(block.text for block in message.content if block.type == "text")
 
     return run

@@ -1,6 +1,6 @@
 """LangChain's models of OpenAI and Anthropic: its own loop over messages and tools."""
 
-from harness import MODEL, QUESTION, Loop, Weather, main
+from harness import MODEL, QUESTION, TEMPERATURE, Loop, Weather, main
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
@@ -18,9 +18,9 @@ class Trip(BaseModel):
 
 def model(url: str, api: str) -> BaseChatModel:
     if api == "messages":
-        return ChatAnthropic(model=MODEL, base_url=url, api_key="none", max_retries=0)
-    openai = {"model": MODEL, "base_url": f"{url}/v1", "api_key": "none", "max_retries": 0}
-    return ChatOpenAI(**openai, use_responses_api=api == "responses")
+        return ChatAnthropic(model=MODEL, base_url=url, api_key="none", max_retries=0, temperature=TEMPERATURE)
+    openai = {"model": MODEL, "base_url": f"{url}/v1", "api_key": "none", "max_retries": 0, "temperature": TEMPERATURE}
+    return ChatOpenAI(**openai, use_responses_api=api == "responses", stream_usage=True)
 
 
 def loop(api: str, *, stream: bool) -> Loop:
@@ -31,6 +31,7 @@ def loop(api: str, *, stream: bool) -> Loop:
         while True:
             answer: AIMessage = await (streamed(bound, messages) if stream else bound.ainvoke(messages))
             messages.append(answer)
+            weather.tokens += answer.usage_metadata["output_tokens"]
             if answer.invalid_tool_calls:
                 raise ValueError(f"a call that can't be read: {answer.invalid_tool_calls}")
             if not answer.tool_calls:

@@ -4,13 +4,14 @@ from agents import (
     Agent,
     AgentOutputSchema,
     Model,
+    ModelSettings,
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     Runner,
     function_tool,
     set_tracing_disabled,
 )
-from harness import MODEL, QUESTION, Loop, Weather, main
+from harness import MODEL, QUESTION, TEMPERATURE, Loop, Weather, main
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -29,12 +30,19 @@ def model(url: str, api: str) -> Model:
 
 def loop(api: str, *, stream: bool) -> Loop:
     async def run(url: str, weather: Weather) -> str:
-        agent = Agent(name="agent", tools=[function_tool(weather.get_weather)], model=model(url, api))
-        if not stream:
-            return str((await Runner.run(agent, QUESTION)).final_output)
-        result = Runner.run_streamed(agent, QUESTION)
-        async for _ in result.stream_events():
-            pass
+        agent = Agent(
+            name="agent",
+            tools=[function_tool(weather.get_weather)],
+            model=model(url, api),
+            model_settings=ModelSettings(temperature=TEMPERATURE, include_usage=True),
+        )
+        if stream:
+            result = Runner.run_streamed(agent, QUESTION)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(agent, QUESTION)
+        weather.tokens = result.context_wrapper.usage.output_tokens
         return str(result.final_output)
 
     return run

@@ -2,7 +2,7 @@
 
 import json
 
-from harness import MODEL, QUESTION, Loop, Weather, main
+from harness import MODEL, QUESTION, TEMPERATURE, Loop, Weather, main
 from openai import AsyncOpenAI
 from openai.types.responses import Response
 from pydantic import BaseModel
@@ -37,6 +37,7 @@ def loop(*, stream: bool) -> Loop:
             response = await answered(client(url), items, stream=stream)
             if response.status != "completed":
                 raise ValueError(f"{response.status}: {response.error}")
+            weather.tokens += response.usage.output_tokens
             calls = [item for item in response.output if item.type == "function_call"]
             if not calls:
                 return response.output_text
@@ -49,7 +50,7 @@ def loop(*, stream: bool) -> Loop:
 
 
 async def answered(openai: AsyncOpenAI, items: list, *, stream: bool) -> Response:
-    asked = {"model": MODEL, "input": items, "tools": [TOOL], "store": False}
+    asked = {"model": MODEL, "input": items, "tools": [TOOL], "store": False, "temperature": TEMPERATURE}
     if not stream:
         return await openai.responses.create(**asked)
     async with openai.responses.stream(**asked) as events:

@@ -1,7 +1,7 @@
 """Pydantic AI over all three APIs; its models check each event's type strictly."""
 
 from anthropic import AsyncAnthropic
-from harness import MODEL, QUESTION, Loop, Weather, main
+from harness import MODEL, QUESTION, TEMPERATURE, Loop, Weather, main
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, ToolOutput
@@ -27,11 +27,15 @@ def model(url: str, api: str) -> Model:
 
 def loop(api: str, *, stream: bool) -> Loop:
     async def run(url: str, weather: Weather) -> str:
-        agent = Agent(model(url, api), tools=[weather.get_weather])
+        agent = Agent(model(url, api), tools=[weather.get_weather], model_settings={"temperature": TEMPERATURE})
         if not stream:
-            return (await agent.run(QUESTION)).output
-        async with agent.run_stream(QUESTION) as result:
-            return await result.get_output()
+            whole = await agent.run(QUESTION)
+            weather.tokens = whole.usage.output_tokens
+            return whole.output
+        async with agent.run_stream(QUESTION) as streamed:
+            answer = await streamed.get_output()
+            weather.tokens = streamed.usage.output_tokens
+            return answer
 
     return run
 

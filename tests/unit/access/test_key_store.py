@@ -1,6 +1,8 @@
 """The store: what is written once holds, in the order of versions, for whoever asks and at any time."""
 
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,16 @@ class Clock:
         return self.now_s
 
 
+Opened = Callable[..., KeyStore]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens stores that are closed when the test is over."""
+    with ExitStack() as stack:
+        yield lambda *how: stack.enter_context(closing(KeyStore(*how)))
+
+
 def works(ring: KeyRing, token: str) -> bool:
     try:
         ring.authenticate({"authorization": f"Bearer {token}"})
@@ -37,8 +49,8 @@ def works(ring: KeyRing, token: str) -> bool:
     return True
 
 
-def test_a_token_is_shown_once_and_stored_nowhere(tmp_path: Path) -> None:
-    store = KeyStore(tmp_path)
+def test_a_token_is_shown_once_and_stored_nowhere(tmp_path: Path, opened: Opened) -> None:
+    store = opened(tmp_path)
     issued = store.create(RED)
     assert is_token(issued.token)
     store.close()
@@ -55,8 +67,8 @@ def test_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "state" / FILE_NAME).stat().st_mode & 0o077 == 0
 
 
-def test_what_one_process_writes_another_one_sees(tmp_path: Path) -> None:
-    reader, writer = KeyStore(tmp_path), KeyStore(tmp_path)
+def test_what_one_process_writes_another_one_sees(tmp_path: Path, opened: Opened) -> None:
+    reader, writer = opened(tmp_path), opened(tmp_path)
     before = reader.changes_since(0)
     issued = writer.create(RED)
     changes = reader.changes_since(before.version)
@@ -64,8 +76,8 @@ def test_what_one_process_writes_another_one_sees(tmp_path: Path) -> None:
     assert reader.changes_since(changes.version) == type(changes)(changes.version)
 
 
-def test_a_replica_that_knows_nothing_gets_everything_but_what_is_gone() -> None:
-    store = KeyStore(None)
+def test_a_replica_that_knows_nothing_gets_everything_but_what_is_gone(opened: Opened) -> None:
+    store = opened(None)
     gone, kept = store.create(RED), store.create(RED)
     store.revoke(gone.key.id)
     store.set_tenant("red", TenantRow(weight=2))
@@ -76,24 +88,24 @@ def test_a_replica_that_knows_nothing_gets_everything_but_what_is_gone() -> None
     assert (changes.tenants, changes.removed_tenants) == ((Tenant("red", 2.0),), ())
 
 
-def test_a_store_that_begins_again_does_not_repeat_versions_it_has_told() -> None:
+def test_a_store_that_begins_again_does_not_repeat_versions_it_has_told(opened: Opened) -> None:
     clock = Clock()
-    first = KeyStore(None, clock)
+    first = opened(None, clock)
     first.create(RED)
     known = first.changes_since(0).version
     clock.now_s += 1
-    second = KeyStore(None, clock)
+    second = opened(None, clock)
     second.create(RED)
     assert second.changes_since(known).whole
 
 
-def test_a_store_from_a_backup_tells_everything_to_who_knows_more() -> None:
-    assert KeyStore(None).changes_since(2**60).whole
+def test_a_store_from_a_backup_tells_everything_to_who_knows_more(opened: Opened) -> None:
+    assert opened(None).changes_since(2**60).whole
 
 
-def test_a_rotated_key_has_two_secrets_for_a_while() -> None:
+def test_a_rotated_key_has_two_secrets_for_a_while(opened: Opened) -> None:
     clock = Clock()
-    store, ring = KeyStore(None, clock), KeyRing(stale_max_s=1e9, clock=clock)
+    store, ring = opened(None, clock), KeyRing(stale_max_s=1e9, clock=clock)
     old = store.create(RED)
     new = store.rotate(old.key.id, grace_s=60)
     ring.adopt(store.changes_since(0))
@@ -105,8 +117,8 @@ def test_a_rotated_key_has_two_secrets_for_a_while() -> None:
     assert works(ring, new.token)
 
 
-def test_after_a_second_rotation_the_first_secret_ends_at_once() -> None:
-    store, ring = KeyStore(None), KeyRing(stale_max_s=60)
+def test_after_a_second_rotation_the_first_secret_ends_at_once(opened: Opened) -> None:
+    store, ring = opened(None), KeyRing(stale_max_s=60)
     first = store.create(RED)
     second = store.rotate(first.key.id)
     store.rotate(first.key.id)
@@ -115,8 +127,8 @@ def test_after_a_second_rotation_the_first_secret_ends_at_once() -> None:
     assert works(ring, second.token)
 
 
-def test_a_key_that_does_not_exist_or_is_revoked_can_not_be_changed() -> None:
-    store = KeyStore(None)
+def test_a_key_that_does_not_exist_or_is_revoked_can_not_be_changed(opened: Opened) -> None:
+    store = opened(None)
     issued = store.create(RED)
     store.revoke(issued.key.id)
     for key_id in (issued.key.id, "unknown"):
@@ -127,8 +139,8 @@ def test_a_key_that_does_not_exist_or_is_revoked_can_not_be_changed() -> None:
     assert store.keys() == ()
 
 
-def test_a_tenants_admin_sees_and_changes_only_its_own_keys() -> None:
-    store = KeyStore(None)
+def test_a_tenants_admin_sees_and_changes_only_its_own_keys(opened: Opened) -> None:
+    store = opened(None)
     red = store.create(RED)
     blue = store.create(KeyTerms(tenant="blue"))
     assert [key.id for key in store.keys(OWN)] == [red.key.id]
@@ -145,15 +157,15 @@ def test_a_tenants_admin_sees_and_changes_only_its_own_keys() -> None:
     assert store.create(RED, OWN).key.tenant == "red"
 
 
-def test_a_new_secret_of_a_stronger_key_is_not_handed_out() -> None:
-    store = KeyStore(None)
+def test_a_new_secret_of_a_stronger_key_is_not_handed_out(opened: Opened) -> None:
+    store = opened(None)
     admin = store.create(KeyTerms(tenant="red", scopes=("infer", "keys")))
     with pytest.raises(InsufficientScopeError):
         store.rotate(admin.key.id, issuer=OWN)
 
 
-def test_what_was_refused_left_no_trace() -> None:
-    store = KeyStore(None)
+def test_what_was_refused_left_no_trace(opened: Opened) -> None:
+    store = opened(None)
     admin = store.create(KeyTerms(tenant="red", scopes=("infer", "keys")))
     before = store.changes_since(0)
     with pytest.raises(InsufficientScopeError):
@@ -161,8 +173,8 @@ def test_what_was_refused_left_no_trace() -> None:
     assert store.changes_since(0) == before
 
 
-def test_a_tenant_with_keys_keeps_its_terms() -> None:
-    store = KeyStore(None)
+def test_a_tenant_with_keys_keeps_its_terms(opened: Opened) -> None:
+    store = opened(None)
     store.set_tenant("red", TenantRow(weight=2))
     issued = store.create(RED)
     with pytest.raises(InvalidRequestError):
@@ -174,9 +186,9 @@ def test_a_tenant_with_keys_keeps_its_terms() -> None:
         store.remove_tenant("red")
 
 
-def test_the_day_of_a_keys_last_use_is_kept_without_being_a_change() -> None:
+def test_the_day_of_a_keys_last_use_is_kept_without_being_a_change(opened: Opened) -> None:
     clock = Clock()
-    store = KeyStore(None, clock)
+    store = opened(None, clock)
     issued = store.create(RED)
     version = store.changes_since(0).version
     store.mark_used([issued.key.id, "unknown"])
@@ -185,10 +197,10 @@ def test_the_day_of_a_keys_last_use_is_kept_without_being_a_change() -> None:
     assert store.changes_since(version).keys == ()
 
 
-def test_a_file_that_is_no_store_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_not_overwritten(tmp_path: Path, opened: Opened) -> None:
     (tmp_path / FILE_NAME).write_text("not a database, but long enough to be taken for one" * 20)
     with pytest.raises(sqlite3.DatabaseError):
-        KeyStore(tmp_path)
+        opened(tmp_path)
 
 
 class Replicas(RuleBasedStateMachine):

@@ -182,4 +182,4 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_provider_that_does_not_answer_is_named() -> None:
     with pytest.raises(ConfigError, match="127"):
-        fetch_provider_keys("https://127.0.0.1:9/jwks")
+        fetch_provider_keys(config(jwks_file=None, jwks_url="https://127.0.0.1:9/jwks"))

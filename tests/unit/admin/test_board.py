@@ -19,7 +19,8 @@ def pool(engines: int = 1, **changes: Any) -> dict[str, Any]:
 
 def sight(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     policy = {"digest": "d1", "refused_update": None}
-    return {"policy": policy, "pools": list(pools), "cells": [], "reruns": [], "samples": [], **changes}
+    empty: dict[str, Any] = {"cells": [], "changes": [], "reruns": [], "tenants": [], "queue": {}, "samples": []}
+    return {"policy": policy, "pools": list(pools), "rerun_content": False, **empty, **changes}
 
 
 def cell(kind: str, **changes: Any) -> dict[str, Any]:
@@ -72,6 +73,33 @@ def test_cells_in_quarantine_come_first_and_have_their_bounds() -> None:
     assert row["cells"][1]["bad_rate_at_most"] == 0.0712
 
 
+def test_a_tenant_has_its_limits_beside_what_all_replicas_see_it_use() -> None:
+    limits = {"requests_per_minute": 60, "tokens_per_month": 1000, "shadow": False}
+    standing = {"tenant": "acme", "limits": limits, "in_use": 2, "spent": 300.0}
+    counted = [("specgate_limits_used_total", {"tenant": "acme", "limit": "requests"}, 5.0)]
+    history = History()
+    history.add(1.0, {"a": sight()})
+    history.add(2.0, {"a": sight(samples=counted), "b": sight()})
+    sights = {
+        "a": sight(tenants=[standing], queue={"acme": 1, "idle": 3}),
+        "b": sight(tenants=[{**standing, "spent": 310.4}], queue={"acme": 2}),
+    }
+    acme, idle = board(sights, [], {}, history)["tenants"]
+    assert acme == {"tenant": "acme", "used_requests": 5, "limits": limits, "in_use": 4, "spent": 310, "waiting": 3}
+    assert idle == {"tenant": "idle", "waiting": 3}
+
+
+def test_the_timeline_of_quarantine_has_the_newest_changes_first_and_is_short() -> None:
+    change = {"at_s": 1.0, "model": "m", "pool": "p", "request_class": "tools_auto", "speculative": True,
+              "status": "quarantined", "held": False, "by": "test", "operator": "", "why": "x" * 500, "answers": 9,
+              "cell": ["m", "p", True, "tools_auto"]}  # fmt: skip
+    changes = [{**change, "at_s": 100.0 - number} for number in range(50)]
+    told = board({"a": sight(), "b": sight(changes=changes)}, [], {}, History())["changes"]
+    assert [each["at_s"] for each in told] == [100.0 - number for number in range(20)]
+    assert len(told[0]["why"]) == 200
+    assert "cell" not in told[0]
+
+
 def test_no_key_of_an_engine_is_on_the_board() -> None:
     assert "a-secret" not in json.dumps(board({"a": sight(pool())}, [], {}, History()))
 
@@ -85,6 +113,12 @@ def test_fifty_pools_fit_into_100_kB_and_take_little_time() -> None:
         cells=[cell(kind, model=name, pool="speculative", why="x" * 60) for name in names for kind in kinds],
         reruns=[{"at_s": 1, "model": "m", "pool": "p", "request_class": "tools_auto", "outcome": "invalid_json",
                  "defects": ["x" * 100], "attempt": 0, "request_id": "0" * 32}] * 50,
+        changes=[{"at_s": 1_760_000_000.123456, "model": name, "pool": "speculative", "request_class": kinds[0],
+                  "speculative": True, "status": "quarantined", "held": False, "by": "test", "operator": "0" * 10,
+                  "why": "x" * 80} for name in names],
+        tenants=[{"tenant": f"a-tenant-with-a-name-{number}", "in_use": 3, "spent": 123_456.7, "limits": {
+            "requests_per_minute": 600, "tokens_per_minute": 100_000, "concurrency": 20, "tokens_per_month": 10**9,
+            "shadow": False}} for number in range(200)],
         samples=[("specgate_requests_total", {**labels, "model": name, "status": "200"}, 1.0) for name in names],
     )  # fmt: skip
     history = History()
@@ -92,6 +126,7 @@ def test_fifty_pools_fit_into_100_kB_and_take_little_time() -> None:
         history.add(1_760_000_000.0 + tick * 5, {"a": seen, "b": seen})
     best_s = float("inf")
     for _ in range(5):
+        history.add(1_760_001_800.0, {"a": seen, "b": seen})  # a new period, of which nothing is known yet
         started = time.process_time()
         text = encode_json(board({"a": seen, "b": seen}, [], {}, history))
         best_s = min(best_s, time.process_time() - started)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from policies import load_advisories
 from serve.cli.advisories import to_markdown
-from serve.live_policy import SHIPPED_ADVISORIES
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "advisories.md"
 

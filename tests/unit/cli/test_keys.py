@@ -92,6 +92,11 @@ def test_a_tenants_terms_are_set_and_removed(tmp_path: Path) -> None:
     run("tenants", "set", "red", "--weight", "2", "--limit", "tokens_per_minute=1000", *at)
     [tenant] = json.loads(run("tenants", "list", *at, "--json").stdout)
     assert (tenant["name"], tenant["weight"], tenant["limits"]) == ("red", 2, {"tokens_per_minute": 1000})
+    run("tenants", "set", "red", "--model-limit", "org/m:7b:concurrency=3", "--model-limit", "k:shadow=true", *at)
+    [tenant] = json.loads(run("tenants", "list", *at, "--json").stdout)
+    assert tenant["model_limits"] == {"org/m:7b": {"concurrency": 3}, "k": {"shadow": True}}
+    for wrong in ("concurrency=3", ":concurrency=3", "m:concurrency", "m:speed=3"):
+        run("tenants", "set", "red", "--model-limit", wrong, *at, code=2)
     run("tenants", "set", "red", "--weight", "0", *at, code=2)
     run("tenants", "remove", "red", *at)
     run("tenants", "remove", "red", *at, code=2)
@@ -104,3 +109,15 @@ def test_the_first_key_is_made_once_and_only_where_one_is_asked_for(tmp_path: Pa
     assert token is not None
     assert ring_of(tmp_path).authenticate({"x-api-key": token}).scopes == RIGHTS
     assert first_key(config) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("keys", "create", "--tenant", "red", "--expires-days", "1e9"),
+        ("keys", "rotate", "0123456789", "--grace-hours", "1e300"),
+        ("tenants", "set", "red", "--weight", "inf"),
+    ],
+)
+def test_a_number_without_measure_is_wrong_input(tmp_path: Path, command: tuple[str, ...]) -> None:
+    run(*command, "--state-dir", str(tmp_path), code=2)

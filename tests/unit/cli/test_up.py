@@ -246,6 +246,17 @@ def test_dry_run_prints_a_file_that_needs_no_other(specgate: Run) -> None:
     assert list(document["applications"][0]["args"]["models"]) == ["kimi-k2.5"]
 
 
+def test_dry_run_refuses_a_gateway_that_anybody_can_use(specgate: Run, tmp_path: Path) -> None:
+    pool = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}}
+    args = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool}}}}
+    path = tmp_path / "own.yaml"
+    application = {"name": "s", "import_path": "serve.app:build", "args": args}
+    path.write_text(yaml.safe_dump({"http_options": {"host": "0.0.0.0"}, "applications": [application]}))
+    code, output = specgate("deploy", "--dry-run", "--config", path)
+    assert (code, "access.mode" in output) == (2, True), output
+    assert specgate("deploy", "--dry-run", "--config", path, "--accept-hazards")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("layer", "told"),
     [
@@ -253,7 +264,10 @@ def test_dry_run_prints_a_file_that_needs_no_other(specgate: Run) -> None:
         ({"http_options": {"prot": 8000}}, "Ray Serve has no key http_options.prot"),
         ({"applications": [{"name": "specgate", "rout_prefix": "/"}]}, "has no key applications.0.rout_prefix"),
         ({"http_options": {"port": "eighty"}}, "Ray Serve rejects"),
-        ({"applications": [{"name": "specgate", "args": {"modles": {}}}]}, "modles: Extra inputs"),
+        (
+            {"applications": [{"name": "specgate", "args": {"modles": {}}}]},
+            "modles: unknown key; did you mean `models`",
+        ),
     ],
     ids=str,
 )

@@ -28,7 +28,7 @@ def test_required_access_needs_one_source_of_keys(source: dict[str, Any]) -> Non
         {"algorithms": ["none"]},
         {"algorithms": []},
         {"jwks_url": "https://id.example/jwks"},
-        {"jwks_file": None},
+        {"jwks_file": None, "issuer": "http://id.example"},
         {"jwks_file": None, "jwks_url": "http://id.example/jwks"},
         {"scopes": ["root"]},
     ],

@@ -59,6 +59,11 @@ def test_a_file_extends_another_relative_to_itself(tmp_path: Path) -> None:
     assert read(tmp_path / "deep" / "top.yaml") == {"a": {"b": 3, "c": 2}, "d": 4}
 
 
+def test_a_key_beside_a_merged_one_is_no_second_key(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: &a {b: 1, c: 2}\nd: &d {<<: *a, b: 3}\ne: {<<: *d, c: 4}\n")
+    assert read(tmp_path / "a.yaml")["e"] == {"b": 3, "c": 4}
+
+
 def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
@@ -71,6 +76,7 @@ def test_a_circle_is_told_with_its_way(tmp_path: Path) -> None:
     [
         ("- a\n", "holds no mapping"),
         ("a: [\n", "is not YAML"),
+        ("a:\n  b: 1\n  c: 2\n  b: 3\n", r"the key 'b' stands twice\n.*line 4"),
         ("extends: [x, y]\n", "the path of one file"),
         ("extends: nowhere.yaml\n", r"nowhere\.yaml can't be read"),
     ],

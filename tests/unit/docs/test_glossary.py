@@ -24,8 +24,8 @@ RETIRED_NAMES = {
 RETIRED_MODULES = {
     "serve": """
         affinity asked attempts body connection connections counts exchange features frames front front_call front_head
-        guarded guarding history in_place ingress integrity leases local pieces protocol quarantine_actor relay
-        reservations router sieve upstream verdicts
+        guarded guarding history in_place ingress integrity leases live_policy local pieces protocol quarantine_actor
+        relay reservations router sieve sse upstream verdicts
     """,
     "serve.engine": "checks scheduler sim_replica vllm_host vllm_parsers vllm_plugin vllm_tokenizer",
     "serve.guard": "answer judgement",

@@ -1,5 +1,6 @@
 """What a gateway replica shows of its pools and of itself."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from serve.config.gateway import GatewayConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
+from serve.gateway.scale import Scale
 from serve.http1.cycle import Allowance
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Occupancy
@@ -24,27 +26,35 @@ ENGINE = Endpoint("http://engine", "key")
 
 class Pool:
     def __init__(self, slots: int | None, held: int, waiting: int, engines: int) -> None:
-        self._occupancy = Occupancy(slots, held, waiting, (ENGINE,) * engines)
+        queue = Counter({("acme", "batch"): waiting, ("acme", "interactive"): bool(waiting)})
+        self._occupancy = Occupancy(slots, held, queue, (ENGINE,) * engines)
 
     def occupancy(self) -> Occupancy:
         return self._occupancy
 
 
-def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, dict[str, Any]]:
-    """Each metric's values by pool."""
+def points(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, list[Any]]:
     reader = InMemoryMetricReader()
     pools = {
         ("m", "fixed"): Pool(16, 3, 5, engines=1),
         ("m", "elastic"): Pool(None, 0, 0, engines=0),
-        ("m", "remote"): Pool(8, 1, 0, engines=1),
+        ("m", "remote"): Pool(32, 1, 0, engines=1),
     }
-    use(ReplicaMetrics(MeterProvider([reader]).get_meter("t"), CONFIG, pools, vitals))  # type: ignore[arg-type]
+    use(ReplicaMetrics(MeterProvider([reader]).get_meter("t"), Scale(CONFIG), pools, vitals))  # type: ignore[arg-type]
     data = reader.get_metrics_data()
     assert data is not None
-    return {
-        metric.name: {(point.attributes or {}).get("pool", ""): point for point in metric.data.data_points}
-        for metric in data.resource_metrics[0].scope_metrics[0].metrics
-    }
+    metrics = data.resource_metrics[0].scope_metrics[0].metrics
+    return {metric.name: list(metric.data.data_points) for metric in metrics}
+
+
+def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, dict[str, Any]]:
+    """Each metric's values by pool."""
+    told = points(vitals, use)
+    return {name: {(point.attributes or {}).get("pool", ""): point for point in each} for name, each in told.items()}
+
+
+def by_labels(vitals: Vitals, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    return {tuple(point.attributes[label] for label in labels): point.value for point in points(vitals)[name]}
 
 
 def values(told: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
@@ -56,10 +66,16 @@ def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
     assert values(told, "specgate.pool.replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
     assert values(told, "specgate.pool.replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
     assert values(told, "specgate.pool.slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
-    assert values(told, "specgate.pool.waiting") == {"fixed": 5, "elastic": 0, "remote": 0}
 
 
-def test_slots_are_those_of_all_gateway_replicas_and_unknown_ones_are_not_shown() -> None:
+def test_what_waits_is_told_by_priority() -> None:
+    waiting = by_labels(Vitals(Allowance(), lambda: None, None), "specgate.pool.waiting", "pool", "priority")
+    assert waiting["fixed", "batch"] == 5
+    assert waiting["fixed", "interactive"] == 1
+    assert waiting["fixed", "standard"] == waiting["remote", "batch"] == 0
+
+
+def test_slots_are_those_of_the_pool_and_unknown_ones_are_not_shown() -> None:
     told = shown(Vitals(Allowance(), lambda: None, None))
     assert values(told, "specgate.pool.slots") == {"fixed": 16, "remote": 32}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serve.guard.core import Place, TextDelta, lone_delta
 from serve.guard.frame_template import FrameTemplate, ReadFrame, TemplateLearner
-from serve.sse import decode_chunk, encode_frame, frame_data
+from serve.http1.sse import decode_chunk, encode_frame, frame_data
 
 TEXTS = st.text(max_size=5) | st.sampled_from(
     [",", '","', '":{"', "stop", "m", "\\", '"', "é", "😀", "\x00?", "}", ":"]
@@ -114,3 +114,15 @@ def test_a_text_that_also_occurs_elsewhere_in_the_frame_makes_no_wrong_template(
     template = FrameTemplate.learn(parsed, parsed)
     other = encode_frame(chunk({"content": "other"}))
     assert template is None or template.render("other") == other
+
+
+def test_two_frames_are_no_match_even_if_they_begin_and_end_like_one() -> None:
+    """Whoever has a match need not look for the end of the frame."""
+    learner = TemplateLearner()
+    first, second = ({"choices": [{"index": 0, "delta": {"content": text}}]} for text in ("a", "b"))
+    for chunk in (first, second):
+        learner.learn(encode_frame(chunk), chunk)
+    assert learner.template is not None
+    assert learner.template.match(encode_frame(first)) == "a"
+    assert learner.template.match(encode_frame(first) + encode_frame(second)) is None
+    assert learner.template.match(learner.template.prefix + b'a" \n\n' + learner.template.suffix) is None

@@ -4,12 +4,10 @@ from typing import Any
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Defect, Outcome, Severity, Verdict
-from serve.guard.metrics import ResultTelemetry, evaluation
-from serve.telemetry.instruments import Telemetry
+from serve.guard.metrics import ResultTelemetry
 
 CLEAN = Verdict(Outcome.CLEAN)
 CUT = Verdict(Outcome.TRUNCATED, (Defect(Outcome.TRUNCATED, Severity.HARD, "the arguments end early"),))
@@ -28,32 +26,6 @@ def metrics_of(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, A
         metric.name: [(dict(point.attributes or {}), point.value) for point in metric.data.data_points]  # type: ignore[union-attr]
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
     }
-
-
-def test_a_result_is_an_evaluation_event_on_the_requests_span() -> None:
-    spans = InMemorySpanExporter()
-    telemetry = Telemetry({}, spans)
-    sink = ResultTelemetry(telemetry.meter, list)
-    with telemetry.request("POST /v1/chat/completions", {}):
-        sink(result(CUT))
-        sink(result(CLEAN, attempt=1, final=Outcome.RERUN))
-    telemetry.shutdown()
-    (span,) = spans.get_finished_spans()
-    broken, clean = span.events
-    assert broken.name == clean.name == "gen_ai.evaluation.result"
-    assert broken.attributes is not None
-    assert broken.attributes["gen_ai.evaluation.score.label"] == "fail"
-    assert broken.attributes["gen_ai.evaluation.explanation"] == "the arguments end early"
-    assert clean.attributes is not None
-    assert clean.attributes["gen_ai.evaluation.score.value"] == 1.0
-    assert clean.attributes["specgate.attempt"] == 1
-
-
-def test_the_event_has_the_required_names_and_leaves_out_what_is_not_known() -> None:
-    told = evaluation(result(CLEAN))
-    assert told["gen_ai.evaluation.name"] == "specgate.answer_integrity"
-    assert told["gen_ai.response.id"] == "chatcmpl-1"
-    assert "gen_ai.evaluation.explanation" not in told
 
 
 def test_answers_of_engines_and_of_the_gateway_are_counted_apart() -> None:

@@ -18,7 +18,7 @@ from serve.engine.sim import SimSettings
 from serve.errors import GatewayError
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.response import StreamedResponse, WholeResponse
-from serve.sse import DONE
+from serve.http1.sse import DONE
 
 NAMES = {tool["function"]["name"] for tool in TOOLS}
 POOL = SimSettings(num_speculative_tokens=2, thinking=True)

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.guard_harness import SentTo, call, calls, calls_of, chunk, chunks_of, read, tools_request
@@ -17,10 +18,12 @@ from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
+from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
 from serve.guard.slices import LONG_BYTES
+from serve.http1.sse import encode_frame
 from serve.proxy.relay import PIECE_BYTES, relay_stream
-from serve.sse import encode_frame
+from serve.request.completion import parse
 
 DONE = b"data: [DONE]\n\n"
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
@@ -189,7 +192,7 @@ class Watched(GuardedStream):
 
 def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_out_the_same() -> None:
     text = "the quick brown fox " * (LONG_BYTES // 10)
-    pieces = [text[start : start + 16_000] for start in range(0, len(text), 16_000)]
+    pieces = [text[start : start + 4_000] for start in range(0, len(text), 4_000)]
     more = [chunk(calls({"index": 0, "function": {"arguments": piece}})) for piece in [*pieces, '"}']]
     opening = chunk(calls(call(0, "get_weather", '{"city": "')))
     stream = [encode_frame(each) for each in [opening, *more, chunk({}, "tool_calls")]]
@@ -202,6 +205,51 @@ def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_
     assert through.ending == []
     assert calls_of(read(chunks_in(exchange.sent))) == [("get_weather", {"city": text})]
     assert max(exchange.parts) <= PIECE_BYTES
+
+
+def long_request() -> LazyRequest:
+    body = json.dumps({**REQUEST, "model": "m", "messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
+    return LazyRequest(parse(body), body)
+
+
+def test_the_answer_to_a_long_request_is_worked_off_beside_the_event_loop() -> None:
+    through = Watched(Guard(GuardConfig(), long_request()))
+    asyncio.run(relay_stream(SentTo(), EngineResponse(cut(frames(None), [500, 900])), through))  # type: ignore[arg-type]
+    assert {on_loop for _, on_loop in through.reads} == {False}
+
+
+def test_a_frame_that_is_long_before_it_ends_is_read_beside_the_event_loop() -> None:
+    entries = [{"index": 0, "function": {"arguments": " "}}] * 5_000
+    frame = encode_frame(chunk({"tool_calls": entries}))
+    through = Watched(Guard(GuardConfig(), REQUEST))
+    asyncio.run(relay_stream(SentTo(), EngineResponse([frame]), through))  # type: ignore[arg-type]
+    assert through.reads[0][1]
+    assert not through.reads[-1][1]
+
+
+def test_a_long_stream_ends_beside_the_event_loop_and_so_it_is_given_up() -> None:
+    threads: list[threading.Thread] = []
+
+    class Ended(Guard):
+        def finish(self) -> list[dict[str, Any]]:
+            threads.append(threading.current_thread())
+            return super().finish()
+
+        def give_up(self) -> list[dict[str, Any]]:
+            threads.append(threading.current_thread())
+            return super().give_up()
+
+    async def run(words: int) -> None:
+        guard = Ended(GuardConfig(), REQUEST)
+        response = StreamedResponse(SentTo(), guard)  # type: ignore[arg-type]
+        word = encode_frame(chunk({"content": "word "}))
+        await response.attempt(EngineResponse([word] * words))  # type: ignore[arg-type]
+        with pytest.raises(GatewayError):
+            await response.finish()
+
+    asyncio.run(run(10))
+    asyncio.run(run(LONG_BYTES // len(encode_frame(chunk({"content": "word "}))) + 1))
+    assert [thread is threading.main_thread() for thread in threads] == [True, True, False, False]
 
 
 def test_a_long_whole_answer_is_judged_beside_the_event_loop() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from serve.http1.asgi import DIRECT
 from serve.http1.cycle import Allowance
 from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES
+from serve.http1.request_parser import RequestParser
 from serve.http1.server import Apps, ServerProtocol, protocol_factory
 
 HOST = b"host: gateway\r\n"
@@ -176,6 +178,26 @@ def test_a_body_longer_than_a_head_may_be_is_no_head() -> None:
     long = b"POST /hot HTTP/1.1\r\n" + HOST + b"content-length: 600000\r\n\r\n" + b"a" * 600_000
     socket = asyncio.run(converse([(long * 2)[at : at + 70_000] for at in range(0, 2 * len(long), 70_000)]))
     assert responses_in(socket.sent) == [(200, b"/hot " + b"a" * 600_000)] * 2
+
+
+def test_a_body_of_thousands_of_tiny_chunks_in_one_read_is_taken_as_one() -> None:
+    chunked = b"POST /hot HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 40_000
+    begun = Begun()
+    RequestParser(begun).feed(chunked + b"0\r\n\r\n" + HELLO)
+    assert [cycle.parts for cycle in begun.cycles] == [[b"a" * 40_000], [b"hello"]]
+
+
+class Begun:
+    """Takes the place of a connection: keeps what every request's body came in."""
+
+    def __init__(self) -> None:
+        self.cycles: list[Any] = []
+
+    def __call__(self, *_: Any) -> Any:
+        cycle = SimpleNamespace(parts=[], finish=lambda: None)
+        cycle.feed = cycle.parts.append
+        self.cycles.append(cycle)
+        return cycle
 
 
 def test_the_head_of_a_later_request_does_not_count_the_body_before_it() -> None:

@@ -69,6 +69,18 @@ def test_what_ray_changes_in_place_is_no_argument_of_any_application(setting: st
     assert options[{"replicas": "num_replicas"}.get(setting, setting)] == IN_PLACE[setting]
 
 
+def test_the_gateway_is_told_what_pools_should_have_and_keeps_what_the_operator_tells_it() -> None:
+    changed = copy.deepcopy(document())
+    pools = changed["applications"][0]["args"]["models"]["m"]["pools"]
+    pools["fast"]["replicas"] = 2
+    pools["slow"]["autoscaling"] = {"min_replicas": 0, "max_replicas": 4}
+    changed["applications"][0]["deployments"] = [{"name": "Gateway", "user_config": {"policy": {"mode": "advise"}}}]
+    (options,) = applications(changed)["specgate"]["deployments"]
+    told = {"least_replicas": {"m": {"fast": 2, "slow": 0}}, "policy": {"mode": "advise"}}
+    assert options["user_config"] == told
+    assert applications(changed)["specgate"]["args"] == applications(document())["specgate"]["args"]
+
+
 def test_the_limits_of_a_growing_pool_change_in_place_too() -> None:
     def growing(to: int) -> dict[str, Any]:
         said = document()
@@ -98,7 +110,7 @@ def test_options_of_a_deployment_reach_it_and_outweigh_ours() -> None:
         {"name": "m--slow", "num_replicas": 5},
     ]
     found = applications(said)
-    assert found["specgate"]["deployments"][0]["user_config"] == {"version": 2}
+    assert found["specgate"]["deployments"][0]["user_config"]["version"] == 2
     assert found["m--slow"]["deployments"][0]["num_replicas"] == 5
     assert found["m--fast"]["deployments"][0]["num_replicas"] == 1
 

@@ -83,5 +83,5 @@ def test_a_whole_answer_tells_its_usage_wherever_it_stands(members: dict[str, ob
 def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
     meter = AnswerMeter("p", False, takes_out=False)
     meter.begin(200, is_stream=False)
-    meter.feed(body)
+    assert read(meter, body, []) == body
     assert meter.usage is None

@@ -35,6 +35,7 @@ class System(RuleBasedStateMachine):
     """Replicas and a ledger; messages get lost, come twice, and either side dies."""
 
     deaths_allowed = True
+    most_used = 1.0  # of what is reserved
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,6 +94,7 @@ class System(RuleBasedStateMachine):
         replica = self.replicas[number]
         if replica.running:
             reservation, cost = replica.running.pop(0)
+            part *= self.most_used
             assert reservation.settle(cost * part) == cost * part
             assert reservation.settle(cost) is None, "settled twice"
             self.spent -= cost * (1 - part)
@@ -127,7 +129,7 @@ class System(RuleBasedStateMachine):
         # The level of a bucket at its ledger's death is known to none, if those who were told of it died as well.
         buckets = RATE.capacity * (1 + self.ledger_deaths)
         flowed = RATE.rate_per_s * (self.now_s - self.begun_s)
-        assert self.spent <= flowed + buckets + drawn + unsent + self.died_owing + SLACK
+        assert self.spent <= flowed + buckets + drawn + unsent + self._debt() + self.died_owing + SLACK
 
     @invariant()
     def shares_are_never_above_the_limit(self) -> None:
@@ -141,6 +143,10 @@ class System(RuleBasedStateMachine):
             for held in _slices(replica, SeatSlice):
                 assert held.held >= -SLACK
                 assert held.in_use == len(replica.running)
+
+    def _debt(self) -> float:
+        account = self.ledger.accounts.get(TOKENS) if self.ledger else None
+        return max(0.0, -account.level) if isinstance(account, RateAccount) else 0.0
 
     def _sync(self, number: int, arrives: bool, answered: bool) -> None:
         holdings = self.replicas[number].holdings
@@ -187,6 +193,7 @@ class Undying(System):
     """The same without deaths, and nobody is silent for so long that it passes for dead: here all bounds are exact."""
 
     deaths_allowed = False
+    most_used = 3.0
 
     @rule(by=st.floats(0.01, 1.5))
     def time_passes(self, by: float) -> None:
@@ -240,7 +247,10 @@ def test_after_an_outage_the_new_ledger_counts_what_flowed_in_meanwhile() -> Non
             if again is None:
                 break
         if second < 70:
-            held.spend(max(held.held, 10.0), now_s)
+            if not second:  # nobody gets anything in advance before it has spent something
+                asks = {TOKENS: held.ask(10.0)}
+                holdings.leased(ledger.lease("r", asks), asks, now_s)
+            assert held.take(max(held.held, 0.0), now_s)
     account = ledger.accounts[TOKENS]
     assert isinstance(account, RateAccount)
     assert 0 <= account.level <= RATE.capacity

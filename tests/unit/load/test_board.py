@@ -1,22 +1,32 @@
 """Gateway replicas hear of each other's load, and of nobody who is gone."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from policies import RequestFeatures, decide
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
-from serve.live_policy import compile_for
 from serve.load.board import LoadBoard, SharedLoad
 from serve.load.live_load import LiveLoad
 from serve.load.report import LoadReport, total
+from serve.routing.class_queue import Asker
+from serve.routing.endpoint import Endpoint
+from serve.routing.fair_queue import QueueReport
+from serve.routing.remote_pool import RemotePool
 
 KEY = ("m", "p")
+RED, BLUE = (1, "red"), (1, "blue")
 
 
 def running(requests: float) -> LoadReport:
     return LoadReport({KEY: (requests, 2 * requests)}, {KEY: ((1.0, 0.5),)}, {(*KEY, "plain"): (1, 10.0, 20.0)})
+
+
+def given(costs: dict[tuple[int, str], float]) -> dict[tuple[str, str], QueueReport]:
+    return {KEY: QueueReport(costs)}
 
 
 class Clock:
@@ -28,9 +38,9 @@ class Clock:
 
 def test_a_replica_hears_of_all_others_but_not_of_itself() -> None:
     board = LoadBoard(Clock())
-    assert board.sync("a", running(3)) == LoadReport()
-    assert board.sync("b", running(4)).running == {KEY: (3, 6)}
-    heard = board.sync("c", running(5))
+    assert board.sync("a", running(3), {}) == (LoadReport(), {})
+    assert board.sync("b", running(4), {})[0].running == {KEY: (3, 6)}
+    heard, _ = board.sync("c", running(5), {})
     assert heard.running == {KEY: (7, 14)}
     assert heard.acceptance == {(*KEY, "plain"): (2, 20.0, 40.0)}
     assert heard.steps[KEY][0] == (2.0, 1.0)
@@ -39,9 +49,32 @@ def test_a_replica_hears_of_all_others_but_not_of_itself() -> None:
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     clock = Clock()
     board = LoadBoard(clock)
-    board.sync("a", running(3))
+    board.sync("a", running(3), {})
     clock.now_s = 10.0
-    assert board.sync("b", running(4)) == LoadReport()
+    assert board.sync("b", running(4), given({RED: 1.0})) == (LoadReport(), {KEY: QueueReport()})
+    assert board.sync("a", running(3), {}) == (running(4), {}), "what was given while it was away is not for it"
+
+
+def test_what_a_replica_gave_is_heard_by_each_other_once() -> None:
+    board = LoadBoard(Clock())
+    for name in "abc":
+        assert board.sync(name, LoadReport(), {}) == (LoadReport(), {})
+    board.sync("a", LoadReport(), given({RED: 1.0, BLUE: 0.0}))
+    board.sync("a", LoadReport(), given({RED: 2.0}))
+    board.sync("b", LoadReport(), given({RED: 4.0}))
+    assert board.sync("c", LoadReport(), given({}))[1] == given({RED: 7.0, BLUE: 0.0})
+    assert board.sync("c", LoadReport(), given({}))[1] == given({})
+    assert board.sync("a", LoadReport(), given({}))[1] == given({RED: 4.0})
+    assert board.sync("b", LoadReport(), given({}))[1] == given({}), "it had heard of the first replica before"
+
+
+def test_what_others_want_is_told_as_it_is_now() -> None:
+    board = LoadBoard(Clock())
+    board.sync("a", LoadReport(), {KEY: QueueReport(wanted=(9, 9, 9))})
+    board.sync("a", LoadReport(), {KEY: QueueReport(wanted=(1, 2, 3))})
+    board.sync("b", LoadReport(), {KEY: QueueReport(wanted=(10, 20, 30))})
+    for _ in range(2):
+        assert board.sync("c", LoadReport(), {KEY: QueueReport()})[1][KEY].wanted == (11, 22, 33)
 
 
 def test_reports_add_up_in_any_order() -> None:
@@ -94,7 +127,37 @@ async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share(monk
             raise SharedStateError("gone", None, None, 1.0)
 
     monkeypatch.setattr("serve.load.board.SharedActor", Gone)
-    await SharedLoad(load, "app").sync()
+    await SharedLoad(load, {}, "app").sync()
     load.check()
     load.loads["m", "speculative"].begin(2.0)
     assert load.loads["m", "speculative"].per_engine == 2
+
+
+async def test_queues_hear_what_other_replicas_gave_their_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = LoadBoard(Clock())
+
+    class Reached:
+        def __init__(self, *_: Any) -> None: ...
+
+        async def call(self, method: str, *arguments: Any) -> Any:
+            return getattr(board, method)(*arguments)
+
+    monkeypatch.setattr("serve.load.board.SharedActor", Reached)
+    pools = [RemotePool(Endpoint("http://unused", None), {}, 1) for _ in range(2)]
+    shared = [SharedLoad(None, {KEY: pool}, "app") for pool in pools]
+    order: list[str] = []
+
+    async def ask(tenant: str) -> None:
+        async with pools[1].reserve(asker=Asker(tenant, cost=10)):
+            order.append(tenant)
+
+    for each in shared:
+        await each.sync()
+    async with pools[1].reserve(asker=Asker("red", cost=10)):
+        tasks = [asyncio.create_task(ask(tenant)) for tenant in ("red", "blue")]
+        await asyncio.sleep(0.01)
+        async with pools[0].reserve(asker=Asker("red", cost=10)):
+            for each in shared:
+                await each.sync()
+    await asyncio.gather(*tasks)
+    assert order == ["blue", "red"]

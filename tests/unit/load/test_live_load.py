@@ -5,12 +5,10 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from policies import Decision, RequestFeatures, decide
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.live_policy import compile_for
 from serve.load.live_load import LiveLoad
 from serve.load.sent import Sent
 
@@ -165,30 +163,21 @@ def test_explaining_a_request_does_not_count_it() -> None:
     assert rig.load.moves == {}
 
 
-@given(
-    busy=st.tuples(st.integers(0, 300), st.integers(0, 300)),
-    features=st.fixed_dictionaries(
-        {},
-        optional={
-            "thinking": st.booleans(), "stream": st.booleans(), "tools": st.just(1), "tool_choice": st.just("auto"),
-            "response_format": st.sampled_from(["json_object", "json_schema"]),
-            "preference": st.sampled_from([True, False, None]),
-        },
-    ),
-    forbidden=st.sampled_from(["tools", "json", "plain", "any"]),
-    mode=st.sampled_from(["enforce", "advise"]),
-    size_bytes=st.integers(0, 10**7),
-)  # fmt: skip
-def test_no_load_brings_a_request_where_the_policy_forbids_it(
-    busy: tuple[int, int], features: dict[str, Any], forbidden: str, mode: str, size_bytes: int
-) -> None:
-    override = {"action": "forbid", "pool": "speculative", "reason": "r", "classes": [forbidden]}
-    rig = Rig(overrides=[override], mode=mode)
-    for pool, count in zip(("speculative", "standard"), busy, strict=True):
-        for _ in range(count):
-            rig.load.loads["m", pool].begin(2.0)
-    allowed = rig.decided(**features)[0]
-    found = rig.ordered(size_bytes, **features)
-    assert set(found.candidates) == set(allowed.candidates)
-    assert len(found.candidates) == len(allowed.candidates)
-    assert found.pool == found.candidates[0].pool
+def test_another_policy_counts_at_once() -> None:
+    rig, other = Rig(), Rig(overrides=[{"action": "forbid", "pool": "standard", "reason": "r"}])
+    rig.begin(150)
+    assert rig.ordered().pool == "standard"
+    rig.load.adopt(other.policy)
+    assert rig.load.ordered(*other.decided(), 400).pool == "speculative"
+
+
+def test_the_figures_of_a_reason_are_at_most_as_old_as_the_last_check() -> None:
+    rig = Rig()
+    rig.begin(150)
+    before = rig.ordered()
+    assert rig.ordered() is before
+    rig.begin(50)
+    assert rig.ordered() is before
+    rig.load.check()
+    assert rig.ordered().reasons != before.reasons
+    assert rig.load.moves == {("m", "speculative", "standard"): 4}

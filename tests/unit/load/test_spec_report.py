@@ -43,6 +43,10 @@ def test_a_model_that_writes_such_a_member_is_not_believed() -> None:
     [
         {}, [], None, "x", {**REPORT, "num_spec_steps": 0}, {**REPORT, "num_accepted_draft_tokens": -1},
         {**REPORT, "num_accepted_draft_tokens": 121}, {**REPORT, "num_draft_tokens": "many"},
+        {**REPORT, "num_spec_steps": True}, {**REPORT, "num_spec_steps": -40}, {**REPORT, "num_spec_steps": 40.0},
+        {**REPORT, "num_spec_steps": None}, {**REPORT, "num_spec_steps": float("nan")},
+        {**REPORT, "num_spec_steps": 10**400}, {**REPORT, "num_draft_tokens": float("inf")},
+        {**REPORT, "num_accepted_draft_tokens": 10**400, "num_draft_tokens": 10**400},
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_no_report(report: Any) -> None:
@@ -53,3 +57,8 @@ def test_what_makes_no_sense_is_no_report(report: Any) -> None:
 def test_no_bytes_are_an_error(parts: list[bytes]) -> None:
     assert spec_report(parts) is None
     spec_report([b'{"speculative_decoding":', *parts])
+
+
+def test_an_engine_that_nests_without_end_reports_nothing() -> None:
+    assert spec_report([b'{"speculative_decoding":' + b"[" * 100_000]) is None
+    assert spec_report([b'{"speculative_decoding":' + b'{"a":' * 100_000]) is None

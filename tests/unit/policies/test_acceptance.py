@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.acceptance import Acceptance
+from policies.acceptance import Acceptance, AnswerLength
 
 
 def taught(prior: float, answers: int, steps: int, accepted: int) -> Acceptance:
@@ -49,7 +49,37 @@ def test_an_answer_without_speculative_steps_says_nothing() -> None:
 
 
 def test_the_length_of_answers_is_learned_too() -> None:
-    assert taught(2.7, 500, 100, 170).tokens == pytest.approx(270, abs=5)
+    answers = AnswerLength()
+    for _ in range(500):
+        answers.learn(270)
+    assert answers.tokens == pytest.approx(270, abs=5)
+    answers.learn(10**12)
+    assert answers.tokens < 300, "one answer moves the mean little, whatever an engine says of its length"
+
+
+def test_an_answer_that_accepted_more_than_was_drafted_is_not_believed() -> None:
+    learned = Acceptance(2.7, drafts=3)
+    learned.learn(100, 301)
+    assert (learned.length, learned.answers) == (2.7, 0)
+
+
+def test_one_answer_never_outweighs_all_others() -> None:
+    learned = Acceptance(3.0, drafts=3)
+    for _ in range(300):
+        learned.learn(100, 200)
+    learned.learn(10**9, 0)
+    assert learned.length > 2.3
+
+
+def test_what_has_faded_is_corrected_by_few_answers_and_stays_until_then() -> None:
+    learned = taught(3.7, 300, 100, 10)
+    known = learned.length
+    for _ in range(100):
+        learned.fade(0.9)
+    assert learned.length == pytest.approx(known, abs=0.01)
+    for _ in range(10):
+        learned.learn(100, 270)
+    assert learned.length > 2.2
 
 
 @given(

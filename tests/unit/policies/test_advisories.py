@@ -1,6 +1,7 @@
 """The advisories that ship, and how files of advisories are read."""
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -193,3 +194,23 @@ def test_a_check_that_makes_no_sense_is_refused(checked):
     good = {"date": "2026-11-01", "engine_versions": {"vllm": "0.33.0"}}
     with pytest.raises(PolicyError, match="checked"):
         parse_advisory(GOOD | {"checked": good | checked}, "some-id")
+
+
+@pytest.mark.parametrize(
+    ("hole", "open_in", "closed_in"),
+    [
+        ("cve-2025-62164", "0.11.0", "0.11.1"),
+        ("cve-2025-62426", "0.11.0", "0.11.1"),
+        ("cve-2026-22778", "0.14.0", "0.14.1"),
+        ("cve-2026-24779", "0.14.0", "0.14.1"),
+        ("cve-2026-34756", "0.18.1", "0.19.0"),
+        ("cve-2026-44223", "0.19.1", "0.20.0"),
+        ("cve-2026-9540", "0.19.0", "0.19.1"),
+    ],
+)
+def test_a_hole_is_open_up_to_the_release_that_closes_it(shipped, hole, open_in, closed_in):
+    (advisory,) = [each for each in shipped if each.id == hole]
+    facts = PoolFacts("m", "p", engine="vllm", engine_version=open_in, method="extract_hidden_states")
+    assert advisory.kind == "security"
+    assert advisory.matches(facts)
+    assert not advisory.matches(replace(facts, engine_version=closed_in))

@@ -45,6 +45,24 @@ def test_a_condition_holds_or_not(name, condition, actual, holds):
 
 
 @pytest.mark.parametrize(
+    ("drafter", "owned"),
+    [
+        ("nvidia/Kimi-K2.6-Eagle3", True),
+        ("/hub/models--nvidia--Kimi-K2.6-Eagle3/snapshots/0ab1", True),
+        ("lightseekorg/kimi-k2.6-eagle3", False),
+        ("/nvidia/Kimi-K2.6-Eagle3", False),  # folders are named as people like
+        ("./nvidia", False),
+        ("Kimi-K2.6-Eagle3", False),
+    ],
+)
+def test_a_drafters_owner_is_known_from_its_name_on_the_hub_only(drafter, owned):
+    assert unmet({"drafter_owner": "nvidia"}, facts(drafter=drafter)) is not owned
+    assert unmet({"drafter_owner": {"not": "nvidia"}}, facts(drafter=drafter)) is owned
+    assert unknowns({"drafter_owner": "nvidia"}, facts(drafter=drafter)) == ()
+    assert unknowns({"drafter_owner": "nvidia"}, facts()) == ("drafter_owner",)
+
+
+@pytest.mark.parametrize(
     ("condition", "actual", "holds"),
     [
         ("<8", 2, True),

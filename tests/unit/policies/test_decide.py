@@ -159,7 +159,7 @@ def test_proof_lifts_a_suspicion_for_the_proven_class_only(pools, advisory):
     assert decision.speculative
     assert effects(decision) == {("a", "proven")}
     assert not settle(proven, (suspected,), JSON).speculative
-    both = dataclasses.replace(TOOLS, response_format="json_schema")
+    both = TOOLS._replace(response_format="json_schema")
     assert not settle(proven, (suspected,), both).speculative
 
 
@@ -205,7 +205,7 @@ class TestConversations:
         facts = (first, dataclasses.replace(first, pool="twin"), standard)
         policy = compile_policy(facts, (), PolicySettings(), DAY)
         chosen = {
-            key: {decide(policy, dataclasses.replace(PLAIN, conversation_key=key), None).pool for _ in range(3)}
+            key: {decide(policy, PLAIN._replace(conversation_key=key), None).pool for _ in range(3)}
             for key in map(str, range(40))
         }
         assert all(len(each) == 1 for each in chosen.values())
@@ -215,7 +215,7 @@ class TestConversations:
         first, standard = pools()
         facts = (first, dataclasses.replace(first, pool="other", method="mtp"), standard)
         policy = compile_policy(facts, (), PolicySettings(), DAY)
-        chosen = {decide(policy, dataclasses.replace(PLAIN, conversation_key=str(k)), None).pool for k in range(40)}
+        chosen = {decide(policy, PLAIN._replace(conversation_key=str(k)), None).pool for k in range(40)}
         assert chosen == {"speculative"}
 
 
@@ -230,7 +230,7 @@ class TestCanary:
 
     @staticmethod
     def asked(policy, count=4000):
-        return [decide(policy, dataclasses.replace(PLAIN, conversation_key=f"c{k}"), None) for k in range(count)]
+        return [decide(policy, PLAIN._replace(conversation_key=f"c{k}"), None) for k in range(count)]
 
     def test_it_gets_its_share_and_no_more(self, policy):
         pools_ = [each.pool for each in self.asked(policy)]
@@ -249,18 +249,18 @@ class TestCanary:
             assert ("canary" in {each.advisory for each in decision.reasons}) == (decision.pool == "canary")
 
     def test_a_request_that_belongs_to_no_conversation_never_meets_it(self, policy):
-        assert decide(policy, dataclasses.replace(PLAIN, conversation_key=""), None).pool == "speculative"
+        assert decide(policy, PLAIN._replace(conversation_key=""), None).pool == "speculative"
 
     def test_an_advisory_keeps_it_from_what_it_forbids(self, pools, advisory):
         first, standard = pools()
         canary = dataclasses.replace(first, pool="canary", drafter="new", canary_share=0.5)
         policy = compile_policy((canary, first, standard), (advisory(),), PolicySettings(), DAY)
-        chosen = {decide(policy, dataclasses.replace(TOOLS, conversation_key=str(k)), None).pool for k in range(60)}
+        chosen = {decide(policy, TOOLS._replace(conversation_key=str(k)), None).pool for k in range(60)}
         assert chosen == {"standard"}
 
     def test_the_opt_out_s_guarantee_holds_for_it(self, policy):
         for key in map(str, range(60)):
-            decision = decide(policy, dataclasses.replace(PLAIN, conversation_key=key), False)
+            decision = decide(policy, PLAIN._replace(conversation_key=key), False)
             assert (decision.pool, decision.speculative) == ("standard", False)
 
     def test_shares_leave_something_for_the_others(self, pools):

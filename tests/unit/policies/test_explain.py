@@ -1,4 +1,3 @@
-import dataclasses
 import json
 from datetime import date
 
@@ -38,9 +37,9 @@ def test_changes_that_help_only_together_are_offered_together(pools, advisory):
 
 def test_what_the_caller_could_change_is_tried(pools, advisory):
     known = (advisory(unsafe=("tools+stop",)),)
-    report = explained(pools(), known, dataclasses.replace(TOOLS, stop=True))
+    report = explained(pools(), known, TOOLS._replace(stop=True))
     assert [each["change"] for each in report["would_change"]] == ["leave out `stop`"]
-    report = explained(pools(), (), dataclasses.replace(TOOLS, preference=False))
+    report = explained(pools(), (), TOOLS._replace(preference=False))
     assert [each["change"] for each in report["would_change"]] == ["leave out `enable_speculative: false`"]
 
 

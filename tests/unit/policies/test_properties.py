@@ -38,6 +38,16 @@ expressions = st.lists(
 ).map("+".join)
 
 
+HARSHEST_FIRST = ("forbid", "warn", "allow")
+# Never harsher on a standard pool than on a speculative one: where only the standard pool is forbidden, a request goes
+# to the other because of that, even to one that it would not have gone to as a canary.
+effects = st.tuples(st.sampled_from(["forbid", "warn"]), *[st.sampled_from(HARSHEST_FIRST)] * 2).map(
+    lambda drawn: dict(
+        zip(("speculative", "opt_out", "standard"), sorted(drawn, key=HARSHEST_FIRST.index), strict=True)
+    )
+)
+
+
 def advisory_of(name: str) -> st.SearchStrategy[Advisory]:
     readable = st.builds(
         Advisory,
@@ -50,13 +60,7 @@ def advisory_of(name: str) -> st.SearchStrategy[Advisory]:
             [({"method": ["ngram"]},), ({"engine_version": "<0.32"},), ({"hybrid": True}, {"method": "eagle3"}), ({},)]
         ),
         unsafe=st.lists(expressions, min_size=1, max_size=2).map(tuple),
-        effects=st.fixed_dictionaries(
-            {
-                "speculative": st.sampled_from(["forbid", "warn"]),
-                "opt_out": st.sampled_from(["forbid", "warn", "allow"]),
-                "standard": st.sampled_from(["forbid", "warn", "allow"]),
-            }
-        ),
+        effects=effects,
     )
     return readable | st.just(unreadable(name, "broken"))
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import date
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -50,13 +51,13 @@ def test_a_cell_that_is_out_is_not_chosen_and_the_reason_is_given(pools):
     "change", [{"tool_choice": "required"}, {"strict_tools": True}, {"thinking": True}, {"tools": 0}]
 )
 def test_other_classes_are_not_touched(pools, change):
-    decision = decide(compiled(pools(), FAST), dataclasses.replace(TOOLS, **change), None)
+    decision = decide(compiled(pools(), FAST), TOOLS._replace(**change), None)
     assert (decision.pool, decision.reasons) == ("speculative", ())
 
 
 @pytest.mark.parametrize("change", [{"stream": True}, {"stop": True}, {"tool_history": True}, {"n": 2}])
 def test_how_an_answer_is_sent_makes_no_class_of_its_own(pools, change):
-    assert decide(compiled(pools(), FAST), dataclasses.replace(TOOLS, **change), None).pool == "standard"
+    assert decide(compiled(pools(), FAST), TOOLS._replace(**change), None).pool == "standard"
 
 
 def test_each_way_of_a_pool_is_judged_by_itself(pools):
@@ -142,8 +143,7 @@ def test_it_refuses_nothing_and_allows_nothing_new(pools, out, opt_out, standard
 
 @given(
     st.builds(
-        RequestFeatures,
-        model=st.just("m"),
+        partial(RequestFeatures, "m"),
         tools=st.integers(0, 1),
         tool_choice=st.sampled_from(["auto", "required", "none"]),
         strict_tools=st.booleans(),

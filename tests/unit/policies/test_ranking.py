@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.acceptance import Acceptance, AnswerLength
 from policies.decision import Candidate, Decision, Reason
 from policies.load_model import PUBLISHED
-from policies.ranking import FULL, PoolLoad, Worth, may_rank, price_of_time, reordered, step_times, worth
+from policies.ranking import FULL, MARGIN, PoolLoad, Prompt, may_rank, option, price_of_time, ranked, step_times, value
 
 SPECULATIVE = Candidate("speculative", opt_out=False, speculative=True)
 STANDARD = Candidate("standard", opt_out=False, speculative=False)
 SEATS = 256
 TOOLS, PROSE = 3.7, 2.5
+SHORT: Prompt = (0, "", 0)
 
 
 def loaded(drafts: int, lengths: dict[float, int], **engines: Any) -> PoolLoad:
@@ -25,12 +27,21 @@ def loaded(drafts: int, lengths: dict[float, int], **engines: Any) -> PoolLoad:
     return load
 
 
-def first(length: float, speculative: dict[float, int], standard: int, weight: float = 0.7) -> str:
+def order(
+    *choices: tuple[Candidate, PoolLoad, float], last: frozenset[str] = frozenset(), prompt: Prompt = SHORT
+) -> list[str]:
+    """The pools of the choices, best first; each is a candidate, its pool's load, and the request's tokens per step."""
+    first = choices[0][0]
+    options = [
+        option(candidate, first, load, Acceptance(length), AnswerLength(), last) for candidate, load, length in choices
+    ]
+    numbers = ranked(options, prompt)
+    return [options[number].pool for number in (range(len(options)) if numbers is None else numbers)]
+
+
+def first(length: float, speculative: dict[float, int], standard: int) -> str:
     loads = loaded(3, speculative), loaded(0, {1.0: standard})
-    price = price_of_time(loads, weight)
-    worths = [worth(loads[0], length, price), worth(loads[1], 1.0, price)]
-    order = reordered((SPECULATIVE, STANDARD), worths, 0.05) or [SPECULATIVE]
-    return order[0].pool
+    return order((SPECULATIVE, loads[0], length), (STANDARD, loads[1], 1.0))[0]
 
 
 @pytest.mark.parametrize("length", [TOOLS, PROSE])
@@ -51,28 +62,48 @@ def test_a_drafter_that_accepts_nothing_is_left_at_any_load() -> None:
 
 def test_a_full_pool_comes_last_whatever_it_accepts() -> None:
     assert first(TOOLS, {TOOLS: SEATS}, 200) == "standard"
-    assert worth(loaded(3, {TOOLS: SEATS}), TOOLS, 0.0).value == FULL
+    alone = option(SPECULATIVE, SPECULATIVE, loaded(3, {TOOLS: SEATS}), Acceptance(TOOLS), AnswerLength())
+    assert value(alone, SHORT, 0.0) == FULL
+    assert (alone.own, alone.added) == (0.0, 0.0)
+
+
+def test_pools_that_are_all_full_keep_their_order() -> None:
+    assert first(TOOLS, {TOOLS: SEATS}, SEATS) == "speculative"
 
 
 def test_a_long_prefix_keeps_a_conversation_where_it_is_cached() -> None:
-    loads = loaded(3, {TOOLS: 60, PROSE: 20}), loaded(0, {1.0: 60})
-    price = price_of_time(loads, 0.7)
-    elsewhere = worth(loads[1], 1.0, price, prefill_s=1.0)
-    assert reordered((SPECULATIVE, STANDARD), [worth(loads[0], PROSE, price), elsewhere], 0.05) is None
-    assert elsewhere.value < worth(loads[1], 1.0, price).value
+    loads = loaded(3, {TOOLS: 60, PROSE: 20}), loaded(0, {1.0: 10})
+    choices = (SPECULATIVE, loads[0], PROSE), (STANDARD, loads[1], 1.0)
+    assert order(*choices, prompt=(20_100, "speculative", 20_000))[0] == "speculative"
+    assert order(*choices, prompt=(20_100, "standard", 20_000))[0] == "standard"
+    assert order(*choices)[0] == "standard"
+
+
+def test_a_prompt_shorter_than_what_is_cached_costs_nothing() -> None:
+    alone = option(STANDARD, STANDARD, loaded(0, {1.0: 8}), Acceptance(1.0), AnswerLength())
+    assert value(alone, (100, "standard", 400), 50.0) == value(alone, SHORT, 50.0)
 
 
 def test_a_share_of_all_requests_stands_for_all_of_them() -> None:
-    half = loaded(3, {PROSE: 40}, share=0.5)
-    assert worth(half, PROSE, 10.0) == pytest.approx(worth(loaded(3, {PROSE: 80}), PROSE, 10.0))
-    four = loaded(3, {PROSE: 320}, replicas=4)
-    assert worth(four, PROSE, 10.0) == pytest.approx(worth(loaded(3, {PROSE: 80}), PROSE, 10.0))
+    def found(load: PoolLoad) -> tuple[float, float, float]:
+        alone = option(SPECULATIVE, SPECULATIVE, load, Acceptance(PROSE), AnswerLength())
+        return value(alone, SHORT, 10.0), alone.own, alone.added
+
+    assert found(loaded(3, {PROSE: 40}, share=0.5)) == pytest.approx(found(loaded(3, {PROSE: 80})))
+    assert found(loaded(3, {PROSE: 320}, replicas=4)) == pytest.approx(found(loaded(3, {PROSE: 80})))
 
 
-def test_another_pool_must_be_worth_more_by_a_margin() -> None:
-    worths = [Worth(0.50, 1, 1), Worth(0.54, 1, 1)]
-    assert reordered((SPECULATIVE, STANDARD), worths, 0.05) is None
-    assert reordered((SPECULATIVE, STANDARD), worths, 0.03) == [STANDARD, SPECULATIVE]
+@given(requests=st.integers(0, SEATS - 1), length=st.floats(1, 4), share=st.floats(0.9, 1.1))
+def test_another_pool_must_be_worth_more_by_a_margin(requests: int, length: float, share: float) -> None:
+    here, there = loaded(3, {PROSE: requests}), loaded(3, {PROSE: round(requests * share)})
+    other = dataclasses.replace(SPECULATIVE, pool="other")
+    options = [
+        option(each, SPECULATIVE, load, Acceptance(length), AnswerLength())
+        for each, load in ((SPECULATIVE, here), (other, there))
+    ]
+    price = price_of_time(options)
+    gain = value(options[1], SHORT, price) - value(options[0], SHORT, price)
+    assert (ranked(options, SHORT) == (1, 0)) == (gain > MARGIN)
 
 
 def decision(*candidates: Candidate, reasons: tuple[Reason, ...] = ()) -> Decision:
@@ -89,19 +120,17 @@ def test_what_was_put_first_for_a_reason_of_its_own_stays_first(reason: str) -> 
 
 def test_a_candidate_under_suspicion_never_gets_before_one_that_is_not() -> None:
     suspected = dataclasses.replace(SPECULATIVE, pool="suspected", optimistic=True)
-    worths = [Worth(0.1, 1, 1), Worth(0.9, 1, 1), Worth(0.5, 1, 1)]
-    order = reordered((SPECULATIVE, suspected, STANDARD), worths, 0.05)
-    assert order == [STANDARD, SPECULATIVE, suspected]
+    full, idle, busy = loaded(3, {PROSE: SEATS}), loaded(3, {}), loaded(0, {1.0: 100})
+    choices = (SPECULATIVE, full, PROSE), (suspected, idle, PROSE), (STANDARD, busy, 1.0)
+    assert order(*choices) == ["standard", "speculative", "suspected"]
 
 
 def test_a_canary_stays_behind_the_others() -> None:
     canary = dataclasses.replace(SPECULATIVE, pool="canary")
-    worths = [Worth(0.1, 1, 1), Worth(0.2, 1, 1), Worth(0.9, 1, 1)]
-    assert reordered((SPECULATIVE, STANDARD, canary), worths, 0.05, frozenset({"canary"})) == [
-        STANDARD,
-        SPECULATIVE,
-        canary,
-    ]
+    full, idle, busy = loaded(3, {PROSE: SEATS}), loaded(3, {}), loaded(0, {1.0: 100})
+    choices = (SPECULATIVE, full, PROSE), (STANDARD, busy, 1.0), (canary, idle, PROSE)
+    assert order(*choices, last=frozenset({"canary"})) == ["standard", "speculative", "canary"]
+    assert order(*choices[:1], choices[2], last=frozenset({"canary"})) == ["speculative", "canary"]
 
 
 candidates = st.lists(
@@ -110,28 +139,34 @@ candidates = st.lists(
     max_size=5,
     unique=True,
 )
-values = st.floats(allow_nan=False)
+loads = st.builds(loaded, st.integers(0, 5), st.dictionaries(st.floats(1, 6), st.integers(0, 300), max_size=2))
+prompts = st.tuples(st.integers(0, 10**6), st.sampled_from(["", *"abcd"]), st.integers(0, 10**6))
 
 
-@given(allowed=candidates, data=st.data(), margin=st.floats(0, 1), last=st.frozensets(st.sampled_from("abcd")))
+@given(allowed=candidates, data=st.data(), prompt=prompts, last=st.frozensets(st.sampled_from("abcd")))
 def test_an_order_holds_exactly_what_was_allowed(
-    allowed: list[Candidate], data: st.DataObject, margin: float, last: frozenset[str]
+    allowed: list[Candidate], data: st.DataObject, prompt: Prompt, last: frozenset[str]
 ) -> None:
-    worths = [Worth(data.draw(values), 1.0, 1.0) for _ in allowed]
-    order = reordered(allowed, worths, margin, last)
-    if order is not None:
-        assert sorted(order, key=repr) == sorted(allowed, key=repr)
-        assert order[0] != allowed[0]
-        assert not order[0].optimistic or allowed[0].optimistic
+    options = [
+        option(each, allowed[0], data.draw(loads), Acceptance(data.draw(st.floats(1, 6))), AnswerLength(), last)
+        for each in allowed
+    ]
+    found = ranked(options, prompt)
+    if found is not None:
+        assert sorted(found) == list(range(len(allowed)))
+        assert found[0] != 0
+        assert not allowed[found[0]].optimistic or allowed[0].optimistic
 
 
 @given(events=st.lists(st.floats(1, 9), max_size=60), drafts=st.integers(0, 5), length=st.floats(1, 9))
 def test_any_load_has_a_worth_and_ends_at_nothing(events: list[float], drafts: int, length: float) -> None:
     load = PoolLoad(step_times(PUBLISHED, drafts, 40), replicas=2, share=0.5)
+    alone = option(STANDARD, STANDARD, load, Acceptance(length), AnswerLength())
     for each in events:
         load.begin(each)
-        found = worth(load, length, price_of_time([load], 0.7), 0.1)
-        assert found.value == FULL if len(events) > 40 and load.per_engine >= 40 else found.own > 0
+        assert load.full == (load.per_engine >= 40)
+        assert (value(alone, (2000, "", 0), price_of_time([alone])) == FULL) == load.full
+        assert (alone.own > 0) != load.full
     for each in events:
         load.end(each)
-    assert (load.requests, load.lengths, load.rate) == (0, 0.0, 0.0)
+    assert (load.requests, load.lengths, load.rate, load.slowed) == (0, 0.0, 0.0, 0.0)

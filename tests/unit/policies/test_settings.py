@@ -30,8 +30,9 @@ def test_an_unknown_mode_is_refused():
     ("override", "says"),
     [
         (Override("waive", "r", advisory="nope", expires=date(2999, 1, 1)), "no advisory 'nope'"),
-        (Override("pin", "r", pool="nope"), "no pool 'nope'"),
-        (Override("forbid", "r", model="nope"), "of model 'nope'"),
+        (Override("pin", "r", pool="nope"), "no pool 'nope'$"),
+        (Override("pin", "r", model="nope", pool="standard"), "no pool 'standard' of model 'nope'"),
+        (Override("forbid", "r", model="nope"), "no model 'nope'$"),
     ],
 )
 def test_an_override_of_something_that_is_not_there_is_refused(pools, override, says):

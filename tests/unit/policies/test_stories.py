@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from policies import PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
+from policies import PolicySettings, RequestFeatures, compile_policy, decide
 
 
 class Story(NamedTuple):
@@ -55,6 +55,10 @@ STORIES = [
           "kimi-k2.6-original-eagle3-drafter"),
     Story("R0 on a newer engine too", *K26, OURS, ORIGINAL, on("0.32.0"), TOOLS, False,
           "kimi-k2.6-original-eagle3-drafter"),
+    Story("another drafter of the same name", *K26, OURS, eagle3("nvidia/Kimi-K2.6-Eagle3"), on("0.32.0"), TOOLS, True,
+          None),
+    Story("a folder does not tell them apart", *K26, OURS, eagle3("/models/Kimi-K2.6-Eagle3"), on("0.32.0"), TOOLS,
+          False, "kimi-k2.6-original-eagle3-drafter"),
     Story("R0: free text was never hit", *K26, KIMI, ORIGINAL, on("0.19.1"), {}, True, None),
     Story("R0's cure", *K26, KIMI, MLA, on("0.20.2"), TOOLS, True, None),
     Story("R0's cure needs a newer parser than 0.19.1's", *K26, KIMI, MLA, on("0.19.1"), TOOLS, False, COUNTING),
@@ -120,6 +124,8 @@ STORIES = [
     Story("another cache type", *K25, OURS | {"kv-cache-dtype": "fp8"}, MLA, on("0.33.0"), TOOLS, True, None),
     Story("prompt log-probabilities with MTP", "glm-5", "glm-5", None, {}, MTP, on("0.28.0"),
           {"prompt_logprobs": True, "response_format": "json_object"}, False, "prompt-logprobs-with-mtp"),
+    Story("prompt log-probabilities of free text", "glm-5", "glm-5", None, {}, MTP, on("0.28.0", opt_out=True),
+          {"prompt_logprobs": True}, False, "prompt-logprobs-with-mtp"),
     Story("log-probabilities of the answer", "glm-5", "glm-5", None, {}, MTP, on("0.28.0", runner="v2"),
           {"logprobs": True}, True, None),
     Story("MTP over pipeline stages", "glm-5", "glm-5", None, {"pipeline-parallel-size": 2}, MTP, on("0.33.0"), {},
@@ -174,6 +180,53 @@ STORIES = [
     Story("penalties are accepted", *K25, OURS, MLA, on("0.33.0"), {"penalties": True}, True, None),
     Story("dynamic draft length", *K25, OURS, MLA | {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]},
           on("0.32.0"), {}, True, "dynamic-draft-length"),
+    Story("R0 from the hub's cache", *K26, OURS, eagle3("~/hub/models--lightseekorg--kimi-k2.6-eagle3/snapshots/4f2a"),
+          on("0.30.0"), TOOLS, False, "kimi-k2.6-original-eagle3-drafter"),
+    Story("nvidia's drafter from there", *K26, OURS, eagle3("~/hub/models--nvidia--Kimi-K2.6-Eagle3/snapshots/4f2a"),
+          on("0.30.0"), TOOLS, True, None),
+    Story("another size of the right drafter", *K26, OURS, eagle3("org/kimi-k2.6-eagle3-mla-fp8"), on("0.30.0"), TOOLS,
+          True, None),
+    Story("a release candidate lacks the release's fix", *K26, OURS, MLA, on("0.27.0rc1"), JSON, False,
+          "kimi-k2.6-eagle3-structured-0.26"),
+    Story("free text of an agent's conversation", *Q36, QWEN, ngram(8, 10), on("0.26.0"), {"tool_history": True}, False,
+          STATE),
+    Story("free text of a first turn", *Q36, QWEN, ngram(8, 10), on("0.26.0"), {}, True, None),
+    Story("suffix drafts on a hybrid", *Q36, QWEN, {"method": "suffix"}, on("0.31.0"), TOOLS, False, STATE),
+    Story("suffix drafts where no state can break", "qwen3-8b", "qwen3", None, QWEN, {"method": "suffix"}, on("0.31.0"),
+          TOOLS, True, None),
+    Story("the opt-out shares the cache", *Q36, QWEN, MTP, on("0.28.0", opt_out=True), TOOLS, False, CACHE),
+    Story("synchronous scheduling is no cure", *Q36, QWEN | {"no-async-scheduling": True}, MTP, on("0.28.0"), TOOLS,
+          False, CACHE),
+    Story("a proof for tools does not vouch for JSON", *Q36, QWEN, MTP, on("0.30.0", proven=["tools"]), TOOLS | JSON,
+          False, f"{CACHE}-checkpoint"),
+    Story("DSpark on a hybrid", *Q36, QWEN, eagle3("d") | {"method": "dspark"}, on("0.30.0"), JSON, False,
+          "dflash-prefix-cache-on-hybrid"),
+    Story("the opt-out keeps to the grammar", *K25, KIMI, MLA, on("0.26.0", opt_out=True), JSON | {"thinking": True},
+          False, GRAMMAR),
+    Story("a single call is a grammar too", *K25, KIMI, MLA, on("0.26.0"),
+          TOOLS | {"thinking": True, "parallel_tool_calls": False}, False, GRAMMAR),
+    Story("a free choice is none", *K25, KIMI, MLA, on("0.26.0"), TOOLS | {"thinking": True}, True, None),
+    Story("stale counts of a V1 hybrid", *Q36, QWEN, eagle3("d") | {"method": "draft_model"}, on("0.30.0", runner="v1"),
+          TOOLS, False, "async-hybrid-accepted-counts"),
+    Story("no such counts without async scheduling", *Q36, QWEN | {"no-async-scheduling": True},
+          eagle3("d") | {"method": "draft_model"}, on("0.30.0", runner="v1"), TOOLS, True, None),
+    Story("reasoning that is shown", *K25, OURS, MLA, on("0.30.0"), JSON | {"thinking": True}, True, None),
+    Story("hidden reasoning and a grammar", *K25, OURS, MLA, on("0.33.0"),
+          JSON | {"thinking": True, "include_reasoning": False}, True, "hidden-reasoning-with-grammar"),
+    Story("white space that ends", "glm-5", "glm-5", None, {"structured-outputs-config.disable_any_whitespace": True},
+          MTP, on("0.32.0", runner="v2"), JSON | {"thinking": True}, True, None),
+    Story("ngram_gpu with a grammar on V1", "qwen3-8b", "qwen3", None, {}, ngram(8) | {"method": "ngram_gpu"},
+          on("0.31.0"), JSON, False, "ngram-gpu-with-grammar"),
+    Story("ngram_gpu with a grammar on V2", "qwen3-8b", "qwen3", None, {}, ngram(8) | {"method": "ngram_gpu"},
+          on("0.33.0"), JSON, True, None),
+    Story("hermes, not streamed", "qwen3-8b", "qwen3", None, {"tool-call-parser": "hermes"}, eagle3("d"), on("0.33.0"),
+          TOOLS | {"stream": False}, True, None),
+    Story("gpt-oss, not streamed", "gpt-oss-120b", "gpt-oss", None, {}, eagle3("d"), on("0.33.0"),
+          TOOLS | {"stream": False}, True, None),
+    Story("EAGLE over pipeline stages", "glm-5", "glm-5", None, {"pipeline-parallel-size": 2}, eagle3("d"),
+          on("0.33.0"), {}, True, None),
+    Story("Gemma's parser before the rewrite", "gemma", "gemma-4", None, {"tool-call-parser": "gemma4"}, eagle3("d"),
+          on("0.23.0"), TOOLS, False, "old-multi-token-tool-parsers"),
 ]  # fmt: skip
 
 
@@ -191,35 +244,6 @@ def test_story(story, shipped, vllm_pools):
         assert {r.effect for r in decision.reasons} <= {"warn"}, named
 
 
-REMOTE = {"kind": "remote", "engine": "vllm", "method": "eagle3", "tool_parser": "kimi_k2", "hybrid": False}
-
-
-@pytest.mark.parametrize(
-    ("known", "tools", "plain"),
-    [
-        ({"engine_version": "0.19.1", "drafter": "kimi-k2.6-eagle3"}, False, True),
-        ({"engine_version": "0.20.2", "drafter": "kimi-k2.6-eagle3-mla"}, True, True),
-        ({"drafter": "kimi-k2.6-eagle3-mla"}, False, True),  # the version is not known
-        ({"engine_version": "0.20.2"}, False, True),  # the drafter is not known
-    ],
-)
-def test_a_remote_engine_is_judged_by_what_is_said_of_it(shipped, known, tools, plain):
-    facts = (
-        facts_from_engine_args("m", "speculative", "kimi-k2", "2.6", {}, REMOTE | known),
-        facts_from_engine_args("m", "standard", "kimi-k2", "2.6", {}, REMOTE | known | {"method": None}),
-    )
-    policy = compile_policy(facts, shipped, PolicySettings())
-    assert decide(policy, RequestFeatures("m", **TOOLS), None).speculative is tools
-    assert decide(policy, RequestFeatures("m"), None).speculative is plain
-
-
-def test_a_simulated_engine_has_no_advisories_of_its_own(shipped):
-    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, {"kind": "sim", "method": "sim"})]
-    policy = compile_policy(facts, shipped, PolicySettings())
-    for request in ({}, TOOLS, FORCED, JSON):
-        assert decide(policy, RequestFeatures("m", **request), None).speculative
-
-
 def test_guided_fields_are_refused_with_the_way_out(shipped, vllm_pools):
     facts = vllm_pools("m", "kimi-k2", "2.5", OURS, MLA, engine_version="0.32.0")
     decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", guided=True), None)
@@ -235,42 +259,3 @@ def test_what_a_speculating_vllm_refuses_goes_to_the_pool_without_a_drafter_and_
         assert [candidate.pool for candidate in decision.candidates] == ["standard"]
     alone = compile_policy(facts[:1], shipped, PolicySettings())
     assert decide(alone, RequestFeatures("m", **REFUSED), None).refused
-
-
-@pytest.mark.parametrize("engine", ["sglang", "sim"])
-def test_other_engines_take_what_vllm_refuses(shipped, engine):
-    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine": engine})]
-    policy = compile_policy(facts, shipped, PolicySettings())
-    assert decide(policy, RequestFeatures("m", **REFUSED), None).speculative
-
-
-SGLANG = {"kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "method": "eagle", "tool_parser": "kimi_k2"}
-
-
-@pytest.mark.parametrize(
-    ("known", "request_", "reason"),
-    [
-        ({"settings": {"speculative_accept_threshold_single": 0.9}}, {}, "sglang-lossy-accept-threshold"),
-        ({"settings": {"speculative_accept_threshold_acc": 0.5}}, TOOLS, "sglang-lossy-accept-threshold"),
-        ({}, {}, None),
-        ({}, {"penalties": True}, "sglang-relaxed-penalties"),
-        ({}, TOOLS, None),
-        ({"quantization": "nvfp4"}, TOOLS | {"stream": False}, "sglang-kimi-bare-call"),
-        ({"quantization": "nvfp4"}, TOOLS, None),
-        ({"tool_parser": "glm47"}, TOOLS, "sglang-detectors-multi-token"),
-        ({"tool_parser": "glm47"}, TOOLS | {"stream": False}, None),
-        ({}, JSON, "sglang-grammar-with-eagle"),
-        ({"method": "ngram"}, JSON, None),
-    ],
-)
-def test_what_is_known_of_sglang(shipped, known, request_, reason):
-    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.5", {}, SGLANG | {"hybrid": False} | known)]
-    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **request_), None)
-    assert [each.advisory for each in decision.reasons] == ([reason] if reason else [])
-    assert decision.speculative
-
-
-def test_a_hole_that_routing_does_not_close_says_nothing_to_callers(shipped):
-    old = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine_version": "0.10.2"})]
-    decision = decide(compile_policy(old, shipped, PolicySettings()), RequestFeatures("m", images=True), None)
-    assert not [each for each in decision.reasons if each.advisory.startswith("cve-")]

@@ -3,20 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
+from support.holds import as_hold
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
-from serve.proxy.attempts import Attempts, RoutedRequest
+from serve.proxy.attempts import Attempts
+from serve.proxy.exchange import Attribution
+from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
+from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import Asker
 from serve.routing.session_affinity import Affinity
 from serve.telemetry.instruments import Telemetry
 
@@ -30,6 +34,7 @@ class Response:
 
     def __init__(self, status: int) -> None:
         self.status = status
+        self.is_stream = False
 
 
 class Upstream:
@@ -70,6 +75,7 @@ class Pool:
         self.head_start_s = 0.0
         self.delay_s = 0.0
 
+    @as_hold
     @asynccontextmanager
     async def reserve(self, affinity: Affinity, asker: Asker) -> AsyncIterator[Endpoint]:
         if self._error is not None:
@@ -109,7 +115,9 @@ class Rig:
     async def first_response(self) -> AsyncIterator[tuple[str, int]]:
         body = b'{"model":"m"}'
         decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
-        request = RoutedRequest("/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, guarded=False)
+        request = RoutedRequest(
+            "/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, False, count(1), Attribution()
+        )
         async with AsyncExitStack() as resources:
             candidate, response = await self._attempts.first_response(
                 request, self._candidates, resources, lambda candidate: self.tried.append(candidate.pool)
@@ -123,7 +131,7 @@ class Rig:
     def sent(self) -> list[ReadableSpan]:
         """The spans of the requests to engines."""
         self._telemetry.shutdown()
-        return [span for span in self.spans.get_finished_spans() if span.name == "upstream"]
+        return [span for span in self.spans.get_finished_spans() if span.kind is SpanKind.CLIENT]
 
     @property
     def retries(self) -> int:
@@ -195,19 +203,21 @@ async def test_the_refusal_of_the_last_busy_engine_reaches_the_client() -> None:
 
 
 async def test_each_attempt_has_a_span_and_that_of_a_failed_one_says_why() -> None:
-    rig = Rig(Upstream(DOWN, 200), "a", "b")
+    rig = Rig(Upstream(DOWN, 503, 200), "a", "b")
     await rig.result()
-    failed, served = rig.sent()
-    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "down")
-    assert [event.name for event in failed.events] == ["exception"]
-    assert (served.status.status_code, served.events) == (StatusCode.UNSET, ())
+    down, busy, served = rig.sent()
+    assert [span.status.status_code for span in (down, busy)] == [StatusCode.ERROR, StatusCode.ERROR]
+    kinds = [(span.attributes or {}).get("error.type") for span in (down, busy, served)]
+    assert kinds == ["pool_unavailable", "503", None]
+    assert (served.status.status_code, served.status.description) == (StatusCode.UNSET, None)
 
 
 async def test_a_request_that_waits_for_a_slot_counts_in_the_pool_that_had_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[tuple[float, str, str]] = []
+    waits: list[tuple[float, str, str, str]] = []
     monkeypatch.setattr(Telemetry, "waited", lambda _, *wait: waits.append(wait))
     rig = Rig(Upstream(200), "a")
     rig.pools["a"].delay_s = 0.02
     await rig.result()
-    ((waited_s, model, pool),) = waits
-    assert (waited_s > 0.01, model, pool) == (True, "m", "a")
+    ((waited_s, *labels),) = waits
+    assert waited_s > 0.01
+    assert labels == ["m", "a", "standard"]

@@ -11,7 +11,7 @@ from policies import Cell, QuarantineReason
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, lower_bound, upper_bound
-from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.detector import MOST_CHANGES, Detector, OutcomeCount, Terms
 from serve.quarantine.record import Change
 
 FAST = Cell("m", "fast", True, "tools_auto")
@@ -219,3 +219,30 @@ def test_no_answer_is_lost_whatever_the_windows(batch: list[tuple[Cell, str, int
         told = sum(entry["outcomes"].values()) + sum(entry["before"] or ())
         assert told == sum(count for other, _, count in batch if other == cell)
     assert restored(detector).as_dict() == detector.as_dict()
+
+
+def test_changes_are_remembered_with_who_made_them_even_by_another_detector() -> None:
+    detector = make()
+    detector.order(FAST, "quarantine", "incident 17", 10.0, "key-1")
+    detector.order(FAST, "lift", "mended", 20.0, "key-2")
+    other = make()
+    other.restore(json.loads(json.dumps(detector.as_dict())))
+    assert [(each.status, each.at_s, each.operator, each.why) for each in other.changes()] == [
+        ("open", 20.0, "key-2", "mended"),
+        ("quarantined", 10.0, "key-1", "incident 17"),
+    ]
+
+
+def test_the_oldest_changes_are_forgotten() -> None:
+    detector = make()
+    for number in range(3 * MOST_CHANGES):
+        detector.order(FAST, "lift", "again", float(number))
+    assert detector.changes()[0].at_s == 3 * MOST_CHANGES - 1
+    assert len(detector.changes()) == MOST_CHANGES
+
+
+def test_what_the_test_does_is_remembered_too() -> None:
+    detector = make()
+    change = run(detector, Random(1), {FAST: 0.6, SAFE: 0.0}, 500)
+    assert change is not None
+    assert detector.changes() == [change[1]]

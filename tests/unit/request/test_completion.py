@@ -1,6 +1,7 @@
 """What the gateway reads of a body, and what the guard gets to see of it."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from msgspec import UNSET
 
 from serve.errors import InvalidRequestError
 from serve.guard.core.expectation import Expectation, LazyRequest
-from serve.request.completion import parse
+from serve.request.completion import holds, parse
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 BODY: dict[str, Any] = {
@@ -60,12 +61,30 @@ def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]
     assert said(Expectation(LazyRequest(parse(sent), sent))) == said(Expectation(json.loads(sent)))
 
 
-def test_all_of_a_request_can_be_read() -> None:
-    sent = body(seed=1)
+def test_what_a_response_must_satisfy_is_read_and_nothing_else_is_built() -> None:
+    sent = body(seed=1, stop=["x"], stop_token_ids=[7])
     expected = LazyRequest(parse(sent), sent)
-    assert (expected["seed"], len(expected), set(expected)) == (1, 6, {*BODY, "seed"})
+    assert (expected["stop"], expected["stop_token_ids"]) == (["x"], [7])
+    assert len(expected) == len(set(expected)) == 7
     with pytest.raises(KeyError):
-        expected["nothing"]
+        expected["seed"]
+
+
+def escaped(text: str) -> str:
+    return '"' + "".join(f"\\u{ord(each):04X}" for each in text) + '"'
+
+
+@pytest.mark.parametrize("markup", ["<tool_call>", "</think>", "<|im_end|>", "◁think▷", '"parameter=', "\ufffd"])
+@pytest.mark.parametrize("spell", [json.dumps, escaped])
+def test_markup_in_a_request_is_seen_however_its_json_spells_it(markup: str, spell: Callable[[str], str]) -> None:
+    for text, held in ((f"a {markup} b", True), ("a < b", False)):
+        sent = f'{{"model":"m","messages":[{{"role":"user","content":{spell(text)}}}]}}'.encode()
+        assert Expectation(LazyRequest(parse(sent), sent)).quotes(markup) is held
+
+
+def test_a_slash_may_be_escaped() -> None:
+    sent = rb'{"model":"m","messages":[{"role":"user","content":"<\/think>"}]}'
+    assert Expectation(LazyRequest(parse(sent), sent)).quotes("</think>")
 
 
 def test_numbers_beyond_a_float_are_no_reason_to_refuse_a_schema() -> None:
@@ -74,7 +93,6 @@ def test_numbers_beyond_a_float_are_no_reason_to_refuse_a_schema() -> None:
     assert b"1e999" in sent
     expected = LazyRequest(parse(sent), sent)
     assert [*Expectation(expected).tools]
-    assert len(expected) == 6
 
 
 @pytest.mark.parametrize("odd", [b"1" * 5_000, b'"\xff"'])
@@ -93,3 +111,11 @@ def test_fields_of_ours_and_of_the_engine_are_noticed() -> None:
     assert parse(body()).vllm_xargs is UNSET
     with pytest.raises(InvalidRequestError, match="vllm_xargs"):
         parse(body(vllm_xargs=[1]))
+
+
+@pytest.mark.parametrize("place", [0, 1, 1_048_572, 1_048_576, 2_097_150, 3_000_000])
+def test_a_mark_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
+    text = bytearray(b"a" * 3_000_004)
+    assert not holds(bytes(text), b"null")
+    text[place : place + 4] = b"null"
+    assert holds(bytes(text), b"null")

@@ -1,12 +1,14 @@
 """Bodies dense with tiny values are refused by a decoder that stops; large ones that hold text or numbers pass."""
 
 import json
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from serve.errors import InvalidRequestError
 from serve.request import density
+from serve.request.completion import parse
 from serve.request.density import check_density
 
 MANY = 200_000
@@ -29,7 +31,6 @@ DENSE = {
     "structured": f'"structured_outputs":{{{NAMES}}}',
     "twice": f'"messages":[{objects("{}")}],"messages":[]',
     "odd": f'"messages":[{{"content":5}},{objects("{}")}]',
-    "stops": f'"stop":[{objects(json.dumps("::"))}]',
 }
 
 
@@ -51,6 +52,9 @@ LARGE: dict[str, Any] = {
         * 5_000
     },
     "choice": {"messages": [{"content": "::" * MANY}], "tool_choice": "auto", "stop": None, "tools": None},
+    "picture": {"messages": [{"content": [{"image_url": {"url": "data:image/png;base64," + "iVBOR+w/" * MANY * 20}}]}]},
+    "prose": {"messages": [{"content": "It was a bright cold day in April, said “one”.\n" * MANY}]},
+    "tokens": {"prompt": [128_000] * 1_000_000},
 }
 
 
@@ -75,3 +79,32 @@ def test_a_body_of_more_marks_than_a_decoder_should_pass_over_is_not_decoded(mon
     body = b'{"metadata":[%b0]}' % (b'{"a":0},' * 500_000)
     with pytest.raises(InvalidRequestError, match="1000000 objects and names"):
         check_density(body)
+
+
+LONG = 4_100_000
+
+
+@pytest.mark.parametrize("unit", ["[],", "1,", '"",', "\n", '{"":0},'])
+def test_a_long_body_of_little_but_marks_is_refused_before_it_is_decoded(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(density, "_outline", None)
+    with pytest.raises(InvalidRequestError, match="4000000 spaces, quotes, commas, escapes and other marks"):
+        check_density(f'{{"x":[{unit * LONG}0]}}'.encode())
+
+
+def test_a_long_body_of_escapes_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="escapes"):
+        check_density(b'{"x":"%b"}' % (rb"\u0041" * LONG))
+
+
+def test_stop_texts_are_not_built_however_many_there_are() -> None:
+    assert bytes(parse(f'{{"model":"m","stop":[{objects(json.dumps("a"))}]}}'.encode()).stop).startswith(b'["a","a"')
+
+
+def test_bodies_in_several_threads_are_counted_apart() -> None:
+    density._counter.names = 5
+    thread = Thread(target=check_density, args=(f'{{"model":"m",{NAMES[:300_000]}}}'.encode(),))
+    thread.start()
+    thread.join()
+    assert density._counter.names == 5

@@ -1,15 +1,14 @@
 import json
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.config.gateway import GatewayConfig, LimitsConfig
+from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError
 from serve.request.completion import parse, without_members
-from serve.request.features import FeatureReader, check_schemas, features_of
+from serve.request.features import FeatureReader, features_of
 from serve.request.field_rules import RequestReader
 
 OWN = {"enable_speculative"}
@@ -53,6 +52,7 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "s
         ({"response_format": {"type": "text"}}, {"plain"}),
         ({"response_format": {"type": "json_object"}}, {"json_object", "grammar"}),
         ({"response_format": SCHEMA}, {"json_schema", "strict", "grammar"}),
+        ({"response_format": {**SCHEMA, "type": "text"}}, {"plain"}),
         ({"response_format": {"type": "structural_tag", "format": {}}}, {"structured", "grammar"}),
         ({"structured_outputs": {"regex": "a+"}}, {"structured", "grammar"}),
         ({"structured_outputs": None}, {"plain"}),
@@ -311,33 +311,18 @@ class TestWithoutMembers:
         ] == others
 
 
-def nested(depth: int) -> Any:
-    schema: Any = {}
-    for _ in range(depth):
-        schema = {"not": schema}
-    return schema
+@pytest.mark.parametrize("place", [0, 1_048_570, 1_048_575, 2_500_000])
+def test_an_image_is_found_wherever_it_stands_in_a_long_message(place: int) -> None:
+    content = [{"type": "text", "text": "a" * place}, {"type": "image_url", "image_url": {"url": "data:x"}}]
+    request = parse(json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode())
+    assert features_of(request, {}).images
 
 
-@pytest.mark.parametrize(
-    "schemas",
-    [
-        [{"description": "x" * 1_100_000}],
-        [{"enum": list(range(20_001))}],
-        [{"enum": list(range(12_000))}] * 2,
-        [nested(65)],
-        [{}] * 513,
-    ],
-)
-def test_schemas_over_a_limit_are_refused(schemas: list[Any]) -> None:
-    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}} for schema in schemas]
-    body = {"model": "m", "messages": [], "tools": tools}
-    with pytest.raises(InvalidRequestError) as caught:
-        check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
-    assert caught.value.param == "tools"
+@pytest.mark.parametrize("stop", ['"x"', '["x"]', '["", "x"]', '[ "" ]'])
+def test_a_request_with_a_stop_text_says_so(stop: str) -> None:
+    assert features_of(parse(f'{{"model":"m","stop":{stop}}}'.encode()), {}).stop
 
 
-def test_schemas_within_the_limits_are_accepted() -> None:
-    schemas = [nested(60), {"enum": ["{[,:"] * 5000}, *[{"properties": {"a": {}}}] * 100]
-    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}} for schema in schemas]
-    body = {"model": "m", "messages": [], "tools": tools}
-    check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
+@pytest.mark.parametrize("stop", ["null", '""', "[]", "[ \n]"])
+def test_a_request_without_a_stop_text_says_so(stop: str) -> None:
+    assert not features_of(parse(f'{{"model":"m","stop":{stop}}}'.encode()), {}).stop

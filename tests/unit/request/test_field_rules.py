@@ -5,31 +5,15 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from support.bodies import problem, sent
 
 from serve.config.requests import RequestsConfig
-from serve.errors import InvalidRequestError
 from serve.request.completion import EngineFields
 from serve.request.field_rules import ACTIONS, REFUSE, STRIP, RequestReader
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 REFUSED = [name for name, action in ACTIONS.items() if action is REFUSE and name != "use_beam_search"]
 STRIPPED = [name for name, action in ACTIONS.items() if action is STRIP]
-
-
-def sent(body: bytes | dict[str, Any], **config: Any) -> bytes:
-    """What an engine gets."""
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return RequestReader(RequestsConfig(**config)).read(raw)[0]
-
-
-def problem(body: bytes | dict[str, Any], **config: Any) -> InvalidRequestError:
-    with pytest.raises(InvalidRequestError) as caught:
-        sent(body, **config)
-    return caught.value
-
-
-def saying(*parts: Any) -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
 
 
 def test_every_rule_is_about_a_field_that_is_read() -> None:
@@ -119,46 +103,6 @@ def test_one_long_prompt_is_one_prompt(prompt: Any) -> None:
     assert json.loads(sent({"model": "m", "prompt": prompt}))["prompt"] == prompt
 
 
-@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
-@pytest.mark.parametrize("written", [lambda url: url, lambda url: {"url": url}])
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://169.254.169.254/latest/meta-data",
-        "https://listed.example.evil.org/x.png",
-        "https://evil.org\\@listed.example/x.png",
-        "https://listed.example@evil.org/x.png",
-        "file:///etc/passwd",
-        "ftp://listed.example/x",
-        "//listed.example/x",
-        " http://evil.org/x",
-    ],
-)
-def test_engines_fetch_nothing_from_hosts_that_are_not_listed(kind: str, written: Any, url: str) -> None:
-    body = saying({"type": kind, kind: written(url)})
-    assert problem(body).code == "media_not_allowed"
-    assert problem(body, media_hosts=("listed.example",)).code == "media_not_allowed"
-
-
-def test_data_urls_and_listed_hosts_pass() -> None:
-    inline = saying({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "text"})
-    assert sent(inline) == json.dumps(inline).encode()
-    listed = saying({"type": "image_url", "image_url": {"url": "https://listed.example/x.png", "detail": "low"}})
-    assert sent(listed, media_hosts=("listed.example",)) == json.dumps(listed).encode()
-
-
-def test_an_escaped_key_hides_no_url_and_no_embedding() -> None:
-    hidden = b'{"model":"m","messages":[{"role":"user","content":[{"\\u0069mage\\u005Furl":"http://evil.org"}]}]}'
-    assert problem(hidden).code == "media_not_allowed"
-    assert problem(saying({"type": "image_embeds", "image_embeds": "AAAA"})).code == "field_not_allowed"
-
-
-@pytest.mark.parametrize("text", ["see image_url: http://x", "\u0001 _embeds", 'a "video_url" b'])
-def test_text_about_media_is_no_media(text: str) -> None:
-    body = {**CHAT, "messages": [{"role": "user", "content": text}, {"role": "assistant", "content": None}]}
-    assert sent(body) == json.dumps(body).encode()
-
-
 class TestStrict:
     def test_known_fields_pass_byte_for_byte(self) -> None:
         body = b'{ "model":"m", "temperature":1.50, "max_tokens":3, "stream":true,"user":"u", "min_p":0.1, "seed":1 }'
@@ -176,3 +120,9 @@ class TestStrict:
         assert problem({**CHAT, "chat_template": "x"}, mode="strict").param == "chat_template"
         assert json.loads(sent({**CHAT, "cache_salt": "x"}, mode="strict")) == CHAT
         assert sent({**CHAT, "tools": [{"type": "function", "x": 1}]}, mode="strict")
+
+
+@pytest.mark.parametrize(("name", "value"), [("stop", "ab"), ("stop_token_ids", 12_345)])
+def test_more_stops_than_anybody_lists_are_refused(name: str, value: Any) -> None:
+    assert sent({**CHAT, name: [value] * 5})
+    assert problem({**CHAT, name: [value] * 20_000}).param == name

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve.request import mending
 from serve.request.mending import mend
 
 
@@ -28,3 +29,12 @@ def test_a_byte_order_mark_goes() -> None:
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe{", b"{", rb'{"a":"\ud8'])
 def test_what_cannot_be_mended_is_left_to_the_decoder(body: bytes) -> None:
     assert mend(body) is body
+
+
+@given(st.text(st.sampled_from("\\ud83d\ude00a0\ud83d\udc00")), st.integers(1, 12))
+def test_half_pairs_are_found_whatever_the_windows_cut(text: str, window_bytes: int) -> None:
+    source = text.encode("utf-8", "surrogatepass")
+    whole = mend(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mending, "_WINDOW_BYTES", window_bytes)
+        assert mend(source) == whole

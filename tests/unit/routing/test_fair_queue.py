@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.config.access import PRIORITIES
-from serve.routing.fair_queue import Asker, FairQueue
+from serve.routing.class_queue import Asker
+from serve.routing.fair_queue import FairQueue, QueueReport
 
 STARVE_S = 10.0
 INTERACTIVE, STANDARD, BATCH = range(len(PRIORITIES))
@@ -76,6 +77,80 @@ def test_requests_served_without_waiting_count_too() -> None:
     assert drained(queue) == [0, 2, 1]
 
 
+def test_what_a_request_used_counts_instead_of_what_it_was_expected_to() -> None:
+    queue = filled(*[Asker("long", cost=10)] * 4, *[Asker("short", cost=10)] * 4)
+    for number, used in [(0, 30), (4, 5), (5, 5), (6, 5)]:
+        assert queue.first(0.0) == number
+        turn = queue.take(number)
+        turn.settle(used)
+        turn.settle(used)
+    assert drained(queue) == [7, 1, 2, 3]
+
+
+def test_a_request_that_never_used_its_slot_is_charged_nothing() -> None:
+    queue = filled(Asker("red", cost=10), Asker("red"), Asker("green"))
+    queue.take(0).undo()
+    assert drained(queue) == [1, 2]
+
+
+@pytest.mark.parametrize("used", [0.0, -1.0])
+def test_requests_that_use_nothing_are_not_next_for_ever(used: float) -> None:
+    queue = filled(*[Asker("failing")] * 3, Asker("working"))
+    for number in (0, 3, 1):
+        assert queue.first(0.0) == number
+        queue.take(number).settle(used)
+
+
+def test_a_queue_reports_what_it_gave_by_weight_since_it_was_last_asked() -> None:
+    queue = filled(Asker("red", 2.0, cost=10), Asker("green", rank=BATCH), Asker("blue"))
+    turn = queue.take(0)
+    assert queue.report().given == {(STANDARD, "red"): 5.0, (BATCH, "green"): 0.0, (STANDARD, "blue"): 0.0}
+    turn.settle(4)
+    queue.remove(2)
+    assert queue.report().given == {(STANDARD, "red"): -3.0, (BATCH, "green"): 0.0}
+
+
+def test_who_is_given_more_elsewhere_is_put_back_here() -> None:
+    queue = filled(*[Asker(tenant, cost=10) for tenant in ("red", "green", "blue") * 4])
+    assert [serve(queue) for _ in range(3)] == [0, 1, 2]
+    queue.report()
+    queue.hear(
+        QueueReport(
+            {(STANDARD, "red"): 17.0, (STANDARD, "green"): 10.0, (STANDARD, "blue"): 10.0, (BATCH, "green"): 99.0}
+        )
+    )
+    assert drained(queue) == [4, 5, 3, 7, 8, 6, 10, 11, 9]
+
+
+def test_what_a_tenant_is_given_where_it_is_alone_takes_nothing_from_it_here() -> None:
+    queue = filled(*[Asker(tenant) for tenant in ("red", "green") * 2])
+    queue.report()
+    queue.hear(QueueReport({(STANDARD, "blue"): 1000.0}))
+    queue.add(4, Asker("blue"), 0.0)
+    assert drained(queue) == [0, 1, 4, 2, 3]
+
+
+def test_who_comes_back_is_next_once() -> None:
+    queue = filled(*[Asker("heavy", cost=10)] * 6)
+    assert [serve(queue) for _ in range(2)] == [0, 1]
+    for number in (6, 7):
+        queue.add(number, Asker("light", cost=5), 0.0)
+    assert [serve(queue) for _ in range(3)] == [6, 2, 7]
+    for number in (8, 9):
+        queue.add(number, Asker("light", cost=5), 0.0)
+    assert [serve(queue) for _ in range(3)] == [8, 3, 9], "it has had its turn, and shares"
+
+
+def test_a_tenant_that_waits_elsewhere_has_not_gone_away() -> None:
+    queue = filled(*[Asker("red", cost=10)] * 40)
+    assert [serve(queue) for _ in range(3)] == [0, 1, 2]
+    queue.report()
+    queue.hear(QueueReport({(STANDARD, "green"): 0.0}))
+    queue.add(40, Asker("green", cost=10), 0.0)
+    queue.add(41, Asker("green", cost=10), 0.0)
+    assert [serve(queue) for _ in range(3)] == [40, 41, 3]
+
+
 def test_a_request_that_leaves_costs_nothing() -> None:
     queue = filled(Asker("red", cost=1000), Asker("red"), Asker("green"))
     queue.remove(0)
@@ -119,6 +194,46 @@ def test_backlogged_tenants_are_served_by_weight_within_one_request_each(
     for begin in served[::5]:
         shares = [served[-1][tenant] - begin[tenant] for tenant in weights]
         assert max(shares) - min(shares) <= 2 * bound + 1e-6
+
+
+@given(st.dictionaries(st.sampled_from(TENANTS), WEIGHTS, min_size=2), st.data())
+def test_estimates_that_are_wrong_change_no_share(weights: dict[str, float], data: st.DataObject) -> None:
+    """What tenants have used differs, by weight, by two largest requests, whatever was expected of them."""
+    queue = FairQueue[int](STARVE_S)
+    owners: list[tuple[str, float]] = []
+    estimates = {tenant: data.draw(COSTS) for tenant in weights}
+    for tenant in weights:
+        for used in data.draw(st.lists(COSTS, min_size=30, max_size=30)):
+            queue.add(len(owners), Asker(tenant, weights[tenant], cost=estimates[tenant]), 0.0)
+            owners.append((tenant, used))
+    bound = max(used / weights[tenant] for tenant, used in owners)
+    served = dict.fromkeys(weights, 0.0)
+    while all(map(queue.waiting, weights)):
+        item = queue.first(0.0)
+        assert item is not None
+        tenant, used = owners[item]
+        queue.take(item).settle(used)
+        served[tenant] += used / weights[tenant]
+    assert max(served.values()) - min(served.values()) <= 2 * bound + 1e-6
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(TENANTS), st.integers(-100, 10**6)), min_size=1, max_size=30))
+def test_nobody_is_shut_out_by_what_others_report(reports: list[dict[str, int]]) -> None:
+    """Each tenant keeps a tenth of its share here, whatever is said of what it has elsewhere."""
+    queue = FairQueue[int](STARVE_S)
+    owners = [tenant for tenant in TENANTS for _ in range(30 * len(reports))]
+    for number, tenant in enumerate(owners):
+        queue.add(number, Asker(tenant), 0.0)
+    served = Counter[str]()
+    for report in reports:
+        for _ in range(30):
+            item = serve(queue)
+            assert item is not None
+            served[owners[item]] += 1
+        queue.report()
+        queue.hear(QueueReport({(STANDARD, tenant): float(cost) for tenant, cost in report.items()}))
+    for tenant in TENANTS:
+        assert served[tenant] >= 10 * len(reports) / 10 - len(TENANTS)
 
 
 @given(st.lists(COSTS, min_size=1), st.integers(1, 1000))

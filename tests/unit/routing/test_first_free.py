@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.holds import as_hold
 
 from serve.errors import GatewayError, OverloadedError
+from serve.routing.class_queue import ANONYMOUS, Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import ANONYMOUS, Asker
 from serve.routing.first_free import Slot, first_free
+from serve.routing.remote_pool import RemotePool
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 
 FOR_EVER_S = 1e6
@@ -35,6 +37,7 @@ class Pool:
         self.held = 0
         self._error = error
 
+    @as_hold
     @asynccontextmanager
     async def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> AsyncIterator[Endpoint]:
         self.asked += 1
@@ -89,7 +92,8 @@ async def test_of_two_full_pools_the_first_that_has_a_slot_serves() -> None:
 
 
 async def test_a_pool_that_refuses_is_named_and_the_next_is_asked_at_once() -> None:
-    assert await winner(Pool(error=OverloadedError("full")), Pool()) == (1, Endpoint("", None), frozenset({0}))
+    slot = await winner(Pool(error=OverloadedError("full")), Pool())
+    assert (slot.number, slot.refused) == (1, frozenset({0}))
 
 
 async def test_the_last_refusal_is_the_error() -> None:
@@ -106,6 +110,26 @@ async def test_a_client_that_leaves_the_race_leaves_no_slot_taken() -> None:
     racing.cancel()
     await asyncio.gather(racing, return_exceptions=True)
     assert [pool.held for pool in pools] == [0, 0]
+
+
+async def test_a_pool_that_loses_the_race_charges_nothing_although_it_had_a_slot_too() -> None:
+    heavy = Asker("heavy", cost=1000)
+    one, two = (RemotePool(Endpoint("", None), {}, slots=1) for _ in range(2))
+    async with one.reserve(), two.reserve():
+        racing = asyncio.create_task(first_free([one, two], NO_AFFINITY, heavy, AsyncExitStack()))
+        await asyncio.sleep(0.01)
+    assert (await racing).number == 0, "both slots came free in one moment"
+    order: list[str] = []
+
+    async def ask(tenant: str) -> None:
+        async with two.reserve(asker=Asker(tenant)):
+            order.append(tenant)
+
+    async with two.reserve():
+        tasks = [asyncio.create_task(ask(tenant)) for tenant in ("light", "heavy")]
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*tasks)
+    assert order == ["heavy", "light"]
 
 
 @given(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import OverloadedError, PoolUnavailableError
+from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
-from serve.routing.fair_queue import Asker
 from serve.routing.leases import Lease, Leases, Reserve
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from serve.errors import EngineError, OverloadedError, PoolUnavailableError
-from serve.routing.fair_queue import Asker
+from serve.routing.class_queue import Asker
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
 RED, GREEN = Asker("red"), Asker("green")
@@ -16,7 +16,10 @@ def room_of(returned: list[str] | None = None, **terms: float) -> WaitingRoom[st
 
 
 async def waiting_in(room: WaitingRoom[str], *askers: Asker) -> list[asyncio.Task[str]]:
-    tasks = [asyncio.create_task(room.wait(room.enter(asker))) for asker in askers]
+    async def slot(asker: Asker) -> str:
+        return (await room.wait(room.enter(asker)))[0]
+
+    tasks = [asyncio.create_task(slot(asker)) for asker in askers]
     await asyncio.sleep(0)
     return tasks
 
@@ -62,6 +65,9 @@ async def test_a_slot_that_comes_as_its_client_leaves_is_given_back() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert returned == ["a"]
+    tasks = await waiting_in(room, RED, GREEN)
+    assert room.hand_out("b")
+    assert await tasks[0] == "b", "nor is its tenant charged"
 
 
 async def test_no_slot_and_no_error_is_wasted_on_a_client_that_has_just_left() -> None:

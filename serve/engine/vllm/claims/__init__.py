@@ -1,1 +1,1 @@
-"""What advisories say about vLLM, tried on whatever vLLM can be imported, as far as that takes no weights."""
+"""Claims of advisories about vLLM, tried on whatever vLLM can be imported, as far as that takes no weights."""

@@ -26,7 +26,7 @@ _LOOKAHEAD = "num_hash_lookahead_tokens"
 
 @dataclass(frozen=True)
 class Mode:
-    """How an engine treats the last block that a request may reuse.
+    """An engine's treatment of the last block that a request may reuse.
 
     Attributes:
         drafter: EAGLE or MTP is on.
@@ -38,7 +38,7 @@ class Mode:
 
 
 class Reuse(NamedTuple):
-    """What a request reuses of an earlier one.
+    """The part of an earlier request that a request reuses.
 
     Attributes:
         shared: Tokens that both have in common.
@@ -52,7 +52,7 @@ class Reuse(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether the recurrent state stands exactly where attention goes on."""
+        """True if the recurrent state stands exactly where attention goes on."""
         return not self.tokens or self.state == self.tokens
 
 

@@ -24,7 +24,7 @@ Call = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Format:
-    """How a model writes calls.
+    """A model's format of calls.
 
     Attributes:
         call: One call with the places `{name}` and, as JSON, `{arguments}`, or `{city}` and `{unit}`.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class End(StrEnum):
-    """How an answer ends."""
+    """The end of an answer."""
 
     COMPLETE = "complete"
     CUT = "cut by length"

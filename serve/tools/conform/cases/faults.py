@@ -6,7 +6,7 @@ import time
 
 from aiohttp import web
 
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.client import Reply

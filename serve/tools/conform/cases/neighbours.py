@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from serve.sse import encode_frame
+from serve.http1.sse import encode_frame
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.cases.faults import crash_after
@@ -101,7 +101,7 @@ async def slow_client(lab: Lab) -> CaseResult:
 
 
 async def _stalled(arrival: Arrival) -> int:
-    """How much the engine could send until nothing moved for a second, or all of it."""
+    """Returns how much the engine could send until nothing moved for a second, or all of it."""
     sent, quiet = -1, 0
     while quiet < 5 and arrival.sent < _PIECES * _PIECE:
         quiet = quiet + 1 if arrival.sent == sent else 0

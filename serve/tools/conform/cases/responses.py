@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 from serve.tools.conform.arrival import Arrival
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 
-from serve.sse import DONE
+from serve.http1.sse import DONE
 from serve.tools.conform.case import Case, CaseResult, passed_if
 from serve.tools.conform.lab import Lab
 from serve.tools.conform.scripts import TOOLS, call_frames, streaming, text_frames
@@ -48,7 +48,7 @@ async def no_space(lab: Lab) -> CaseResult:
 
 
 async def call(lab: Lab) -> CaseResult:
-    """What a gateway does that looks into tool calls, and has to put the frames together first."""
+    """Checks a gateway that looks into tool calls, and has to put the frames together first."""
     frames = [*call_frames(_ARGUMENTS), DONE]
     whole = b"".join(frames)
     ways = {

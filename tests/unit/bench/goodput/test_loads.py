@@ -2,11 +2,12 @@
 
 import pytest
 
-from bench.goodput.__main__ import ALL_ARMS, Cluster, play_load
 from bench.goodput.loads import LOADS, Load
+from bench.goodput.runs import ALL_ARMS, play_load, two_pools
 from serve.tools.simulation.request import TOOLS
 
-SHORT = Cluster(1, 64, 15.0)
+SHORT = two_pools(1, 1, 64, 15.0)
+LONG = two_pools(1, 1, 64, 120.0)  # a change is learned within half a minute
 
 
 def by_name(name: str) -> Load:
@@ -14,7 +15,7 @@ def by_name(name: str) -> Load:
 
 
 def tokens(load: Load, arm: str, seed: int) -> int:
-    return play_load(load, ALL_ARMS[arm], seed, SHORT).tokens
+    return play_load(load, ALL_ARMS[arm], seed, LONG if load.changes_at else SHORT).tokens
 
 
 def test_one_seed_is_one_outcome() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.chat_chunks import ChatAnswer, answers
 
@@ -19,6 +19,7 @@ from serve.errors import InvalidRequestError
 from serve.request.completion import parse
 from serve.request.features import features_of
 
+PDF = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQ="}
 USER = {"role": "user", "content": "hello"}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
@@ -84,6 +85,13 @@ class TestFields:
         assert given.dropped == ("context_management", "betas", "service_tier")
         assert set(json.loads(given.body)) == {"model", "messages", "max_tokens"}
 
+    def test_members_that_have_no_effect_are_named_too(self) -> None:
+        given = translated(
+            thinking={"type": "enabled", "budget_tokens": 2000, "display": "omitted"},
+            output_config={"effort": "low", "task_budget": {"total": 5}, "format": None, "later": None},
+        )
+        assert given.dropped == ("thinking.budget_tokens", "output_config.task_budget")
+
     @pytest.mark.parametrize(
         ("thinking", "switch", "sent"),
         [
@@ -137,7 +145,7 @@ class TestFields:
             ({"messages": [user({"text": "x"})]}, r"messages\.0\.content\.0: must be an object with a `type`"),
             ({"messages": [user({"type": "audio"})]}, r"messages\.0\.content\.0: Input tag 'audio'"),
             ({"messages": [user({"type": "text"})]}, "text: Field required"),
-            ({"messages": [user({"type": "document", "source": PNG})]}, "only documents of plain text"),
+            ({"messages": [user({"type": "document", "source": PNG})]}, "a document of type image/png can't be read"),
             ({"messages": [user({"type": "image", "source": {"type": "file"}})]}, "base64 or url"),
             ({"messages": [assistant({"type": "tool_use"})]}, "`id` and a `name`"),
             ({"max_tokens": 0}, "max_tokens: must be at least 1"),
@@ -238,6 +246,12 @@ class TestContent:
         [message] = messages(user(plain, listed, found))
         assert message["content"] == "Document: T\n\nD\n\nL\n\nSearch result: S, https://s\n\nF"
 
+    @pytest.mark.parametrize("media_type", ["text/csv; charset=utf-8", "application/json", "application/ld+json"])
+    def test_a_document_of_text_in_base64_is_its_text(self, media_type: str) -> None:
+        source = {"type": "base64", "media_type": media_type, "data": "YSxi\nCg=="}
+        [message] = messages(user({"type": "document", "source": source}))
+        assert message["content"] == "a,b\n"
+
     def test_blocks_of_an_assistant_that_ran_elsewhere_are_left_out_and_named(self) -> None:
         given = translated(messages=[USER, assistant({"type": "server_tool_use"}, text("so")), USER])
         assert given.dropped == ("messages.server_tool_use",)
@@ -265,6 +279,10 @@ class TestResults:
     def test_of_two_results_the_last_counts_and_a_missing_one_is_said_to_be_missing(self) -> None:
         given = messages(USER, assistant(call("c1"), call("c2")), user(result("c1", "old"), result("c1", "new")))
         assert given[2:] == [tool("c1", "new"), tool("c2", MISSING_RESULT)]
+
+    def test_arguments_that_a_client_kept_as_text_are_not_encoded_again(self) -> None:
+        given = messages(USER, assistant({**call("c1"), "input": '{"a": 1}'}), user(result("c1")))
+        assert given[1]["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
 
     @pytest.mark.parametrize("rest", [[], [assistant(text("so"))], [USER]])
     def test_calls_without_any_result_have_missing_ones(self, rest: list[Any]) -> None:
@@ -295,6 +313,43 @@ class TestResults:
         named, image, words = given[3]["content"]
         assert "c1" in named["text"]
         assert (image, words) == (PNG_PART, text("see"))
+
+
+class TestUnreadable:
+    """An agent sends its whole conversation every time: one refused block would end it for good."""
+
+    @pytest.mark.parametrize(
+        ("block", "told"),
+        [
+            ({"type": "document", "source": PDF, "title": "Plan"}, "A document of type application/pdf"),
+            ({"type": "document", "source": {"type": "url", "url": "https://a/b.pdf"}}, "A document of type url"),
+            ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "An image"),
+            ({"type": "hologram"}, "A block of type hologram"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "conversation",
+        [
+            lambda block: [user(block), assistant(text("so")), user(text("go on"))],
+            lambda block: [user(block), user(text("without it, then"))],
+            lambda block: [USER, assistant(call("c1")), user(result("c1", [block]))],
+            lambda block: [USER, assistant(call("c1")), user(result("c1", "read"), block)],
+        ],
+    )
+    def test_in_earlier_turns_and_results_a_note_stands_in_its_place(
+        self, conversation: Any, block: Any, told: str
+    ) -> None:
+        given = translated(messages=conversation(block))
+        assert f"[{told} was here and can't be read." in given.body.decode()
+        assert given.dropped == (f"messages.{block['type']}",)
+
+    @pytest.mark.parametrize("later", [[], [{"role": "system", "content": "Be brief."}]])
+    def test_in_what_the_user_says_now_it_is_an_error_that_says_what_to_do(self, later: list[Any]) -> None:
+        asked = user(text("Sum it up"), {"type": "document", "source": PDF})
+        with pytest.raises(
+            InvalidRequestError, match=r"messages\.2\.content\.1: .*pdf can't be read here; send its text"
+        ):
+            translated(messages=[USER, assistant(text("yes?")), asked, *later])
 
 
 class TestTools:
@@ -406,6 +461,7 @@ FIELDS = st.sampled_from(["messages", "system", "tools", "tool_choice", "thinkin
 
 
 @given(st.dictionaries(FIELDS, JSON))
+@example({"tool_choice": {"type": []}})
 def test_any_body_is_translated_or_refused(fields: dict[str, Any]) -> None:
     body = msgspec.json.encode({"model": "m", "max_tokens": 9, "messages": [USER], **fields})
     with contextlib.suppress(InvalidRequestError):

@@ -69,6 +69,11 @@ class TestTurns:
         (found,) = messages(result("gone", "42"))
         assert (found["role"], "gone" in found["content"], "42" in found["content"]) == ("user", True, True)
 
+    @pytest.mark.parametrize("kind", [[], {}, ["input_text"], 7, None])
+    def test_a_result_whose_parts_have_no_readable_type_is_kept_as_json(self, kind: Any) -> None:
+        found = messages(USER, call(), result(output=[{"type": kind, "text": "x"}]))
+        assert json.loads(found[-1]["content"]) == [{"type": kind, "text": "x"}]
+
     def test_messages_of_the_user_in_a_row_are_merged(self) -> None:
         image = {"role": "user", "content": [{"type": "input_image", "image_url": PIXEL, "detail": "auto"}]}
         (text,) = messages(USER, USER)
@@ -193,6 +198,35 @@ class TestParts:
         with pytest.raises(InvalidRequestError) as refused:
             messages({"role": "user", "content": [part]})
         assert (refused.value.param or "").startswith("input[0].content[0]")
+
+    @pytest.mark.parametrize(
+        ("part", "told"),
+        [
+            (
+                {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
+                "A file (a.pdf)",
+            ),
+            ({"type": "input_file", "file_id": "f"}, "A file"),
+            ({"type": "input_file", "file_url": "https://a/b.pdf"}, "A file"),
+            ({"type": "input_image", "file_id": "f"}, "An image"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "conversation",
+        [
+            lambda part: [{"role": "user", "content": [part]}, assistant("so"), USER],
+            lambda part: [{"role": "user", "content": [part]}, USER],
+            lambda part: [USER, call("c1"), result("c1", [part])],
+            lambda part: [USER, result("c9", [part])],
+        ],
+    )
+    def test_in_earlier_turns_and_results_a_note_stands_in_its_place(
+        self, conversation: Any, part: Any, told: str
+    ) -> None:
+        """An agent sends its whole conversation every time: one refused part would end it for good."""
+        given = translated(input=conversation(part))
+        assert f"[{told} was here and can't be read." in given.body.decode()
+        assert given.dropped == (f"input.{part['type']}",)
 
     def test_a_refusal_of_an_earlier_turn_is_its_text(self) -> None:
         said = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}

@@ -63,11 +63,13 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         include=["reasoning.encrypted_content", "file_search_call.results"],
         moderation={"a": 1},
         client_metadata={"x": "y"},
+        text={"verbosity": "low", "format": {"type": "text"}, "later": None},
     )
     assert request.dropped == (
         "tools.web_search",
         "input.web_search_call",
         "moderation",
+        "text.verbosity",
         "include.file_search_call.results",
     )
 
@@ -87,6 +89,8 @@ def test_what_has_no_effect_and_might_be_missed_is_named() -> None:
         ({"input": [{}] * 40_000}, "input", "over_limit"),
         ({"input": [{"role": "user", "content": [""] * 400}] * 100}, "input", "over_limit"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_request"),
+        ({"text": {"format": "json"}}, "text.format", "invalid_request"),
+        ({"reasoning": {"effort": 3}}, "reasoning.effort", "invalid_request"),
         ({"max_output_tokens": "many"}, "max_output_tokens", "invalid_request"),
         ({"model": None}, "model", "missing_field"),
     ],

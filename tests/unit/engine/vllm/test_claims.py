@@ -12,10 +12,10 @@ with warnings.catch_warnings():
     from serve.engine.vllm.claims import kv_cache, table, tool_parsers
 
 from policies import load_advisories
-from policies.facts import installed_engine
+from policies.vllm_args import installed_engine
 from serve.cli import advisories as commands
 from serve.cli import app
-from serve.live_policy import SHIPPED_ADVISORIES
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.tools.verify.claims import Tried, differs
 
 ADVISORIES = {advisory.id: advisory for advisory in load_advisories(SHIPPED_ADVISORIES)}

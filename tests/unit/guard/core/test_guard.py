@@ -34,6 +34,22 @@ def test_text_passes_at_once_and_untouched() -> None:
         assert guard.feed(given)[0] is given
 
 
+def test_an_empty_finish_reason_ends_nothing() -> None:
+    entries = ({"role": "assistant"}, {"content": "So: "}, calls(call(0, "get_weather", GOOD)))
+    sent = through(
+        Guard(GuardConfig(), tools_request()), [*(chunk(entry, "") for entry in entries), chunk({}, "tool_calls")]
+    )
+    message = read(sent)
+    assert (message["content"], calls_of(message)) == ("So: ", [("get_weather", json.loads(GOOD))])
+    assert all(each["choices"][0]["finish_reason"] != "" for each in sent)
+
+
+def test_a_name_that_comes_with_its_id_in_every_delta_is_one_name() -> None:
+    entries = [call(0, "get_weather", part) for part in (GOOD[:5], GOOD[5:])]
+    sent = through(Guard(GuardConfig(), tools_request()), [*map(chunk, map(calls, entries)), chunk({}, "tool_calls")])
+    assert calls_of(read(sent)) == [("get_weather", json.loads(GOOD))]
+
+
 def test_a_call_is_held_until_it_is_complete_and_comes_in_the_shape_that_clients_know() -> None:
     long = json.dumps({"city": "Bern", "days": 2, "notes": ["x" * 2 * DELTA_CHARS]})
     guard = Guard(GuardConfig(), tools_request())

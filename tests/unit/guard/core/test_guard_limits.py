@@ -129,7 +129,7 @@ def test_a_document_and_a_silence_that_the_stop_made_are_the_requests_own() -> N
 
 def test_calls_names_and_choices_without_end_are_the_engines_fault() -> None:
     many = [chunk(calls(call(index, "get_weather", GOOD))) for index in range(600)]
-    name = [chunk(calls({"index": 0, "id": "a", "function": {"name": "n" * 500}})) for _ in range(9)]
+    name = [chunk(calls({"index": 0, "id": "a", "function": {"name": letter * 500}})) for letter in "abcdefghi"]
     choices = [chunk({"content": "x"}, index=index) for index in range(200)]
     for stream, outcome in ((many, Outcome.INVALID_JSON), (name, Outcome.UNKNOWN_TOOL), (choices, Outcome.FAILED)):
         guard = Guard(GuardConfig(), tools_request())

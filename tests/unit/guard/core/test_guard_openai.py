@@ -4,11 +4,24 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
-from support.guard_harness import TOOL_PARAMETERS, calls_of, chunks_of, healed, json_request, read, tools_request
+from support.chat_chunks import ChatAnswer, streams
+from support.guard_harness import (
+    TOOL_PARAMETERS,
+    calls_of,
+    chunks_of,
+    healed,
+    json_request,
+    read,
+    through,
+    tools_request,
+)
 
+from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
+from serve.guard.core import Guard, Outcome
 
 STRICT = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}
@@ -42,3 +55,30 @@ def test_a_json_answer_that_was_rerun_parses() -> None:
     body = json_request(5)
     sent, _ = healed(body, SimSettings(faults={"truncated_string": 1.0}), SimSettings())
     assert json.loads(final(sent, body).choices[0].message.content)
+
+
+def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
+    """Whether an answer is one that the SDK hands on: it raises for what a filter has cut."""
+    answer, _ = drawn
+    return bool(answer.calls or answer.text("content").strip()) and answer.finish != "content_filter"
+
+
+@given(streams(calls_mix=False).filter(speaks))
+def test_every_valid_stream_is_clean_and_folds_to_the_answer_that_it_carries(
+    drawn: tuple[ChatAnswer, list[dict[str, Any]]],
+) -> None:
+    answer, chunks = drawn
+    names = {call["function"]["name"] for call in answer.calls} | {"other"}
+    tools = [{"type": "function", "function": {"name": name}} for name in sorted(names)]
+    body = {"messages": [], "tools": tools, "stream_options": {"include_usage": True}}
+    guard = Guard(GuardConfig(), body)
+    completion = final(through(guard, chunks), body)
+    [choice] = completion.choices
+    calls = [call.model_dump(include={"id", "type", "function"}) for call in choice.message.tool_calls or ()]
+    for call in calls:
+        call["function"].pop("parsed_arguments", None)
+    assert guard.outcome is Outcome.CLEAN
+    assert (choice.message.content or "") == answer.text("content")
+    assert calls == answer.calls
+    assert choice.finish_reason == ("tool_calls" if answer.calls and answer.finish == "stop" else answer.finish)
+    assert completion.usage.completion_tokens == answer.usage["completion_tokens"]

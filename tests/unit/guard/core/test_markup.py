@@ -11,7 +11,7 @@ MARKERS = [
     "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
     "<|tool_call_section_begin|>", "<|tool_calls_section_end|>", "<tool_call>", "</tool_call>", "<function=",
     "</function>", "<parameter=", "</parameter>", "<think>", "</think>", "<tool_code>", "<|im_end|>",
-    "<|reserved_token_163700|>",
+    "<|reserved_token_163700|>", "<|tool_call_begin|", "<|start_header_id|",
 ]  # fmt: skip
 
 

@@ -79,6 +79,15 @@ def call_of(arguments: str) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
 
 
+def test_calls_are_told_apart_by_their_place_whatever_index_they_name() -> None:
+    message = {"content": None, "tool_calls": [{**call_of(text), "id": text, "index": 0} for text in (BERN, OSLO)]}
+    guard = WholeGuard(GuardConfig(), tools_request(1))
+    checked = guard.check(long_answer(message, reason="tool_calls"))
+    assert guard.guard.outcome is Outcome.CLEAN
+    assert checked is not None
+    assert [call["function"]["arguments"] for call in checked["choices"][0]["message"]["tool_calls"]] == [BERN, OSLO]
+
+
 def pauses(guard: WholeGuard, answer: dict[str, Any]) -> tuple[int, dict[str, Any] | None]:
     steps = guard.judge(answer)
     count = 0
@@ -90,6 +99,7 @@ def pauses(guard: WholeGuard, answer: dict[str, Any]) -> tuple[int, dict[str, An
         count += 1
 
 
+BERN, OSLO = '{"city": "Bern", "days": 1}', '{"city": "Oslo", "days": 2}'
 LONG = '{"city": "' + "Oslo " * 60_000 + '", "days": 2}'
 
 

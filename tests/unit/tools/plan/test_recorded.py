@@ -55,7 +55,24 @@ def test_a_traffic_file_is_read_as_it_is(decider: Decider) -> None:
     assert assumed == []
 
 
-@pytest.mark.parametrize("records", [[], ["x"], [{"body": {"model": "unknown", "messages": []}}], [{"t_s": 1}]])
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        ["x"],
+        [{"body": {"model": "unknown", "messages": []}}],
+        [{"t_s": 1}],
+        [{"t_s": -1, "body": chat()}],
+        [{"t_s": float("nan"), "body": chat()}],
+        [{"t_s": "1", "body": chat()}],
+        [{"output_tokens": -5, "body": chat()}],
+        [{"output_tokens": 1.5, "body": chat()}],
+        [{"headers": ["a"], "body": chat()}],
+        [{"headers": {"x-session-id": 1}, "body": chat()}],
+        [chat(max_tokens="many")],
+        [chat(messages="x")],
+    ],
+)
 def test_what_is_no_recording_is_refused(decider: Decider, records: list[Any]) -> None:
     with pytest.raises(ConfigError):
         read(lines(*records), decider, 1.0)

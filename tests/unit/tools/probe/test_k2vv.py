@@ -37,10 +37,40 @@ def test_requests_are_known_by_their_line_and_input_messages_are_system_messages
     assert requests[3] == {"messages": [{"role": "system", "content": "\u2028"}], "top_k": 3}
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"prompt": "x"}', '{"messages": ["x"]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"prompt": "x"}',
+        '{"messages": ["x"]}',
+        '{"messages": [], "tools": "search"}',
+        '{"messages": [], "tools": {"search": {}}}',
+        '{"messages": [], "tools": ["search"]}',
+        '{"messages": [], "tools": [{"type": "function"}]}',
+        '{"messages": [], "temperature": NaN}',
+        '{"messages": [], "temperature": 1e999}',
+        '{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        '{"messages": [{"role": "user", "content": "caf\u00e9',
+        '{"messages": ' + "[" * 100_000,
+    ],
+)
 def test_a_line_that_is_no_request_is_named(tmp_path, line):
     with pytest.raises(ConfigError, match="line 2"):
         read_requests(file_of(tmp_path, ASK, line))
+
+
+def test_a_line_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "s.jsonl").write_bytes(b'{"messages": []}\n\xea\x00\n')
+    with pytest.raises(ConfigError, match="line 2"):
+        read_requests(tmp_path / "s.jsonl")
+
+
+@pytest.mark.parametrize(("start", "end"), [(b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"", b"")])
+def test_byte_order_marks_and_either_line_ending_are_read(tmp_path, start, end):
+    line = b'{"messages": [], "tools": null}'
+    (tmp_path / "s.jsonl").write_bytes(start + line + end + line + end if end else start + line)
+    assert set(map(repr, read_requests(tmp_path / "s.jsonl").values())) == {"{'messages': [], 'tools': None}"}
 
 
 def test_an_empty_file_is_wrong_input(tmp_path):

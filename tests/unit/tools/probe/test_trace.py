@@ -53,6 +53,25 @@ def test_sound_tokens_of_a_broken_answer_blame_the_parser(texts):
     assert cause(REQUEST, trace(texts), [LIKELY] * len(texts)) == {"cause": "parser"}
 
 
+def test_calls_that_only_miss_their_schema_blame_the_parser_of_an_answer_that_ends_early():
+    texts = ['<tool_call>\n{"name": "get_weather", "arguments": {}}', "\n</tool_call>"]
+    assert cause(REQUEST, trace(texts), [LIKELY] * 2)["cause"] == "parser"
+
+
+@pytest.mark.parametrize(
+    ("texts", "name"),
+    [
+        (["So.</think>", '{"a": 1}', "<|im_end|>"], "parser"),  # swallowed as reasoning, or leaked with it
+        (['{"a": 1}', "<|im_end|>"], "parser"),
+        (["So.</think>", '{"a": 1', "<|im_end|>"], "model"),
+        (["So."], "model"),
+    ],
+)
+def test_sound_json_in_the_tokens_of_a_broken_answer_blames_the_parser(texts, name):
+    request = {"messages": [], "response_format": {"type": "json_object"}}
+    assert cause(request, trace(texts), [LIKELY] * len(texts))["cause"] == name
+
+
 def test_prose_and_calls_of_undeclared_tools_do_not_blame_the_parser():
     for texts in (["No ", "idea."], ['<tool_call>\n{"name": "nope", "arguments": {}}', "\n</tool_call>"]):
         assert cause(REQUEST, trace(texts), [LIKELY] * 2)["cause"] == "model"

@@ -20,3 +20,12 @@ def test_failed_and_cut_trials_count_for_nothing_and_failed_ones_run_again(tmp_p
     assert summarise(resumed.trials, 0.0)["total"]["n"] == 4
     with pytest.raises(ConfigError, match="other settings"):
         TrialLog(tmp_path / "r.jsonl", {"a": 2})
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe\n", b"{\n", b"[1]\n", b"half a line"])
+def test_a_file_that_is_no_log_is_wrong_input_and_stays_as_it_is(tmp_path, text):
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(ConfigError, match=r"r\.jsonl"):
+        TrialLog(path, {"a": 1})
+    assert path.read_bytes() == text

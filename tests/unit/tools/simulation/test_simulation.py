@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.live_policy import compile_for
 from serve.tools.simulation.arms import ARMS, two_gateways
 from serve.tools.simulation.figures import compared
 from serve.tools.simulation.oracle import ORACLES

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from policies import load_advisories
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
-from serve.live_policy import SHIPPED_ADVISORIES
 from serve.tools.verify import other_vllm
 from serve.tools.verify.claims import Tried, covers, differs, row_of
 

@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 from serve.tools.conform.apis.api import Api
 from serve.tools.conform.apis.turn import End
 from serve.tools.conform.arrival import Arrival, Script

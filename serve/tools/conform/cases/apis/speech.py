@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.sse import DONE, encode_frame
+from serve.http1.sse import DONE, encode_frame
 from serve.tools.conform.apis.turn import ToolCall
 from serve.tools.conform.arrival import Arrival, Script
 from serve.tools.conform.scripts import chunk, streaming, whole

@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from serve.sse import DONE
+from serve.http1.sse import DONE
 from serve.tools.conform.arrival import Arrival
 from serve.tools.conform.bystander import slowest_meanwhile
 from serve.tools.conform.case import Case, CaseResult, passed_if

@@ -1,4 +1,4 @@
-"""Compiles the policy from the configuration and the engines' own reports, and holds the one in force."""
+"""The policy that a configuration, the advisories and the engines' own reports compile to."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -6,42 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import policies
-from policies import (
-    Advisory,
-    Decision,
-    Policy,
-    PolicyError,
-    PoolFacts,
-    RequestFeatures,
-    compile_policy,
-    decide,
-    load_advisories,
-)
+from policies import Advisory, Policy, PolicyError, PoolFacts, compile_policy, load_advisories
 from serve.config.gateway import GatewayConfig, PolicyConfig
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
 _CONFIGURED = {"model", "pool", "kind", "proven", "canary_share"}
 _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - _CONFIGURED
-
-
-class LivePolicy:
-    """The policy in force in one gateway replica.
-
-    Attributes:
-        policy: Replaced as a whole; requests under way keep their decision.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-
-    def adopt(self, policy: Policy) -> None:
-        """Puts another policy in force."""
-        self.policy = policy
-
-    def decide(self, features: RequestFeatures) -> Decision:
-        """Returns the decision for a request."""
-        return decide(self.policy, features, features.preference)
 
 
 def compile_for(

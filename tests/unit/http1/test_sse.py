@@ -1,19 +1,15 @@
-"""Frames: the same wherever the network cuts them, any that SSE allows, and how a stream of them ends."""
+"""Frames: the same wherever the network cuts them, and any that SSE allows."""
 
+import gc
 import json
-from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import EngineError
-from serve.sse import (
-    DONE,
+from serve.http1.sse import (
     FrameReader,
-    StreamEnd,
-    StreamState,
     decode_chunk,
     encode_frame,
     error_frame,
@@ -79,85 +75,6 @@ def test_an_error_frame_is_one_sse_frame_in_openais_shape() -> None:
     )
 
 
-Habit = Callable[[bytes], bytes]
-
-TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
-CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
-FAILED = b'data: {"error":{"message":"died"}}\n\n'
-# As SSE allows: other line ends, no space, a comment.
-HABITS: dict[str, Habit] = {
-    "vLLM": lambda frame: frame,
-    "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
-    "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
-    "comment": lambda frame: b": ping\n" + frame,
-}
-habits = pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
-
-
-def cut(stream: bytes, places: list[int]) -> list[bytes]:
-    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
-    return [stream[a:b] for a, b in pairwise(marks)]
-
-
-@habits
-@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
-def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
-    habit: Habit, frames: list[bytes], places: list[int]
-) -> None:
-    stream = b"".join(map(habit, [*frames, DONE]))
-    end = StreamEnd()
-    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
-    assert (end.done, end.failed) == (True, False)
-
-
-@habits
-@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
-def test_nothing_follows_an_error_frame(habit: Habit, frames: list[bytes], places: list[int]) -> None:
-    stream = b"".join(map(habit, [*frames, FAILED]))
-    end = StreamEnd()
-    sent = b"".join(end.feed(part) for part in cut(stream + habit(DONE), places))
-    assert sent == stream
-    assert (end.done, end.failed) == (False, True)
-
-
-@habits
-@given(st.lists(st.sampled_from(CONTENT), max_size=4), st.lists(st.integers(0, 10_000)))
-def test_a_stream_that_just_stops_is_neither_done_nor_failed(
-    habit: Habit, frames: list[bytes], places: list[int]
-) -> None:
-    stream = b"".join(map(habit, frames))
-    end = StreamEnd()
-    assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
-    assert not end.done
-    assert not end.failed
-
-
-def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
-    end = StreamEnd()
-    end.feed(b'data: {"choices":[{"delta":{"content":"data: [DONE]')
-    assert not end.done
-
-
-def test_a_stream_is_open_then_in_its_error_then_closed() -> None:
-    end = StreamEnd()
-    states = []
-    for part in (CONTENT[0], b'data: {"err', b'or":{"message":"died"}}\n', b"\n", DONE):
-        end.feed(part)
-        states.append(end.state)
-    assert states == [
-        StreamState.OPEN, StreamState.OPEN, StreamState.IN_ERROR, StreamState.CLOSED, StreamState.CLOSED,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize("frame", [b'data: {"error": null, "choices": []}\n\n', b'data: {"error":null}\n\n'])
-def test_a_frame_without_an_error_goes_on(frame: bytes, size: int) -> None:
-    stream = frame + b"data: [DONE]\n\n"
-    end = StreamEnd()
-    sent = b"".join(end.feed(stream[start : start + size]) for start in range(0, len(stream), size))
-    assert (sent, end.failed, end.done) == (stream, False, True)
-
-
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 def test_a_long_frame_in_tiny_pieces_takes_linear_work_and_memory(line_end: bytes) -> None:
     class Counting(FrameReader):
@@ -193,8 +110,18 @@ def test_frames_up_to_the_limit_pass(length: int, crlf: bool, size: int) -> None
     assert [f for start in range(0, len(stream), size) for f in reader.feed(stream[start : start + size])] == frames
 
 
-def test_the_end_of_a_stream_is_watched_in_bounded_memory() -> None:
-    end = StreamEnd()
-    for _ in range(1_000):
-        end.feed(b"x" * 100)
-        assert len(end._tail) <= 32
+def test_an_answer_of_more_parts_than_any_has_is_the_engines_fault() -> None:
+    with pytest.raises(EngineError, match="500000 of the marks"):
+        decode_chunk(b'{"x":[%b0]}' % (b"{}," * 500_001))
+
+
+def test_a_long_answer_is_read_and_garbage_is_collected_afterwards_as_before() -> None:
+    body = b'{"x":[%b0]}' % (b"{}," * 100_000)
+    assert len(decode_chunk(body)["x"]) == 100_001
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        decode_chunk(body)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-import policies.facts
+import policies.vllm_args
 from policies import PolicyError, facts_from_engine_args
-from policies.facts import installed_engine, pinned_engine
+from policies.vllm_args import installed_engine, pinned_engine
 
 
 def facts(args=None, model="m", family="kimi-k2", version=None, **overrides):
@@ -60,7 +60,8 @@ def test_prefix_caching_is_on_unless_switched_off(args, on):
 @pytest.mark.parametrize(
     ("version", "method", "runner"),
     [("0.28.0", "eagle3", "v1"), ("0.29.0", "eagle3", "v2"), ("0.31.0", "ngram", "v1"), ("9.0", "ngram", "v2"),
-     ("9.0", "suffix", "v1"), ("nightly", "eagle3", None)],
+     ("0.31.0", "ngram_gpu", "v1"), ("9.0", "ngram_gpu", "v2"), ("9.0", "suffix", "v1"), ("9.0", "medusa", "v1"),
+     ("9.0", "mlp_speculator", "v1"), ("nightly", "eagle3", None)],
 )  # fmt: skip
 def test_the_runner_follows_version_and_method(version, method, runner):
     spec = {"speculative-config": {"method": method, "num_speculative_tokens": 3, "model": "d"}}
@@ -79,7 +80,8 @@ def test_async_scheduling_is_unknown_where_the_default_depends_on_more():
      ("Kimi-K3", "kimi-k3", None, True), ("NVIDIA-Nemotron-3-Nano", "nemotron", None, True),
      ("Llama-3.3-Nemotron-Super-49B", "llama", None, False), ("granite-4.0-h-small", "granite", None, True),
      ("Falcon-H1-7B", "falcon", None, True), ("m", "minimax-m1", None, True), ("m", "minimax-m2", None, False),
-     ("Ling-2.5-1T", "ling", None, True), ("glm-5.3-flash", "glm", None, True), ("glm-5", "glm-5", None, False),
+     ("Ling-2.5-1T", "ling", None, True), ("glm-5.3-flash", "glm", None, True),
+     ("MiniMax-VL-01", "minimax", None, True), ("Olmo-Hybrid-7B", "olmo", None, True), ("glm-5", "glm-5", None, False),
      ("m", "qwen3-coder", None, False), ("m", "qwen3-coder-next", None, True), ("m", "kimi-k2", "2.6", False)],
 )  # fmt: skip
 def test_hybrids_are_known_by_name_even_if_the_config_forgot(model, family, version, hybrid):
@@ -100,7 +102,7 @@ def test_a_hosted_engine_is_the_installed_one_and_parses_what_it_is_told_to():
 
 
 def test_where_no_engine_is_installed_it_is_the_one_that_the_images_have(monkeypatch):
-    monkeypatch.setattr(policies.facts, "installed_engine", lambda: (None, False))
+    monkeypatch.setattr(policies.vllm_args, "installed_engine", lambda: (None, False))
     pins = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert f"vllm=={facts().engine_version}" in pins["gpu"]
     assert facts(engine_version="0.33.0").engine_version == "0.33.0"
@@ -170,7 +172,9 @@ def test_the_v1_runner_never_schedules_some_methods_asynchronously(method, is_as
 
 @pytest.mark.parametrize(
     ("args", "spec", "runner"),
-    [({"enable-dbo": True}, {}, "v1"), ({}, {"parallel_drafting": True}, "v1"), ({}, {}, "v2"),
+    [({"enable-dbo": True}, {}, "v1"), ({"ubatch-size": 2}, {}, "v1"), ({"ubatch-size": 0}, {}, "v2"),
+     ({}, {"method": "draft_model", "use_heterogeneous_vocab": True}, "v1"),
+     ({}, {"parallel_drafting": True}, "v1"), ({}, {}, "v2"),
      ({}, {"parallel_drafting": True, "method": "dflash"}, "v2"),
      ({"distributed-executor-backend": "external_launcher", "pipeline-parallel-size": 2}, {}, "v1"),
      ({"distributed-executor-backend": "external_launcher"}, {}, "v2"),

@@ -1,0 +1,1 @@
+"""Attacks on a running gateway replica, and what a bystander has of it."""

@@ -1,0 +1,97 @@
+"""Derives the facts about a pool from the configuration and its engine's arguments."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from policies.errors import PolicyError
+from policies.facts import PoolFacts, Scalar
+from policies.vllm_args import facts_of_vllm
+
+# GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
+_HYBRID = re.compile(
+    r"qwen3?-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-(linear|k3)|nemotron-?(h\b|3\b|nano-\d+b-v2)|granite-?4|falcon-?h1"
+    r"|lfm-?2|minimax-(m1|(text|vl)-01)|\bling-2\.[5-9]|bailing|[zjb]amba|plamo-?3|glm-5\.3-flash|olmo-?hybrid"
+    r"|minicpm-?v-?4[._]6"
+)
+_VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("awq",)), ("gptq", ("gptq",)))
+# Opt-in features: off unless mentioned, also on an engine that we did not start.
+_OPT_IN: dict[str, Scalar] = {
+    "rejection_sample_method": "standard",
+    "dynamic_draft_length": False,
+    "disable_lookahead_block_hashes": False,
+    "kv_cache_dtype": "auto",
+    "kv_connector": "none",
+    "pipeline_parallel_size": 1,
+    "structured_outputs_backend": "auto",
+    "disable_any_whitespace": False,
+    "speculative_accept_threshold_single": 1.0,
+    "speculative_accept_threshold_acc": 1.0,
+}
+
+
+def facts_from_engine_args(
+    model: str,
+    pool: str,
+    family: str | None,
+    version: str | None,
+    engine_args: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+) -> PoolFacts:
+    """Derives facts from the configuration; nothing is looked up in a running engine.
+
+    Args:
+        model: The configuration's name of the model.
+        pool: The configuration's name of the pool.
+        family: Model family.
+        version: Version within the family.
+        engine_args: vLLM's own, with dashes or underscores. Ignored unless the pool's kind is `vllm`.
+        overrides: Facts stated by the operator, by their names in `PoolFacts`; they outweigh derived ones, and
+            `settings` are merged.
+
+    Raises:
+        PolicyError: An override names no fact, or the speculative config can't be read.
+    """
+    known = {field.name for field in dataclasses.fields(PoolFacts)} - {"model", "pool"}
+    if unknown := set(overrides) - known:
+        raise PolicyError(f"{model}/{pool}: unknown facts {sorted(unknown)}; known: {', '.join(sorted(known))}")
+    stated = {name: value for name, value in overrides.items() if value is not None}
+    args = {key.replace("-", "_"): value for key, value in engine_args.items()}
+    names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
+    hybrid = bool(_HYBRID.search(f"{names} {family}-{version}".lower()))
+    derived = PoolFacts(
+        model,
+        pool,
+        kind=stated.get("kind", "vllm"),
+        family=family,
+        model_version=version,
+        quantization=_variant(f"{names} {args.get('quantization', '')}"),
+        settings=_OPT_IN,
+    )
+    if derived.kind == "vllm":
+        found = facts_of_vllm(f"{model}/{pool}", args, stated)
+        derived = replace(derived, **{**found, "settings": {**_OPT_IN, **found["settings"]}})
+    elif derived.kind == "sim":
+        derived = replace(derived, engine="sim")
+    merged = {
+        **stated,
+        "hybrid": hybrid or bool(stated.get("hybrid")),
+        "proven": frozenset(stated.get("proven", ())),
+        "settings": {**derived.settings, **stated.get("settings", {})},
+    }
+    return _with_text_versions(replace(derived, **merged))
+
+
+def _variant(text: str) -> str:
+    """Returns the usual name of the weights' variant; `none` if no name mentions one."""
+    return next((name for name, marks in _VARIANTS if any(mark in text for mark in marks)), "none")
+
+
+def _with_text_versions(facts: PoolFacts) -> PoolFacts:
+    """Makes versions strings: YAML reads `version: 2.6` as a number."""
+    texts: dict[str, Any] = {
+        name: str(value) for name in ("model_version", "engine_version") if (value := getattr(facts, name)) is not None
+    }
+    return replace(facts, **texts)

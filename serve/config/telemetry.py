@@ -1,0 +1,30 @@
+"""The configuration of traces and of the log."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from serve.config.pool import Count, _Strict
+
+# With a path: an exporter adds none, and collectors take spans at `/v1/traces`.
+TracesUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+/\S+$", max_length=2048)]
+
+
+class TelemetryConfig(_Strict):
+    """Traces, and what the log says of requests. How lines are written is Ray Serve's `logging_config`.
+
+    Attributes:
+        traces_endpoint: Where the gateway and all vLLM engines of the cluster send spans, by OTLP over HTTP, such as
+            `http://collector:4318/v1/traces`. If not given, the gateway follows the OTEL_* variables alone, and engines
+            send none.
+        client_traces: `continue`: a request's spans belong to the trace of its client, if that may use the gateway.
+            `link`: they are a trace of their own with a link to the client's, of which no engine hears.
+        log_requests: Share of requests that have a line in the log, from 0 to 1. Those with a server's error (5xx) or a
+            rerun always have one. If not given, no request has.
+        warnings_per_minute: Warnings about requests that one gateway replica logs for each pool and kind.
+    """
+
+    traces_endpoint: TracesUrl | None = None
+    client_traces: Literal["continue", "link"] = "continue"
+    log_requests: Annotated[float, Field(ge=0, le=1)] | None = None
+    warnings_per_minute: Count = 6

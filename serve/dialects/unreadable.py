@@ -1,0 +1,55 @@
+"""Content that reaches no engine: PDFs and other files, files that are stored elsewhere, parts of unknown kinds."""
+
+import re
+from base64 import b64decode
+from dataclasses import dataclass, field
+from typing import Any
+
+from serve.dialects.chat import text_part
+from serve.errors import InvalidRequestError
+
+_TEXT_TYPE = re.compile(
+    r"text/.+|application/(?:.+\+)?(?:json|jsonl|x-ndjson|xml|yaml|x-yaml|toml|javascript|sql|x-sh)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Decides what stands in the place of such content (docs/adr/0058).
+
+    Attributes:
+        asked: Place of what the user says now; empty if the request ends with anything else.
+        dropped: Gets the names of what is left out.
+    """
+
+    asked: str = ""
+    dropped: list[str] = field(default_factory=list)
+
+    def note(self, where: str, name: str, what: str, error: InvalidRequestError) -> dict[str, Any]:
+        """Returns a part that tells the model what is missing.
+
+        Args:
+            where: Place of the content.
+            name: Of the content, in the list of what was dropped.
+            what: The content, as a model may read it.
+            error: For whoever asks about it now.
+
+        Raises:
+            InvalidRequestError: `error`: without the content, this would be another question than the user's.
+        """
+        if self.asked and where.startswith(self.asked):
+            raise error
+        self.dropped.append(name)
+        return text_part(f"[{what} was here and can't be read. Its text may be had with a tool, or from the user.]")
+
+
+def text_of(media_type: Any, data: Any) -> str | None:
+    """Returns the text of a file that came as base64; None if it is not one of text in UTF-8."""
+    if not isinstance(media_type, str) or not isinstance(data, str):
+        return None
+    if not _TEXT_TYPE.fullmatch(media_type.partition(";")[0].strip().lower()):
+        return None
+    try:
+        return b64decode("".join(data.split()), validate=True).decode()
+    except ValueError:
+        return None

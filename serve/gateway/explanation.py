@@ -1,0 +1,37 @@
+"""Explains the decision for a request, by the code that decides real ones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policies import decide, explain
+from serve.access.principal import ANONYMOUS, Principal
+from serve.dialects.table import as_chat
+from serve.gateway.pipeline import Gateway
+from serve.guard.slices import beside
+from serve.request.density import LONG_BODY_BYTES
+
+
+async def explanation(
+    gateway: Gateway, body: bytes, headers: Mapping[str, str], api: str = "chat", principal: Principal = ANONYMOUS
+) -> tuple[dict[str, Any], str]:
+    """Returns the decision for a request and the evidence for it; no engine is asked, and nothing is counted.
+
+    Args:
+        gateway: Whose policy and load decide.
+        body: The request's.
+        headers: From `request_headers`.
+        api: `chat`, which includes text completions, or the name of a dialect.
+        principal: Who asks.
+
+    Raises:
+        GatewayError: The request is wrong.
+    """
+    body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, headers, api)
+    _, _, features = await gateway.read(body, headers, principal)
+    decision = decide(gateway.policy, features, features.preference)
+    load = gateway.load
+    if load is None:
+        return explain(gateway.policy, features, decision), decision.evidence
+    figures = load.figures(decision, features, len(body))
+    decision = load.ordered(decision, features, len(body), count=False)
+    return {**explain(gateway.policy, features, decision), "load": figures}, decision.evidence

@@ -1,0 +1,34 @@
+"""Faults of the guard itself: an answer that it fails to judge does not reach the client."""
+
+import asyncio
+import logging
+
+from serve.errors import IntegrityError
+from serve.guard.core import GUARD_ERROR, Guard, GuardState
+from serve.telemetry.request_log import log_fault
+
+log = logging.getLogger("ray.serve.specgate.guard")
+
+# What ends a request from outside. Everything else that comes out of the guard is a fault of the guard, and that is
+# any BaseException: a panic in an extension written in Rust is no Exception.
+CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
+    """Ends an answer that the guard failed to judge; returns the client's error. Called while the exception is handled.
+
+    It calls nothing of the guard: whatever failed once may fail again.
+
+    Args:
+        guard: That failed.
+        attempt: Number of the present attempt, 0 for the first.
+    """
+    log_fault(log, "the guard failed")
+    guard.verdicts[attempt:] = [GUARD_ERROR]
+    guard.state = GuardState.FAILED
+    return unjudged_error()
+
+
+def unjudged_error() -> IntegrityError:
+    """Returns the client's error for an answer that the guard failed to judge."""
+    return IntegrityError("The gateway failed to check the model's answer. Please try again.")

@@ -1,0 +1,62 @@
+"""An engine's response that the guard judges without touching it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from serve.config.pool import ModelConfig
+from serve.errors import EngineError
+from serve.guard.core import Guard, WholeGuard
+from serve.guard.fault import CONTROL, guard_fault
+from serve.guard.response import GuardedStream
+from serve.guard.slices import LONG_BYTES, beside, in_slices
+from serve.http1.sse import decode_chunk
+
+
+class ObservedResponse:
+    """A response that reaches the client untouched; the guard gets a copy of its bytes.
+
+    Args:
+        model: The model that responds; its guard is in mode `observe`.
+        request: The body of the request.
+        streamed: True for an SSE stream.
+    """
+
+    def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
+        self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
+        self.guard = (
+            self._whole_guard.guard if self._whole_guard else Guard(model.guard, request, grammar=model.grammar)
+        )
+        self._stream = GuardedStream(self.guard)
+        self._body = b""
+
+    @property
+    def slow(self) -> bool:
+        """True if the next bytes may take longer than other requests should wait."""
+        return self._stream.slow
+
+    def feed(self, data: bytes) -> None:
+        """Takes bytes of the response: any part of a stream, or all of a whole one, which `finish` checks."""
+        if self._whole_guard is not None:
+            self._body = data
+        elif not self._stream.over:
+            self._stream.feed(data)
+
+    async def finish(self, failure: EngineError | None = None) -> None:
+        """Ends the response.
+
+        Args:
+            failure: The engine's fault, if that ended it.
+        """
+        if self._whole_guard is None or failure is not None:
+            await beside(self._stream.long, self._stream.finish, failure)
+            return
+        size_bytes = LONG_BYTES if self.guard.request_is_long else len(self._body)
+        try:
+            completion = await beside(size_bytes >= LONG_BYTES, decode_chunk, self._body)
+            await in_slices(self._whole_guard.judge(completion), size_bytes)
+        except CONTROL:
+            raise
+        except EngineError as error:
+            self._stream.finish(error)
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            guard_fault(self.guard, 0)

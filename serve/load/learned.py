@@ -1,0 +1,117 @@
+"""What one gateway replica has learned of one policy's pools from answers, and what others told it. Bounded."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import TypeVar
+
+from policies import Policy
+from policies.acceptance import NOTHING, Acceptance, AnswerLength
+from policies.load_model import prior_length
+from policies.step_model import StepModel
+from serve.load.report import LoadReport, PoolKey
+
+log = logging.getLogger("ray.serve.specgate.load")
+
+_CLASSES = 1024  # pools x classes: callers choose the classes
+# Where answers are few, the weight of what is known is halved in this time: a change must show within a minute.
+_HALF_LIFE_S = 15.0
+_UNSTATED_DRAFTS = 16  # of a pool that speculates and does not say how far
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Learned:
+    """Tokens per step and of answers by class, and step times by pool.
+
+    Attributes:
+        steps: Step times by model and pool.
+        drafts: Draft length by model and pool; 0 without speculation.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[PoolKey, StepModel] = {}
+        self.drafts: dict[PoolKey, int] = {}
+        self._acceptance: OrderedDict[tuple[str, str, str], Acceptance] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], AnswerLength] = OrderedDict()
+        self._collapsed: set[tuple[str, str, str]] = set()
+        self._heard = LoadReport()
+
+    def adopt(self, policy: Policy) -> None:
+        """Takes the draft lengths of another policy."""
+        for facts in policy.facts:
+            key = (facts.model, facts.pool)
+            self.drafts[key] = (facts.num_speculative_tokens or 0) if facts.speculative else 0
+            self.steps.setdefault(key, StepModel())
+
+    def acceptance(self, pool: PoolKey, request_class: str, mask: int, speculative: bool) -> Acceptance:
+        """Returns the drafts accepted in a pool.
+
+        Args:
+            pool: Its model and name.
+            request_class: The class of the requests.
+            mask: The same as a mask.
+            speculative: False for requests that do not speculate there, whatever the pool does.
+        """
+        key = (*pool, request_class if speculative else "")
+        found = self._acceptance.get(key)
+        if found is None:
+            drafts = self.drafts[pool] if speculative else 0
+            most = (drafts or _UNSTATED_DRAFTS) if speculative else 0
+            found = _added(self._acceptance, key, Acceptance(prior_length(mask, drafts), most))
+            found.hear(self._heard.acceptance.get(key, NOTHING))
+        return found
+
+    def answers(self, model: str, request_class: str) -> AnswerLength:
+        """Returns the length of a model's answers to requests of a class."""
+        key = (model, request_class)
+        return self._answers.get(key) or _added(self._answers, key, AnswerLength())
+
+    def each(self) -> Iterator[tuple[str, str, str, Acceptance]]:
+        """Yields (model, pool, request class, drafts accepted)."""
+        for (model, pool, request_class), found in list(self._acceptance.items()):
+            yield model, pool, request_class, found
+
+    def report(self) -> LoadReport:
+        """Returns what was learned here, for the others."""
+        return LoadReport(
+            {},
+            {key: model.totals for key, model in self.steps.items() if model.answers},
+            {key: found.totals for key, found in self._acceptance.items() if found.answers},
+        )
+
+    def hear(self, others: LoadReport) -> None:
+        """Takes what all other gateway replicas have learned."""
+        self._heard = others
+        for key, model in self.steps.items():
+            model.hear(others.steps.get(key, ()))
+        for class_key, found in self._acceptance.items():
+            found.hear(others.acceptance.get(class_key, NOTHING))
+
+    def fade(self, elapsed_s: float) -> None:
+        """Lets what is known fade, so that a change shows soon where answers are few."""
+        kept = 0.5 ** (max(elapsed_s, 0.0) / _HALF_LIFE_S)
+        for model in self.steps.values():
+            model.fade(kept)
+        for found in self._acceptance.values():
+            found.fade(kept)
+
+    def warn(self) -> None:
+        """Logs every drafter whose acceptance has collapsed since the last call."""
+        collapsed = {key for key, found in self._acceptance.items() if found.collapsed}
+        for model, pool, request_class in sorted(collapsed - self._collapsed):
+            found = self._acceptance[model, pool, request_class]
+            log.warning(
+                "%s/%s: drafts for %s are accepted less than half as often as expected: %.2f tokens per step, not %.2f",
+                model, pool, request_class, found.length, found.prior,
+            )  # fmt: skip
+        self._collapsed = collapsed
+
+
+def _added(known: OrderedDict[_K, _V], key: _K, value: _V) -> _V:
+    """Adds a value; the oldest one goes if there are too many."""
+    known[key] = value
+    if len(known) > _CLASSES:
+        known.popitem(last=False)
+    return value

@@ -1,0 +1,84 @@
+"""Trials: a pool that did badly gets one request now and then, for nobody would hear that it has recovered."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from policies.acceptance import Acceptance
+from policies.ranking import Option, Prompt, ranked
+from policies.step_model import StepModel
+
+TRIAL_S = 3.0  # without an answer
+TRIAL_ANSWERS = 50  # of such requests from other pools meanwhile: a trial may be slow, so that few are worth it
+_LARGEST = 1024  # callers choose the classes
+
+TrialKey = tuple[str, str, str]  # model, pool, request class
+
+
+class Hope(NamedTuple):
+    """What the options would be if one of them had recovered.
+
+    Attributes:
+        key: Of that one.
+        number: Its place.
+        options: All of them.
+    """
+
+    key: TrialKey
+    number: int
+    options: tuple[Option, ...]
+
+    def is_best(self, prompt: Prompt) -> bool:
+        """Returns True if a request with this prompt would go there."""
+        order = ranked(self.options, prompt)
+        return (order[0] if order else 0) == self.number
+
+
+class _Heard(NamedTuple):
+    answers: int  # from there
+    elsewhere: int  # of all such requests
+    at_s: float
+
+
+class Trials:
+    """When something was heard of each pool and class last."""
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[TrialKey, _Heard] = OrderedDict()
+
+    def hopes(
+        self, keys: Sequence[TrialKey], options: tuple[Option, ...], steps: Sequence[StepModel], now_s: float
+    ) -> list[Hope]:
+        """Returns the options that are worse than they may be, and of which nothing was heard for long enough.
+
+        Args:
+            keys: Of the options.
+            options: The candidates of a decision; empty if their order is not to be touched.
+            steps: The step times of their pools.
+            now_s: The time.
+        """
+        found = []
+        factors = [model.factor(each.load.per_engine) for each, model in zip(options, steps, strict=True)]
+        for number, (key, each, model) in enumerate(zip(keys, options, steps, strict=True)):
+            share = min(factors) / factors[number]
+            hoped = max(each.known.length, each.known.prior)
+            if (share < 1.0 or hoped > each.known.length) and self._is_due(key, each, model, now_s):
+                recovered = replace(each, load=each.load.faster(share), known=Acceptance(hoped))
+                found.append(Hope(key, number, (*options[:number], recovered, *options[number + 1 :])))
+        return found
+
+    def begun(self, key: TrialKey, elsewhere: int, now_s: float) -> None:
+        """Tells that a request has gone there."""
+        heard = self._heard.get(key)
+        self._heard[key] = _Heard(heard.answers if heard else 0, elsewhere, now_s)
+
+    def _is_due(self, key: TrialKey, option: Option, steps: StepModel, now_s: float) -> bool:
+        answers, elsewhere = option.known.answers + steps.answers, option.answers.answers
+        heard = self._heard.get(key)
+        if heard is None or heard.answers != answers:
+            self._heard[key] = _Heard(answers, elsewhere, now_s)
+            if len(self._heard) > _LARGEST:
+                self._heard.popitem(last=False)
+            return False
+        return now_s - heard.at_s >= TRIAL_S and elsewhere - heard.elsewhere >= TRIAL_ANSWERS

@@ -1,0 +1,39 @@
+"""A request whose decision is made."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from policies import Decision, RequestFeatures
+from serve.limits.charge import Charge
+from serve.proxy.exchange import Attribution
+from serve.request.completion import CompletionRequest
+from serve.routing.class_queue import ANONYMOUS, Asker
+
+
+class RoutedRequest(NamedTuple):
+    """A request whose decision is made.
+
+    Attributes:
+        path: The HTTP path.
+        headers: The client's, by lower-case name.
+        body: For the engine: history repaired, our own fields removed.
+        parsed: The body as the client sent it, parsed.
+        guarded: True if the guard checks the response, so that our parsers must report what they can't read.
+        attempt_numbers: Numbers of the attempts to come, reruns included.
+        attribution: Notes the engines' faults, and what else the log says of the request.
+        charge: Measures the attempts; None where nobody counts usage.
+        asker: On whose behalf slots are asked for.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    request_id: str
+    body: bytes
+    parsed: CompletionRequest
+    features: RequestFeatures
+    decision: Decision
+    guarded: bool
+    attempt_numbers: Iterator[int]
+    attribution: Attribution
+    charge: Charge | None = None
+    asker: Asker = ANONYMOUS

@@ -1,0 +1,65 @@
+"""Limits of the schemas in a request: the guard reads them, and a client could make that take for ever."""
+
+import msgspec
+
+from serve.config.gateway import LimitsConfig
+from serve.errors import InvalidRequestError
+from serve.request.completion import Choice, CompletionRequest
+
+
+def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
+    """Refuses a request whose schemas are larger than any that is meant well.
+
+    Raises:
+        InvalidRequestError: A schema, or all of them together, is over a limit.
+    """
+    tools = request.tools or ()
+    if len(tools) > limits.max_tools:
+        raise _over(f"{len(tools)} tools, and the limit is {limits.max_tools}", "tools")
+    choice = request.tool_choice
+    allowed = choice.allowed_tools if isinstance(choice, Choice) else None
+    if allowed is not None and len(allowed.tools or ()) > limits.max_tools:
+        raise _over(f"more than {limits.max_tools} allowed tools", "tool_choice")
+    form = request.response_format
+    schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
+    if form is not None and form.json_schema is not None:
+        schemas.append((bytes(form.json_schema.schema), "response_format"))
+    size = 0
+    nodes = 0
+    for schema, param in schemas:
+        size += len(schema)
+        if size > limits.max_schema_bytes:
+            raise _over(f"schemas of more than {limits.max_schema_bytes} bytes", param)
+        containers = schema.count(b"{") + schema.count(b"[")
+        most = containers + schema.count(b",") + schema.count(b":")
+        if containers > limits.max_schema_depth or nodes + most > limits.max_schema_nodes:
+            most = _nodes(schema, limits, param)
+        nodes += most
+        if nodes > limits.max_schema_nodes:
+            raise _over(f"schemas of more than {limits.max_schema_nodes} values", param)
+
+
+def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
+    """Returns the number of values in a schema, or one over the limit."""
+    try:
+        level = [msgspec.json.decode(schema)]
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise _over(f"a schema that can't be read: {error}", param) from error
+    nodes = 0
+    depth = 0
+    while level and nodes <= limits.max_schema_nodes:
+        nodes += len(level)
+        if depth > limits.max_schema_depth:
+            raise _over(f"a schema more than {limits.max_schema_depth} levels deep", param)
+        depth += 1
+        level = [
+            part
+            for value in level
+            if isinstance(value, dict | list)
+            for part in (value.values() if isinstance(value, dict) else value)
+        ]
+    return nodes
+
+
+def _over(what: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(f"The request has {what}.", param)

@@ -1,0 +1,145 @@
+"""The log of requests: a line for some of them, or warnings of their engines' faults. Never a word of theirs."""
+
+import asyncio
+import logging
+import random
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serve.config.telemetry import TelemetryConfig
+
+log = logging.getLogger("ray.serve.specgate.requests")
+
+_MINUTE_S = 60.0
+_WRITTEN_EVERY_S = 1.0
+_SERVER_ERROR = 500
+Later = Callable[[float, Callable[[], None]], object]
+
+
+def _later(delay_s: float, call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_later(delay_s, call)
+
+
+class RequestLog:
+    """Writes for each request one line at most, and warnings at a limited rate where requests have no lines.
+
+    Ids and names are fields of the records too: Ray Serve's `logging_config` writes them as JSON.
+
+    Attributes:
+        on: True if requests have lines.
+
+    Args:
+        config: Which requests have a line, and how many warnings there may be.
+        draw: Returns a random number below 1.
+        later: Calls a function after so many seconds.
+    """
+
+    def __init__(
+        self, config: TelemetryConfig, draw: Callable[[], float] = random.random, later: Later = _later
+    ) -> None:
+        self.on = config.log_requests is not None
+        self._share = config.log_requests or 0.0
+        self._limit = config.warnings_per_minute
+        self._draw = draw
+        self._later = later
+        self._warned: Counter[tuple[str, str]] = Counter()
+
+    def add_fault(self, faults: list[str], request_id: str, pool: str, kind: str, detail: str) -> None:
+        """Notes what an engine did wrong, which gives the request a line, or a warning if requests have no lines.
+
+        Args:
+            faults: Of the request so far; this one is added.
+            request_id: The request's.
+            pool: Where.
+            kind: What, in one word of few.
+            detail: The same for people, without a word of request or answer.
+        """
+        faults.append(f"{pool}: {kind}")
+        self.warn(request_id, pool, kind, detail)
+
+    def warn(self, request_id: str, pool: str, kind: str, detail: str) -> None:
+        """Warns of what went wrong for a request, at a limited rate; does nothing if requests have lines.
+
+        Args:
+            request_id: The request's.
+            pool: Where; several, if all of them are meant.
+            kind: As of `add_fault`.
+            detail: As of `add_fault`.
+        """
+        if self.on:
+            return
+        key = pool, kind
+        if not self._warned[key]:
+            self._later(_MINUTE_S, lambda: self._minute_over(key))
+        self._warned[key] += 1
+        if self._warned[key] <= self._limit:
+            fields = {"request_id": request_id, "pool": pool, "kind": kind}
+            log.warning("pool %s: %s", pool, detail, extra=fields)
+
+    def wants(self, status: int, faults: list[str]) -> bool:
+        """Returns True if a request that has ended gets a line, where requests have lines.
+
+        Args:
+            status: Of its response.
+            faults: Of the request.
+        """
+        return bool(faults) or status >= _SERVER_ERROR or self._draw() < self._share
+
+    def ended(self, fields: Mapping[str, Any]) -> None:
+        """Writes the line of a request.
+
+        Args:
+            fields: Of the line; `path`, `status`, `duration_ms`, `model`, `pool` and `faults` are in its message too.
+        """
+        level = logging.WARNING if fields["faults"] or fields["status"] >= _SERVER_ERROR else logging.INFO
+        told = "".join(f", {fault}" for fault in fields["faults"])
+        served = f"{fields['model']}/{fields['pool']}" if fields["pool"] else fields["model"] or "no model"
+        log.log(
+            level,
+            "POST %s %d in %d ms, %s%s", fields["path"], fields["status"], fields["duration_ms"], served, told,
+            extra=fields,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Tells of the warnings that were left out so far."""
+        for key in list(self._warned):
+            self._minute_over(key)
+
+    def _minute_over(self, key: tuple[str, str]) -> None:
+        unsaid = self._warned.pop(key, 0) - self._limit
+        if unsaid > 0:
+            pool, kind = key
+            fields = {"pool": pool, "kind": kind, "suppressed": unsaid}
+            log.warning("pool %s: %s: %d more warnings within a minute", pool, kind, unsaid, extra=fields)
+
+
+def log_fault(logger: logging.Logger, message: str, request_id: str = "") -> None:
+    """Logs that specgate itself failed; called while the exception is handled.
+
+    The line says where and what kind of exception it was, but not its text, which may quote a request.
+
+    Args:
+        logger: Of the module.
+        message: What failed.
+        request_id: Of the request, if that is known.
+    """
+    error = sys.exception()
+    place = "".join(traceback.format_tb(error.__traceback__)) if error is not None else ""
+    fields = {"request_id": request_id} if request_id else {}
+    logger.error("%s: %s\n%s", message, type(error).__name__, place, extra=fields)
+
+
+def write_now() -> None:
+    """Writes what has been logged; a Ray Serve set to high throughput keeps 1,000 lines back until one is an error."""
+    for handler in logging.getLogger("ray.serve").handlers:
+        handler.flush()
+
+
+async def keep_writing() -> None:
+    """Writes what is logged within a second, for as long as it runs."""
+    while True:
+        write_now()
+        await asyncio.sleep(_WRITTEN_EVERY_S)

@@ -1,0 +1,94 @@
+"""Spans as OpenTelemetry's conventions have them. None holds content: what failed is told by its kind alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from opentelemetry import context, propagate, trace
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+
+from serve.errors import GatewayError
+
+Attribute = str | bool | int | float | Sequence[str]
+
+_SERVER_ERROR = 500
+_TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+@contextmanager
+def server_span(tracer: Tracer, path: str, headers: Mapping[str, str], *, continued: bool) -> Iterator[Span]:
+    """Opens the span of one POST; what is opened within becomes its child.
+
+    Args:
+        tracer: Makes it.
+        path: Of the request.
+        headers: The client's, by lower-case name.
+        continued: The trace is the client's, whose choice of what is sampled counts too. Otherwise it is a new one with
+            a link to the client's.
+    """
+    client = propagate.extract(headers)
+    theirs = trace.get_current_span(client).get_span_context()
+    token = context.attach(client if continued else context.Context())
+    try:
+        with tracer.start_as_current_span(
+            f"POST {path}",
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": "POST", "http.route": path, "url.path": path, "url.scheme": "http"},
+            links=[Link(theirs)] if theirs.is_valid and not continued else [],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            yield span
+    finally:
+        context.detach(token)
+
+
+@contextmanager
+def child_span(
+    tracer: Tracer, name: str, attributes: Mapping[str, Attribute], kind: SpanKind = SpanKind.INTERNAL
+) -> Iterator[Span]:
+    """Opens a child of the current span; an exception that passes through marks it as failed.
+
+    OpenTelemetry would record the exception's text, in which a request or an answer may be quoted.
+
+    Args:
+        tracer: Makes it.
+        name: Of few: figures belong into the attributes.
+        attributes: At its beginning.
+        kind: `CLIENT` for what goes over a connection.
+    """
+    with tracer.start_as_current_span(
+        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except GatewayError as error:
+            fail(span, error.code, error.status)
+            raise
+        except Exception as error:
+            fail(span, type(error).__name__)
+            raise
+
+
+def fail(span: Span, kind: str, status: int = _SERVER_ERROR) -> None:
+    """Marks a span as failed, without an exception that passes through it.
+
+    Args:
+        span: What failed.
+        kind: Why, in one word of few: the code of an error, or an outcome.
+        status: The HTTP status that it means; below 500 the fault is the client's, and the span is no failed one.
+    """
+    span.set_attribute("error.type", kind)
+    if status >= _SERVER_ERROR:
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def inject(headers: dict[str, str]) -> None:
+    """Puts the current span into request headers for an engine, in place of the client's."""
+    for name in _TRACE_HEADERS:  # the state of a trace that was not taken over must not stay
+        headers.pop(name, None)
+    propagate.inject(headers)
+
+
+def without_trace(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns request headers without the trace that the client is in."""
+    return {name: value for name, value in headers.items() if name not in _TRACE_HEADERS}

@@ -1,0 +1,175 @@
+"""The best split of requests of several kinds among pools: few are all tried, many are climbed. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import comb, prod
+
+# Requests that change their pool in one move; and how often the climb starts afresh, not from the last split.
+_MOVES = (64, 8, 1)
+_AFRESH = 64
+_FEW = 500  # splits: all are tried, for one request of few is so much that a climb may end at a lower top
+_GAIN = 1e-9  # less is rounding
+
+
+class Splits:
+    """Splits requests among pools so that all pools together yield most; remembers the last split.
+
+    Args:
+        rates: For each pool, the steps per second of one request among so many there.
+    """
+
+    def __init__(self, rates: Sequence[Callable[[int], float]]) -> None:
+        self._rates = rates
+        self._pools = range(len(rates))
+        self._last: list[list[int]] = []
+        self._asked = 0
+        self._lengths: list[list[float]] = []
+        self._known: dict[tuple[int, ...], list[list[int]]] = {}  # with these lengths
+
+    def best(self, present: Sequence[int], lengths: Sequence[Sequence[float]]) -> list[list[int]]:
+        """Returns the number of requests of each kind in each pool.
+
+        Args:
+            present: Requests of each kind.
+            lengths: Tokens per step of each kind in each pool; 0 where it may not go.
+        """
+        if (
+            prod(comb(count + sum(map(bool, row)) - 1, count) for count, row in zip(present, lengths, strict=True))
+            <= _FEW
+        ):
+            self._last = self._best_of_all(present, lengths)
+            return [list(row) for row in self._last]
+        starts = [self._adjusted(present, lengths)] if self._last else []
+        if self._asked % _AFRESH == 0:
+            starts += [_gathered(present, lengths, pool) for pool in self._pools]
+        self._asked += 1
+        climbs = [_Climb(self._rates, lengths, start) for start in starts]
+        self._last = max(climbs, key=lambda climb: climb.top()).split
+        return [list(row) for row in self._last]
+
+    def _best_of_all(self, present: Sequence[int], lengths: Sequence[Sequence[float]]) -> list[list[int]]:
+        if self._lengths != lengths:
+            self._lengths = [list(row) for row in lengths]
+            self._known.clear()
+        if (key := tuple(present)) not in self._known:
+            self._known[key] = max(
+                ([list(row) for row in split] for split in product(*map(_rows, present, lengths))),
+                key=lambda split: _Climb(self._rates, lengths, split).tokens_per_s(),
+            )
+        return self._known[key]
+
+    def _adjusted(self, present: Sequence[int], lengths: Sequence[Sequence[float]]) -> list[list[int]]:
+        """Returns the last split with as many requests as there are now."""
+        split = [list(row) for row in self._last]
+        for row, count, length in zip(split, present, lengths, strict=True):
+            for pool in self._pools:
+                row[pool] = row[pool] if length[pool] else 0
+            fullest = max(self._pools, key=lambda pool: (length[pool] > 0.0, row[pool]))
+            row[fullest] += count - sum(row)
+            for pool in self._pools:  # more have ended than the fullest pool had
+                if row[fullest] < 0:
+                    taken = min(row[pool], -row[fullest]) if pool != fullest else 0
+                    row[pool] -= taken
+                    row[fullest] += taken
+        return split
+
+
+def _ways(count: int, length: Sequence[float]) -> int:
+    """Returns how many rows `_rows` would yield."""
+    return comb(count + sum(map(bool, length)) - 1, count)
+
+
+def _rows(count: int, length: Sequence[float]) -> Iterator[tuple[int, ...]]:
+    """Yields every way to spread so many requests of one kind over the pools where they may go."""
+    if len(length) == 1:
+        if length[0] or not count:
+            yield (count,)
+        return
+    for here in range(count + 1 if length[0] else 1):
+        for rest in _rows(count - here, length[1:]):
+            yield (here, *rest)
+
+
+def _gathered(present: Sequence[int], lengths: Sequence[Sequence[float]], pool: int) -> list[list[int]]:
+    """Returns the split with all in one pool, or in the first that they may go to."""
+    split = []
+    for count, length in zip(present, lengths, strict=True):
+        place = pool if length[pool] else next(n for n, each in enumerate(length) if each)
+        split.append([count if n == place else 0 for n in range(len(length))])
+    return split
+
+
+class _Climb:
+    """One way up from a split: as long as moving or exchanging some requests yields more, it is done."""
+
+    def __init__(
+        self, rates: Sequence[Callable[[int], float]], lengths: Sequence[Sequence[float]], split: list[list[int]]
+    ) -> None:
+        self.split = split
+        self._rates = rates
+        self._lengths = lengths
+        pools = range(len(rates))
+        self._counts = [sum(row[pool] for row in split) for pool in pools]
+        self._sums = [
+            sum(row[pool] * length[pool] for row, length in zip(split, lengths, strict=True)) for pool in pools
+        ]
+        kinds = [kind for kind, row in enumerate(split) if sum(row)]
+        self._ways = [
+            (kind, here, there)
+            for kind, here, there in product(kinds, pools, pools)
+            if here != there and lengths[kind][here] and lengths[kind][there]
+        ]
+        self._exchanges = [
+            (one, other, here, there)
+            for (one, here, there), (other, back, to) in product(self._ways, self._ways)
+            if one < other and (back, to) == (there, here)
+        ]
+
+    def top(self) -> float:
+        """Climbs; returns the tokens per second there."""
+        while any([self._move(*way) for way in self._ways]) or any([self._exchange(*way) for way in self._exchanges]):
+            pass
+        return self.tokens_per_s()
+
+    def tokens_per_s(self) -> float:
+        return sum(self._yield(pool, 0, 0.0) for pool in range(len(self._rates)))
+
+    def _yield(self, pool: int, more: int, length: float) -> float:
+        return self._rates[pool](self._counts[pool] + more) * (self._sums[pool] + length)
+
+    def _move(self, kind: int, here: int, there: int) -> bool:
+        row, length = self.split[kind], self._lengths[kind]
+        moved = False
+        for most in _MOVES:
+            count = min(most, row[here])
+            while count and self._gains(here, -count, -count * length[here], there, count, count * length[there]):
+                row[here] -= count
+                row[there] += count
+                moved = True
+                count = min(most, row[here])
+        return moved
+
+    def _exchange(self, one: int, other: int, here: int, there: int) -> bool:
+        first, second = self.split[one], self.split[other]
+        count = min(first[here], second[there])
+        if not count:
+            return False
+        lost = count * (self._lengths[other][here] - self._lengths[one][here])
+        won = count * (self._lengths[one][there] - self._lengths[other][there])
+        if not self._gains(here, 0, lost, there, 0, won):
+            return False
+        for row, change in ((first, count), (second, -count)):
+            row[here] -= change
+            row[there] += change
+        return True
+
+    def _gains(self, here: int, less: int, lost: float, there: int, more: int, won: float) -> bool:
+        """Makes a change in two pools if it yields more."""
+        before = self._yield(here, 0, 0.0) + self._yield(there, 0, 0.0)
+        if self._yield(here, less, lost) + self._yield(there, more, won) <= before + _GAIN:
+            return False
+        self._counts[here] += less
+        self._counts[there] += more
+        self._sums[here] += lost
+        self._sums[there] += won
+        return True

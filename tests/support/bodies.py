@@ -1,0 +1,22 @@
+"""Bodies of requests as engines get them, or why they are refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from serve.config.requests import RequestsConfig
+from serve.errors import InvalidRequestError
+from serve.request.field_rules import RequestReader
+
+
+def sent(body: bytes | dict[str, Any], **config: Any) -> bytes:
+    """Return what an engine gets."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return RequestReader(RequestsConfig(**config)).read(raw)[0]
+
+
+def problem(body: bytes | dict[str, Any], **config: Any) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        sent(body, **config)
+    return caught.value

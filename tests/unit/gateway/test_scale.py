@@ -1,0 +1,38 @@
+"""The least replicas of each pool: as configured, and as told since."""
+
+from typing import Any
+
+import pytest
+
+from serve.config.gateway import GatewayConfig
+from serve.gateway.scale import Scale
+
+POOLS: dict[str, Any] = {
+    "fixed": {"kind": "sim", "replicas": 2},
+    "elastic": {"kind": "sim", "autoscaling": {"min_replicas": 0, "max_replicas": 3}},
+    "remote": {"kind": "remote", "url": "http://192.0.2.1:8000"},
+}
+
+
+@pytest.fixture
+def scale() -> Scale:
+    return Scale(GatewayConfig.parse({"models": {"m": {"family": "sim", "grammar": "hermes", "pools": POOLS}}}))
+
+
+def test_a_pool_should_have_what_its_configuration_says(scale: Scale) -> None:
+    assert dict(scale.each()) == {("m", "fixed"): 2, ("m", "elastic"): 0, ("m", "remote"): 1}
+    assert [scale.may_sleep("m", name) for name in POOLS] == [False, True, False]
+
+
+def test_what_is_told_later_holds_and_what_is_not_told_any_more_is_as_configured(scale: Scale) -> None:
+    scale.adopt({"m": {"fixed": 0, "elastic": 4, "gone": 9}, "gone": {"p": 1}})
+    assert dict(scale.each()) == {("m", "fixed"): 0, ("m", "elastic"): 4, ("m", "remote"): 1}
+    scale.adopt({})
+    assert dict(scale.each()) == {("m", "fixed"): 2, ("m", "elastic"): 0, ("m", "remote"): 1}
+
+
+@pytest.mark.parametrize("told", [{"m": {"fixed": -1}}, {"m": 2}, [], None])
+def test_nonsense_changes_nothing(scale: Scale, told: Any) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        scale.adopt(told)
+    assert dict(scale.each())["m", "fixed"] == 2

@@ -1,0 +1,126 @@
+"""How the store is reached: passwords, rights, TLS, and what errors say."""
+
+import logging
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.limits_store import StoreServer, needs_server
+
+from serve.config.rate_limits import StoreConfig
+from serve.errors import SharedStateError
+from serve.limits.messages import Meter
+from serve.limits.store.client import RedisStore
+from serve.limits.store.messages import Entry, Message, Spent
+
+pytestmark = needs_server
+CANARY = "canary-7f3a9"
+MESSAGE = Message(
+    "a", 1, {Meter("tenant:a", "tokens"): Entry(rate=1.0, capacity=30.0)}, {"tenant:a": Spent("b", "2026-11", 1.0)}
+)
+RIGHTS = "+evalsha +script|load +info +get +set +hget +hset +hvals +expire +time"  # as of the how-to guide
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "right").write_text(f"{CANARY}\n")
+    (tmp_path / "wrong").write_text(f"{CANARY}-wrong\n")
+    return tmp_path
+
+
+async def refusal(config: StoreConfig) -> str:
+    store = RedisStore(config)
+    with pytest.raises(SharedStateError) as refused:
+        await store.exchange(MESSAGE)
+    await store.close()
+    return f"{refused.value} {refused.value!r} {refused.value.__cause__!r}"
+
+
+async def test_a_password_is_needed_and_never_shown(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = StoreServer(folder, "--requirepass", CANARY)
+    right = replace(server.config, password_file=str(folder / "right"))
+    try:
+        await server.start(right)
+        for wrong in (
+            server.config,
+            replace(right, user="nobody"),
+            replace(right, password_file=str(folder / "wrong")),
+            replace(right, password_file=str(folder / "missing")),
+            replace(server.config, password_env="NO_SUCH_VARIABLE"),
+        ):
+            said = await refusal(wrong)
+            assert f"127.0.0.1:{server.port} can't be used: " in said
+            assert CANARY not in said
+    finally:
+        server.stop()
+    assert CANARY not in caplog.text
+    assert CANARY not in repr(right)
+
+
+async def test_a_password_that_changes_needs_no_restart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_PASSWORD", CANARY)
+    server = StoreServer(folder, "--requirepass", CANARY)
+    try:
+        await server.start(replace(server.config, password_env="STORE_PASSWORD"))
+        store = RedisStore(replace(server.config, password_file=str(folder / "wrong")))
+        with pytest.raises(SharedStateError):
+            await store.exchange(MESSAGE)
+        (folder / "wrong").write_text(CANARY)
+        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        await store.close()
+    finally:
+        server.stop()
+
+
+async def test_a_user_needs_no_more_rights_than_the_guide_says(folder: Path) -> None:
+    server = StoreServer(folder, "--user", "specgate", "on", f">{CANARY}", "~{specgate}:*", *RIGHTS.split())
+    config = replace(server.config, user="specgate", password_file=str(folder / "right"))
+    try:
+        await server.start()
+        store = RedisStore(config)
+        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        assert await store.describe()
+        await store.close()
+        assert "permission" in await refusal(replace(config, prefix="other"))
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+async def test_tls_is_checked(folder: Path) -> None:
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem"]
+    subprocess.run([*made, *files], check=True, capture_output=True)  # noqa: ASYNC221
+    server = StoreServer(folder)
+    tls = ("--tls-cert-file", f"{folder}/cert.pem", "--tls-key-file", f"{folder}/key.pem", "--tls-auth-clients", "no")
+    server.options += ["--port", "0", "--tls-port", str(server.port), *tls]
+    trusting = StoreConfig(url=f"rediss://127.0.0.1:{server.port}", ca_file=f"{folder}/cert.pem")
+    try:
+        await server.start(trusting)
+        store = RedisStore(trusting)
+        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        await store.close()
+        assert "CERTIFICATE_VERIFY_FAILED" in await refusal(replace(trusting, ca_file=None))
+        assert "No such file" in await refusal(replace(trusting, ca_file=f"{folder}/missing.pem"))
+    finally:
+        server.stop()
+
+
+async def test_a_message_about_many_scopes_is_answered_whole(folder: Path) -> None:
+    meters = [Meter(f"tenant:{number}", kind) for number in range(150) for kind in ("tokens", "requests")]
+    entries = {meter: Entry(rate=1.0, capacity=float(place + 1)) for place, meter in enumerate(meters)}
+    server = StoreServer(folder)
+    try:
+        await server.start()
+        store = RedisStore(server.config)
+        answer = await store.exchange(Message("a", 1, entries, {"tenant:other": Spent("b", "2026-11", 2.0)}))
+        await store.close()
+    finally:
+        server.stop()
+    assert {meter: advance.level for meter, advance in answer.advances.items()} == {
+        meter: entry.capacity for meter, entry in entries.items()
+    }
+    assert answer.spent == {"tenant:other": 2.0}

@@ -1,0 +1,108 @@
+"""What an attempt is said to have used: as its engine told, or as far as it came."""
+
+import pytest
+from msgspec import structs
+from opentelemetry.trace import INVALID_SPAN
+
+from policies import RequestFeatures
+from serve.access.principal import ANONYMOUS
+from serve.config.rate_limits import RateLimitsConfig
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect
+from serve.limits.charge import Charge
+from serve.limits.size import size_of
+from serve.request.completion import parse
+
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
+PROMPT = int(len(BODY) * 0.3) + 1
+FRAME = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":7}}\n\n'
+
+
+def accounts() -> Accounts:
+    return Accounts(RateLimitsConfig(), connect(None, None))
+
+
+async def charge(accounts: Accounts, streamed: bool = True, max_tokens: int = 40) -> Charge:
+    size = structs.replace(size_of(BODY, parse(BODY), RequestFeatures("m", stream=streamed)), max_output=max_tokens)
+    return await accounts.reserve(ANONYMOUS, "m", "plain", size, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "streamed", "frames", "used"),
+    [
+        (200, True, FRAME * 7 + USAGE, 50 + 2 * 7),
+        (200, True, FRAME * 3, PROMPT + 2 * 3),
+        (500, True, b"", PROMPT),
+        (500, False, b"", PROMPT),
+        (0, True, b"", PROMPT),
+        (0, False, b"", PROMPT + 2 * 40),
+    ],
+    ids=[
+        "to its end", "until the client left", "with an error", "with an error, whole",
+        "without an answer", "without an answer that would have come whole",
+    ],
+)  # fmt: skip
+async def test_an_attempt_used_what_its_engine_did_for_it(
+    status: int, streamed: bool, frames: bytes, used: float
+) -> None:
+    charged = await charge(accounts(), streamed)
+    meter = charged.attempt("p", False, False)
+    if status:
+        meter.begin(status, is_stream=True)
+        meter.feed(frames)
+    assert charged.used(meter) == used
+
+
+def booked(accounts: Accounts) -> tuple[int, int, int]:
+    """Input, output and unsettled requests of all that was settled."""
+    (sums,) = accounts.tally.take()[0].values()
+    return sums.input, sums.output, sums.unsettled
+
+
+@pytest.mark.parametrize(("streamed", "output"), [(True, 0), (False, 40)])
+async def test_a_client_that_leaves_before_the_answer_is_charged_for_what_it_had_an_engine_do(
+    streamed: bool, output: int
+) -> None:
+    """Prefill is work, and an answer that is not streamed may be nearly done: leaving must not make it free."""
+    there = accounts()
+    charged = await charge(there, streamed)
+    charged.attempt("p", False, False)
+    charged.settle(499, INVALID_SPAN)
+    assert booked(there) == (PROMPT, output, 1)
+
+
+async def test_an_answer_that_takes_too_long_is_charged() -> None:
+    there = accounts()
+    charged = await charge(there, streamed=False)
+    charged.attempt("p", False, False)
+    charged.given_up = True
+    charged.settle(504, INVALID_SPAN)
+    assert booked(there) == (PROMPT, 40, 1)
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> None:
+    there = accounts()
+    charged = await charge(there, streamed=False)
+    charged.attempt("p", False, False)
+    charged.settle(status, INVALID_SPAN)
+    assert booked(there) == (0, 0, 0)
+
+
+async def test_a_client_that_leaves_before_its_request_is_sent_is_charged_nothing() -> None:
+    there = accounts()
+    (await charge(there, streamed=False)).settle(499, INVALID_SPAN)
+    assert booked(there) == (0, 0, 0)
+
+
+async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
+    there = accounts()
+    charged = await charge(there)
+    broken = charged.attempt("p", True, False)
+    broken.begin(200, is_stream=True)
+    broken.feed(FRAME * 3 + USAGE)
+    charged.attempt("q", False, False)
+    charged.settle(499, INVALID_SPAN)
+    (sums,) = there.tally.take()[0].values()
+    assert (sums.input, sums.output, sums.rerun) == (PROMPT, 0, 57)

@@ -1,0 +1,102 @@
+"""A pool that did badly and has not been heard of gets a request now and then, and no more than that."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policies import Decision, RequestFeatures, decide
+from serve.config.compiled_policy import compile_for
+from serve.config.gateway import GatewayConfig
+from serve.load.live_load import LiveLoad
+from serve.load.trials import TRIAL_ANSWERS, TRIAL_S
+from serve.tools.simulation.site import Shape, config_of
+
+PROSE = RequestFeatures("m")
+POOLS = {"speculative": Shape(3, 1, 64), "standard": Shape(0, 1, 64)}
+DRAFTED = 3
+
+
+class Answer:
+    """The end of an answer of 400 tokens."""
+
+    def __init__(self, accepted_per_step: float | None) -> None:
+        usage = b'{"usage":{"completion_tokens":400}'
+        if accepted_per_step is not None:
+            steps = round(400 / (1 + accepted_per_step))
+            usage += (
+                b',"metrics":{"speculative_decoding":{"num_spec_steps":%d,"num_accepted_draft_tokens":%d,'
+                b'"num_draft_tokens":%d}}' % (steps, 400 - steps, DRAFTED * steps)
+            )
+        self.last = (usage + b"}",)
+
+
+class Rig:
+    """A speculative and a standard pool, whose answers take the table's time."""
+
+    def __init__(self, load: str = "route", accepted: float = 0.0) -> None:
+        config: GatewayConfig = config_of(POOLS)
+        config = config.model_copy(update={"policy": config.policy.model_copy(update={"load": load})})
+        self.policy = compile_for(config)
+        self.now_s = 0.0
+        self.load = LiveLoad(config, self.policy, clock=lambda: self.now_s)
+        self.accepted = accepted
+        self.slower = 1.0
+
+    def send(self) -> Decision:
+        """One request is answered; nothing else happens meanwhile."""
+        decision = decide(self.policy, PROSE, None)
+        ordered = self.load.ordered(decision, PROSE, 400)
+        sent = self.load.begin(ordered, PROSE, ordered.candidates[0], 400)
+        there = ordered.candidates[0]
+        self.now_s += 0.00884 * 400 / (1 + self.accepted) * self.slower if there.speculative else 0.00652 * 400
+        sent.response = Answer(self.accepted if there.speculative else None)
+        sent.end()
+        self.load.check()
+        return ordered
+
+    def shares(self, requests: int) -> float:
+        return sum(self.send().speculative for _ in range(requests)) / requests
+
+
+@pytest.fixture(params=["it accepts nothing", "its steps take long"])
+def worse(request: pytest.FixtureRequest) -> Callable[[Rig, bool], None]:
+    def change(rig: Rig, bad: bool) -> None:
+        if request.param == "it accepts nothing":
+            rig.accepted = 0.0 if bad else 1.7
+        else:
+            rig.accepted, rig.slower = 1.7, 8.0 if bad else 1.0
+
+    return change
+
+
+def test_a_bad_drafter_is_left_and_tried_seldom(worse: Callable[[Rig, bool], None]) -> None:
+    rig = Rig()
+    worse(rig, True)
+    rig.shares(60)
+    rig.shares(300)  # until the prior counts no more
+    assert 0 < rig.shares(20 * TRIAL_ANSWERS) < 2.5 / TRIAL_ANSWERS
+
+
+def test_one_that_has_recovered_is_used_again(worse: Callable[[Rig, bool], None]) -> None:
+    rig = Rig()
+    worse(rig, True)
+    rig.shares(300)
+    worse(rig, False)
+    rig.shares(12 * TRIAL_ANSWERS)
+    assert rig.shares(40) > 0.9
+
+
+def test_what_is_only_observed_is_never_tried() -> None:
+    rig = Rig("observe")
+    rig.shares(3 * TRIAL_ANSWERS)
+    assert rig.load.moves.keys() <= {("m", "speculative", "standard")}
+
+
+def test_a_trial_of_another_pool_names_itself() -> None:
+    rig = Rig()
+    rig.accepted = 1.7
+    rig.load.adopt(compile_for(config_of({"standard": POOLS["standard"], "speculative": POOLS["speculative"]})))
+    found: list[Any] = [reason.summary for _ in range(300) for reason in rig.send().reasons]
+    assert not any("trial" in summary for summary in found), "nothing is tried that did well"
+    assert TRIAL_S > 0

@@ -1,0 +1,83 @@
+"""Stories of engines that are only told of: vLLM behind a URL, SGLang, smg and simulated ones."""
+
+import pytest
+
+from policies import PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
+from tests.unit.policies.test_stories import FORCED, JSON, REFUSED, TOOLS
+
+REMOTE = {"kind": "remote", "engine": "vllm", "method": "eagle3", "tool_parser": "kimi_k2", "hybrid": False}
+
+
+@pytest.mark.parametrize(
+    ("known", "tools", "plain"),
+    [
+        ({"engine_version": "0.19.1", "drafter": "kimi-k2.6-eagle3"}, False, True),
+        ({"engine_version": "0.20.2", "drafter": "kimi-k2.6-eagle3-mla"}, True, True),
+        ({"drafter": "kimi-k2.6-eagle3-mla"}, False, True),  # the version is not known
+        ({"engine_version": "0.20.2"}, False, True),  # the drafter is not known
+    ],
+)
+def test_a_remote_engine_is_judged_by_what_is_said_of_it(shipped, known, tools, plain):
+    facts = (
+        facts_from_engine_args("m", "speculative", "kimi-k2", "2.6", {}, REMOTE | known),
+        facts_from_engine_args("m", "standard", "kimi-k2", "2.6", {}, REMOTE | known | {"method": None}),
+    )
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **TOOLS), None).speculative is tools
+    assert decide(policy, RequestFeatures("m"), None).speculative is plain
+
+
+def test_a_simulated_engine_has_no_advisories_of_its_own(shipped):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, {"kind": "sim", "method": "sim"})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    for request in ({}, TOOLS, FORCED, JSON):
+        assert decide(policy, RequestFeatures("m", **request), None).speculative
+
+
+@pytest.mark.parametrize("engine", ["sglang", "sim"])
+def test_other_engines_take_what_vllm_refuses(shipped, engine):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine": engine})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **REFUSED), None).speculative
+
+
+SGLANG = {"kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "method": "eagle", "tool_parser": "kimi_k2"}
+
+
+@pytest.mark.parametrize(
+    ("known", "request_", "reason"),
+    [
+        ({"settings": {"speculative_accept_threshold_single": 0.9}}, {}, "sglang-lossy-accept-threshold"),
+        ({"settings": {"speculative_accept_threshold_acc": 0.5}}, TOOLS, "sglang-lossy-accept-threshold"),
+        ({}, {}, None),
+        ({}, {"penalties": True}, "sglang-relaxed-penalties"),
+        ({}, TOOLS, None),
+        ({"quantization": "nvfp4"}, TOOLS | {"stream": False}, "sglang-kimi-bare-call"),
+        ({"quantization": "nvfp4"}, TOOLS, None),
+        ({"tool_parser": "glm47"}, TOOLS, "sglang-detectors-multi-token"),
+        ({"tool_parser": "glm47"}, TOOLS | {"stream": False}, None),
+        ({}, JSON, "sglang-grammar-with-eagle"),
+        ({"method": "ngram"}, JSON, None),
+        ({}, {"guided": True}, None),  # which vLLM ignores
+    ],
+)
+def test_what_is_known_of_sglang(shipped, known, request_, reason):
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.5", {}, SGLANG | {"hybrid": False} | known)]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **request_), None)
+    assert [each.advisory for each in decision.reasons] == ([reason] if reason else [])
+    assert decision.speculative
+
+
+def test_a_hole_that_routing_does_not_close_says_nothing_to_callers(shipped):
+    old = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"engine_version": "0.10.2"})]
+    decision = decide(compile_policy(old, shipped, PolicySettings()), RequestFeatures("m", images=True), None)
+    assert not [each for each in decision.reasons if each.advisory.startswith("cve-")]
+
+
+@pytest.mark.parametrize(("engine", "warned"), [("smg", True), ("vllm", False)])
+def test_a_gateway_that_crashes_on_reserved_ids_is_named_but_not_avoided(shipped, engine, warned):
+    known = REMOTE | {"engine": engine, "engine_version": "0.20.2", "drafter": "kimi-k2.6-eagle3-mla"}
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, known)]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m"), None)
+    assert decision.speculative
+    assert ("kimi-reserved-ids-crash" in [each.advisory for each in decision.reasons]) is warned

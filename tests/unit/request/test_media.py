@@ -1,0 +1,53 @@
+"""Engines fetch nothing from hosts that no operator has listed, however a client writes the URL."""
+
+import json
+from typing import Any
+
+import pytest
+from support.bodies import problem, sent
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def saying(*parts: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": list(parts)}]}
+
+
+@pytest.mark.parametrize("kind", ["image_url", "video_url", "audio_url"])
+@pytest.mark.parametrize("written", [lambda url: url, lambda url: {"url": url}])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://listed.example.evil.org/x.png",
+        "https://evil.org\\@listed.example/x.png",
+        "https://listed.example@evil.org/x.png",
+        "file:///etc/passwd",
+        "ftp://listed.example/x",
+        "//listed.example/x",
+        " http://evil.org/x",
+    ],
+)
+def test_engines_fetch_nothing_from_hosts_that_are_not_listed(kind: str, written: Any, url: str) -> None:
+    body = saying({"type": kind, kind: written(url)})
+    assert problem(body).code == "media_not_allowed"
+    assert problem(body, media_hosts=("listed.example",)).code == "media_not_allowed"
+
+
+def test_data_urls_and_listed_hosts_pass() -> None:
+    inline = saying({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "text"})
+    assert sent(inline) == json.dumps(inline).encode()
+    listed = saying({"type": "image_url", "image_url": {"url": "https://listed.example/x.png", "detail": "low"}})
+    assert sent(listed, media_hosts=("listed.example",)) == json.dumps(listed).encode()
+
+
+def test_an_escaped_key_hides_no_url_and_no_embedding() -> None:
+    hidden = b'{"model":"m","messages":[{"role":"user","content":[{"\\u0069mage\\u005Furl":"http://evil.org"}]}]}'
+    assert problem(hidden).code == "media_not_allowed"
+    assert problem(saying({"type": "image_embeds", "image_embeds": "AAAA"})).code == "field_not_allowed"
+
+
+@pytest.mark.parametrize("text", ["see image_url: http://x", "\u0001 _embeds", 'a "video_url" b'])
+def test_text_about_media_is_no_media(text: str) -> None:
+    body = {**CHAT, "messages": [{"role": "user", "content": text}, {"role": "assistant", "content": None}]}
+    assert sent(body) == json.dumps(body).encode()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from typing import Any
 
 import uvicorn
 
-from bench.gateway.replica import main
+from bench.gateway.replica import answer_json, main
 from serve.config.gateway import GatewayConfig
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import Receive, Scope, Send
@@ -43,11 +42,8 @@ class Clock:
 
     async def vitals(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers with the longest hold since the last call, and the number of tasks."""
-        body = json.dumps({"hold_s": self.longest_s, "tasks": len(asyncio.all_tasks())}).encode()
-        self.longest_s = 0.0
-        length = [(b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": 200, "headers": length})
-        await send({"type": "http.response.body", "body": body})
+        longest_s, self.longest_s = self.longest_s, 0.0
+        await answer_json(send, {"hold_s": longest_s, "tasks": len(asyncio.all_tasks())})
 
 
 async def serve(config: GatewayConfig, port: int) -> None:

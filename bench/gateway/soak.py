@@ -55,7 +55,7 @@ async def leave_many(url: str, count: int) -> None:
 def state(running: peers.Running) -> dict[str, float]:
     """Memory in MiB, descriptors, tasks and objects of the gateway's process."""
     process = psutil.Process(running.pid)
-    with urllib.request.urlopen(running.url + STATE, timeout=30) as response:
+    with urllib.request.urlopen(running.url + STATE, data=b"", timeout=30) as response:
         counted = json.load(response)
     return {"rss_mb": round(process.memory_info().rss / 2**20, 1), "descriptors": process.num_fds(), **counted}
 

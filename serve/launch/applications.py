@@ -36,7 +36,13 @@ def split_applications(document: Mapping[str, Any]) -> dict[str, Any]:
     options = {GATEWAY_NAME: deployment_options.gateway_options(config)}
     for name, pool in pools.items():
         options[name] = deployment_options.pool_options(pool.config.pools[pool.pool])
-    deployments = _deployments(options, application.get("deployments", ()))
+    stated = {deployment["name"]: deployment for deployment in application.get("deployments", ())}
+    if unknown := sorted(stated.keys() - options.keys()):
+        raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
+    for name, pool in pools.items():
+        if (count := _stated_replicas(stated.get(name, {}))) is not None:
+            options[GATEWAY_NAME]["user_config"]["least_replicas"][pool.model][pool.pool] = count
+    deployments = {name: _laid_over({"name": name, **own}, stated.get(name, {})) for name, own in options.items()}
     gateway = {
         **application,
         "import_path": "serve.app:build_gateway",
@@ -58,12 +64,12 @@ def split_applications(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "applications": [gateway, *engines]}
 
 
-def _deployments(options: Mapping[str, dict[str, Any]], stated: Any) -> dict[str, dict[str, Any]]:
-    """Lays the document's own `deployments` over the options from the configuration."""
-    by_name = {deployment["name"]: deployment for deployment in stated}
-    if unknown := sorted(by_name.keys() - options.keys()):
-        raise ConfigError(f"`deployments` names {', '.join(unknown)}; there are {', '.join(options)}")
-    return {name: _laid_over({"name": name, **values}, by_name.get(name, {})) for name, values in options.items()}
+def _stated_replicas(stated: Mapping[str, Any]) -> int | None:
+    """Returns how many replicas a pool's own entry in `deployments` wants at least; None if it says nothing."""
+    if scaling := stated.get("autoscaling_config"):
+        return int(scaling.get("min_replicas", 1))
+    count = stated.get("num_replicas")
+    return count if isinstance(count, int) else None
 
 
 def _laid_over(values: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:

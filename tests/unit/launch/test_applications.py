@@ -81,6 +81,16 @@ def test_the_gateway_is_told_what_pools_should_have_and_keeps_what_the_operator_
     assert applications(changed)["specgate"]["args"] == applications(document())["specgate"]["args"]
 
 
+def test_the_gateway_is_told_of_replicas_that_a_deployment_states_itself() -> None:
+    changed = copy.deepcopy(document())
+    changed["applications"][0]["deployments"] = [
+        {"name": "m--fast", "num_replicas": 5},
+        {"name": "m--slow", "num_replicas": "auto", "autoscaling_config": {"min_replicas": 0, "max_replicas": 4}},
+    ]
+    (options,) = applications(changed)["specgate"]["deployments"]
+    assert options["user_config"]["least_replicas"] == {"m": {"fast": 5, "slow": 0}}
+
+
 def test_the_limits_of_a_growing_pool_change_in_place_too() -> None:
     def growing(to: int) -> dict[str, Any]:
         said = document()

@@ -158,8 +158,8 @@ ROUTES: dict[tuple[str, str], str] = {
         "`x-specgate-estimate: true`."
     ),
     ("GET", "/v1/models"): (
-        "The configured models, in OpenAI's form; `max_model_len` is the longest request that every pool takes, where "
-        "it is known."
+        "The configured models, in OpenAI's form, or in that of the Messages API for clients that send "
+        "`anthropic-version`; `max_model_len` is the longest request that every pool takes, where it is known."
     ),
     (
         "POST",

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
+from serve.dialects.messages.models import VERSION_HEADER, model_info, model_page
 from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
@@ -75,8 +76,9 @@ class GatewayApi:
         return router
 
     async def models(self, request: fastapi.Request) -> dict[str, Any]:
-        """Lists the models that the caller may use."""
-        return {"object": "list", "data": [self._model_object(name) for name in self._visible(request)]}
+        """Lists the models that the caller may use, in the form of the API that the caller speaks."""
+        models = [self._model_object(name) for name in self._visible(request)]
+        return model_page(models) if VERSION_HEADER in request.headers else {"object": "list", "data": models}
 
     async def model(self, request: fastapi.Request, model: str) -> dict[str, Any]:
         """Describes one model, found by its name or an alias, with or without the suffix `:nospec`.
@@ -93,7 +95,8 @@ class GatewayApi:
         visible = self._visible(request)
         if name not in visible:
             raise ModelNotFoundError.unknown(asked, visible)
-        return self._model_object(name)
+        found = self._model_object(name)
+        return model_info(found) if VERSION_HEADER in request.headers else found
 
     def max_model_len(self, model: str) -> int | None:
         """Returns the longest request that every pool of a model takes; None if no pool's limit is known.

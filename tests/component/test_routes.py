@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import anthropic
 import pytest
 from support.engines import answering
 from support.stack import listening
@@ -91,6 +92,17 @@ async def test_models_tell_their_length_and_when_the_gateway_began_to_serve_them
     assert model["max_model_len"] == 4096
     assert json.loads(slashed) == json.loads(listed)
     assert json.loads(one) == model
+
+
+async def test_models_are_told_in_the_form_of_the_messages_api_to_its_clients() -> None:
+    async with gateway() as url, anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
+        page = await client.models.list()
+        (model,) = [each async for each in page]
+        one = await client.models.retrieve("org/m")
+    assert (page.has_more, page.first_id, page.last_id) == (False, "m", "m")
+    assert (model.id, model.type, model.display_name, model.max_input_tokens) == ("m", "model", "m", 4096)
+    assert model.created_at.timestamp() <= time.time()
+    assert one == model
 
 
 async def test_the_length_of_a_model_is_what_each_of_its_pools_takes() -> None:

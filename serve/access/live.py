@@ -21,7 +21,8 @@ from serve.errors import ConfigError, SharedStateError
 
 log = logging.getLogger("ray.serve.specgate.access")
 
-_SYNC_PERIOD_S = 1.0  # a revoked key is refused within two of them
+_SYNC_PERIOD_S = 1.0
+_LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so only the file tells of news
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
 _FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token can be checked
@@ -32,6 +33,8 @@ class KeySource(Protocol):
 
     async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
         """Returns what has changed after a version, and notes which keys were used.
+
+        The answer waits until there is something, a second at the most, so that a new key is valid everywhere at once.
 
         Raises:
             SharedStateError: The store can't be reached.
@@ -54,14 +57,19 @@ class LocalKeySource:
         self._store = store
 
     async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Returns what has changed after a version, and notes which keys were used.
+        """Returns what has changed after a version, once there is something, and notes which keys were used.
 
         Raises:
             SharedStateError: The file can't be used.
         """
+        until_s = time.monotonic() + _SYNC_PERIOD_S
         try:
             self._store.mark_used(used)
-            return self._store.changes_since(version)
+            while True:
+                changes = self._store.changes_since(version)
+                if changes.version != version or time.monotonic() >= until_s:
+                    return changes
+                await asyncio.sleep(_LOOK_PERIOD_S)
         except sqlite3.Error as error:
             raise SharedStateError(f"The store of keys can't be used: {error}") from error
 
@@ -131,10 +139,12 @@ class LiveAccess:
             self._watched.append(_Watched(Path(config.oidc.jwks_file), keys_of))
 
     async def run(self) -> None:
-        """Asks the sources once a second, for ever."""
+        """Asks the sources once a second, for ever, and the store again as soon as it has told news."""
         while True:
+            known, begun_s = self.ring.version, time.monotonic()
             await self.refresh()
-            await asyncio.sleep(_SYNC_PERIOD_S)
+            if self.ring.version == known:
+                await asyncio.sleep(max(0.0, begun_s + _SYNC_PERIOD_S - time.monotonic()))
 
     async def refresh(self) -> None:
         """Asks each source once."""

@@ -58,7 +58,9 @@ class Door:
         self._replicas.announce(replica, Endpoint(url, key))
 
     async def sync_keys(self, version: int, used: frozenset[str]) -> KeyChanges:
-        """Called by every gateway replica once a second: what has changed among the keys after a version.
+        """Called by every gateway replica over and over: what has changed among the keys after a version.
+
+        The answer waits for a change, a second at the most.
 
         Args:
             version: The store's version that the replica knows.

@@ -10,18 +10,13 @@ from typing import Any
 import jsonschema
 import msgspec
 import referencing
-import regex
-from jsonschema._utils import find_evaluated_item_indexes_by_schema, find_evaluated_property_keys_by_schema
 from jsonschema.exceptions import ValidationError
 
 from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError, current
+from serve.guard.core.schema_keywords import BESIDE_PATTERNS, DRAFT_7, EVERYWHERE, LATER_DRAFTS, Keyword
 from serve.guard.core.schema_shape import check_shape
 
-_MATCH_TIMEOUT_S = 0.01
-_LONGEST_PATTERN = 512  # characters; the compiler of patterns can't be interrupted
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
-
-Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 class Schema:
@@ -120,89 +115,6 @@ def estimated_bytes(text: bytes) -> int:
 _compiled = _Compiled()
 
 
-# Keywords
-
-
-def _matches(pattern: str, text: str) -> bool:
-    current.get().step()
-    if len(pattern) > _LONGEST_PATTERN:
-        raise UnjudgedError("a long pattern")
-    try:
-        return regex.search(pattern, text, timeout=_MATCH_TIMEOUT_S) is not None
-    except TimeoutError as error:
-        raise TooMuchWorkError("a slow pattern") from error
-
-
-def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _matches(pattern, instance):
-        yield ValidationError("the pattern is not found")
-
-
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
-    for pattern, schema in patterns.items() if isinstance(instance, dict) else ():
-        for name, value in instance.items():
-            if _matches(pattern, name):
-                yield from validator.descend(value, schema, path=name, schema_path=pattern)
-
-
-def _unique_items(_: Any, unique: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
-    if unique and isinstance(instance, list) and len(set(map(_identity, instance))) < len(instance):
-        yield ValidationError("not unique")
-
-
-def _enum(_: Any, allowed: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
-    own = _identity(instance)
-    if not any(_identity(each) == own for each in allowed):
-        yield ValidationError("not in the enumeration")
-
-
-def _const(_: Any, allowed: Any, instance: Any, __: Any) -> Iterator[ValidationError]:
-    if _identity(allowed) != _identity(instance):
-        yield ValidationError("not the constant")
-
-
-def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    known = schema.get("properties", {})
-    for name, value in instance.items() if isinstance(instance, dict) else ():
-        if name not in known:
-            if allowed is False:
-                yield ValidationError("more properties than there may be")
-                return
-            yield from validator.descend(value, allowed, path=name)
-
-
-# The library's own look every name and index up in a list: ten thousand of them take it seconds, without a step.
-
-
-def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, dict):
-        evaluated = frozenset(find_evaluated_property_keys_by_schema(validator, instance, schema))
-        rest = [value for name, value in instance.items() if name not in evaluated]
-        if any(next(validator.descend(value, allowed), None) is not None for value in rest):
-            yield ValidationError("an unevaluated property")
-
-
-def _unevaluated_items(validator: Any, _: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, list):
-        evaluated = frozenset(find_evaluated_item_indexes_by_schema(validator, instance, schema))
-        if any(index not in evaluated for index in range(len(instance))):
-            yield ValidationError("an unevaluated item")
-
-
-def _identity(value: Any) -> Any:
-    """Returns what is equal for equal JSON: 1 and 1.0 are, 1 and true are not."""
-    current.get().step()
-    if isinstance(value, dict):
-        return frozenset((key, _identity(member)) for key, member in value.items())
-    if isinstance(value, list):
-        return tuple(map(_identity, value))
-    return type(value) is bool, value
-
-
-def _nothing(*_: Any) -> tuple[()]:
-    return ()
-
-
 def _counted(keyword: Keyword) -> Keyword:
     """Returns a keyword that counts its calls and the errors that it finds."""
 
@@ -224,28 +136,42 @@ def _evolve(validator: Any, **changes: Any) -> Any:
     return type(validator)(schema, registry=validator._registry, _resolver=resolver)
 
 
-# Python's own `re` can't be interrupted, and a client's pattern must not stop the gateway for minutes.
-_OWN: dict[str, Keyword] = {
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "uniqueItems": _unique_items,
-    "enum": _enum,
-    "const": _const,
-    "additionalProperties": _additional_properties,
-}
-_OWN_OF_LATER_DRAFTS: dict[str, Keyword] = {
-    "unevaluatedProperties": _unevaluated_properties,
-    "unevaluatedItems": _unevaluated_items,
-}
-# These two match property names against all sibling patterns with `re`.
-_UNCHECKED: dict[str, Keyword] = {"additionalProperties": _nothing, "unevaluatedProperties": _nothing}
-
-
 @cache
 def _validator_class(draft: Any, has_patterns: bool) -> Any:
-    later = {} if draft is jsonschema.Draft7Validator else _OWN_OF_LATER_DRAFTS
-    keywords: dict[str, Keyword] = {**draft.VALIDATORS, **_OWN, **later, **(_UNCHECKED if has_patterns else {})}
+    own = DRAFT_7 if draft is jsonschema.Draft7Validator else LATER_DRAFTS
+    keywords = {**draft.VALIDATORS, **EVERYWHERE, **own, **(BESIDE_PATTERNS if has_patterns else {})}
     counted = {name: _counted(keyword) for name, keyword in keywords.items()}
     made: Any = jsonschema.validators.extend(draft, counted)  # type: ignore[no-untyped-call]
     made.evolve = _evolve
+    made.descend = _descending(made.descend)
+    made.iter_errors = _iterating(made.iter_errors)
     return made
+
+
+def _descending(plain: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
+    """Returns a class's `descend` that counts its calls: a schema without a keyword counts nothing itself."""
+
+    def descend(
+        validator: Any, instance: Any, schema: Any, path: Any = None, schema_path: Any = None, resolver: Any = None
+    ) -> Iterator[ValidationError]:
+        current.get().step()
+        if schema is False:
+            return iter((_nothing_is_allowed(() if path is None else (path,)),))
+        return plain(validator, instance, schema, path, schema_path, resolver)
+
+    return descend
+
+
+def _iterating(plain: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
+    """Returns a class's `iter_errors` that counts its calls."""
+
+    def iter_errors(validator: Any, instance: Any) -> Iterator[ValidationError]:
+        current.get().step()
+        return iter((_nothing_is_allowed(),)) if validator.schema is False else plain(validator, instance)
+
+    return iter_errors
+
+
+def _nothing_is_allowed(path: tuple[Any, ...] = ()) -> ValidationError:
+    """Returns the error of the schema `false`; the library's own quotes the value."""
+    return ValidationError("nothing is allowed", validator="false", validator_value=None, path=path)

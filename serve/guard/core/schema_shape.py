@@ -9,6 +9,9 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 # Finding these crawls the whole schema, for every reference again.
 _CRAWLED = ("$anchor", "$dynamicAnchor", "$dynamicRef")
 _MOST_CRAWLED = 500  # schemas
+# Every id is joined with that of the schema around it, again for every reference.
+_MOST_JOINED = 16_384  # characters
+_LONGEST_REFERENCE = 2_048  # characters
 
 _ONE = frozenset(
     {"additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then", "unevaluatedItems",
@@ -20,6 +23,10 @@ _MAP = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_REFERENCE
 
 
 def _is_names(value: Any) -> bool:
@@ -39,11 +46,16 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_type(value: Any) -> bool:
-    return value in _TYPES if isinstance(value, str) else _is_names(value) and _TYPES.issuperset(value)
+    return value in _TYPES if isinstance(value, str) else _is_types(value)
+
+
+def _is_types(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= len(_TYPES) and _is_names(value) and _TYPES.issuperset(value)
 
 
 _VALUES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("$ref", "$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "pattern"), _is_text),
+    **dict.fromkeys(("$ref", "$id", "$anchor", "$dynamicAnchor", "$dynamicRef"), _is_reference),
+    "pattern": _is_text,
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
     **dict.fromkeys(
         ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties", "minContains",
@@ -81,7 +93,21 @@ def check_shape(schema: Any, step: Callable[[], None]) -> bool:
         if crawled and seen + len(waiting) > _MOST_CRAWLED:
             return False
         waiting.extend(_parts(part))
-    return True
+    return not crawled or _joined(schema) <= _MOST_JOINED
+
+
+def _joined(schema: Any) -> int:
+    """Returns how many characters all ids have once each is joined with those around it."""
+    waiting = [(schema, 0)]
+    joined = 0
+    while waiting:
+        part, around = waiting.pop()
+        if isinstance(part, Mapping):
+            if "$id" in part:
+                around += len(part["$id"])
+                joined += around
+            waiting.extend((each, around) for each in _parts(part))
+    return joined
 
 
 def _has_shape(schema: Mapping[str, Any]) -> bool:

@@ -1,0 +1,52 @@
+"""Ends a process of the engine when the one that started it is gone.
+
+A host that ends in order ends its engine core first. After SIGKILL of the host, and of the raylet that would clean up,
+nobody does, and the core keeps the model's memory.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.process import BaseProcess
+
+_POLL_S = 1.0
+_GRACE_S = 10.0
+_started = threading.Event()
+
+
+def end_with_parent(poll_s: float = _POLL_S, grace_s: float = _GRACE_S) -> bool:
+    """Ends this process soon after its parent's end; safe to call again.
+
+    Only a process that `multiprocessing` started is watched: an engine core or one of its workers. The host itself is
+    Ray's to end.
+
+    The parent is polled, because `PR_SET_PDEATHSIG` goes by the thread that started this process, which may end long
+    before the parent does. Its number alone does not tell where a server forks for it, and its pipe alone does not
+    where a sibling has inherited the other end.
+
+    Args:
+        poll_s: Between two looks at the parent.
+        grace_s: From SIGTERM to SIGKILL: a step of the model may keep Python from handling the former.
+
+    Returns:
+        Whether it is watched.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return False
+    if not _started.is_set():
+        _started.set()
+        watch = threading.Thread(target=_watch, args=(parent, poll_s, grace_s), name="parent-watch", daemon=True)
+        watch.start()
+    return True
+
+
+def _watch(parent: BaseProcess, poll_s: float, grace_s: float) -> None:
+    number = os.getppid()
+    while os.getppid() == number and parent.is_alive():
+        time.sleep(poll_s)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace_s)
+    os.kill(os.getpid(), signal.SIGKILL)

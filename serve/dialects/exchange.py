@@ -15,7 +15,7 @@ from serve.dialects.keep_alive import KeepAlive
 from serve.errors import EngineError, GatewayError, retry_after
 from serve.guard.core import Place
 from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, beside
+from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_RAW_BYTES, beside
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.http1.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
 from serve.proxy.exchange import Exchange, RawHeaders
@@ -126,7 +126,7 @@ class TranslatedExchange(Exchange):
 
     async def end(self, data: bytes = b"") -> None:
         """Translates the last part of a chat stream, and ends the client's."""
-        await super().end(await beside(self._taken_bytes >= LONG_BYTES, self._encode_end, data))
+        await super().end(await beside(self._taken_bytes >= LONG_RAW_BYTES, self._encode_end, data))
 
     def _encode_end(self, data: bytes) -> bytes:
         events = self._encode(data)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
-from serve.guard.slices import in_slices
+from serve.guard.slices import LONG_RAW_BYTES, in_slices
 from serve.request.completion import MALFORMED, NONE, not_json, with_member
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
@@ -66,7 +66,8 @@ async def repair_body(
     if mode == "off" or _CALLS not in body:
         return body, repair
     try:
-        return await in_slices(_repair_messages(body, repair, rewrite=mode == "fix"), len(body)), repair
+        steps = _repair_messages(body, repair, rewrite=mode == "fix")
+        return await in_slices(steps, aside=len(body) >= LONG_RAW_BYTES), repair
     except MALFORMED as error:  # in a part that nobody has read before
         raise not_json(error) from error
 

@@ -50,10 +50,10 @@ class ObservedResponse:
         if self._whole_guard is None or failure is not None:
             await beside(self._stream.long, self._stream.finish, failure)
             return
-        size_bytes = LONG_BYTES if self.guard.request_is_long else len(self._body)
+        is_long = self.guard.request_is_long or len(self._body) >= LONG_BYTES
         try:
-            completion = await beside(size_bytes >= LONG_BYTES, decode_chunk, self._body)
-            await in_slices(self._whole_guard.judge(completion), size_bytes)
+            completion = await beside(is_long, decode_chunk, self._body)
+            await in_slices(self._whole_guard.judge(completion), aside=is_long)
         except CONTROL:
             raise
         except EngineError as error:

@@ -12,7 +12,7 @@ from serve.errors import EngineError, GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.fault import CONTROL, guard_fault
 from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, beside, in_slices
+from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_RAW_BYTES, beside, in_slices
 from serve.guard.transcript import RecordedFilter, Transcript
 from serve.http1.sse import (
     DONE,
@@ -60,7 +60,7 @@ class GuardedStream:
     @property
     def long(self) -> bool:
         """True if the end of the attempt may take longer than other requests should wait."""
-        return self.slow or self._fed_bytes >= LONG_BYTES
+        return self.slow or self._fed_bytes >= LONG_RAW_BYTES
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
@@ -235,7 +235,7 @@ class WholeResponse:
         self._exchange = exchange
         self._failure: GatewayError | None = None
         self._headers: RawHeaders = []
-        self._size_bytes = 0
+        self._long = False
         self._body = b""
 
     async def attempt(self, response: UpstreamResponse) -> None:
@@ -253,8 +253,8 @@ class WholeResponse:
             self.guard.broke(error.message)
             return
         try:
-            self._size_bytes = LONG_BYTES if self.guard.request_is_long else len(body)
-            self._body = await in_slices(self._judged(body, completion), self._size_bytes)
+            self._long = self.guard.request_is_long or len(body) >= LONG_BYTES
+            self._body = await in_slices(self._judged(body, completion), aside=self._long)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
@@ -269,7 +269,7 @@ class WholeResponse:
         if self.guard.state is GuardState.FAILED and self._failure is not None:
             raise self._failure
         if self.guard.state is not GuardState.DONE:
-            self._body = await beside(self._size_bytes >= LONG_BYTES, lambda: encode_json(self._whole_guard.give_up()))
+            self._body = await beside(self._long, lambda: encode_json(self._whole_guard.give_up()))
         if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
         if self._transcript is not None:

@@ -7,7 +7,8 @@ from typing import ParamSpec, TypeVar
 
 from serve.guard.core import at_once
 
-LONG_BYTES = 512 * 1024  # in which a single step can take more than some milliseconds
+LONG_BYTES = 64 * 1024  # of which a single step can take more than some milliseconds
+LONG_RAW_BYTES = 512 * 1024  # the same for requests and streams, in which little is what has to be looked at closely
 LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 _SLICE_S = 0.004
 
@@ -27,14 +28,14 @@ async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P
     return await asyncio.to_thread(work, *args, **kwargs) if is_long else work(*args, **kwargs)
 
 
-async def in_slices(steps: Generator[None, None, T], size_bytes: int = 0) -> T:
+async def in_slices(steps: Generator[None, None, T], *, aside: bool = False) -> T:
     """Runs a generator to its end and returns its result; other tasks run after every few milliseconds.
 
     Args:
         steps: The work; it yields wherever it may pause.
-        size_bytes: Of what it works on. From `LONG_BYTES` on it runs in a thread, because a step itself may be long.
+        aside: Whether it runs in a thread, because a step itself may be long.
     """
-    if size_bytes >= LONG_BYTES:
+    if aside:
         return await asyncio.to_thread(at_once, steps)
     until = monotonic() + _SLICE_S
     while True:

@@ -10,7 +10,7 @@ import pytest
 from serve.errors import InvalidRequestError
 from serve.guard.core import HistoryRepair
 from serve.guard.history import repair_body
-from serve.guard.slices import LONG_BYTES
+from serve.guard.slices import LONG_RAW_BYTES
 
 CUT = '{"command": "ls", "why": "check'
 
@@ -151,7 +151,7 @@ def test_a_long_history_is_repaired_beside_the_event_loop(monkeypatch: pytest.Mo
 
     repair = HistoryRepair.call
     monkeypatch.setattr(HistoryRepair, "call", call)
-    arguments = '{"command": "' + "x" * LONG_BYTES
+    arguments = '{"command": "' + "x" * LONG_RAW_BYTES
     got, found = repaired(body(arguments), "fix", kimi_ids=False)
     assert found.arguments == 1
     assert json.loads(call_in(got)["function"]["arguments"]) == {"_unparsed_arguments": arguments}

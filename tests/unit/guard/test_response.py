@@ -20,7 +20,7 @@ from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
-from serve.guard.slices import LONG_BYTES
+from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.sse import encode_frame
 from serve.proxy.relay import PIECE_BYTES, relay_stream
 from serve.request.completion import parse
@@ -248,7 +248,7 @@ def test_a_long_stream_ends_beside_the_event_loop_and_so_it_is_given_up() -> Non
             await response.finish()
 
     asyncio.run(run(10))
-    asyncio.run(run(LONG_BYTES // len(encode_frame(chunk({"content": "word "}))) + 1))
+    asyncio.run(run(LONG_RAW_BYTES // len(encode_frame(chunk({"content": "word "}))) + 1))
     assert [thread is threading.main_thread() for thread in threads] == [True, True, False, False]
 
 

@@ -41,13 +41,13 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
     assert order[:4] == ["work", "other", "work", "other"]
 
 
-@pytest.mark.parametrize(("size", "aside"), [(slices.LONG_BYTES - 1, False), (slices.LONG_BYTES, True)])
-async def test_work_on_much_runs_beside_the_event_loop(size: int, aside: bool) -> None:
+@pytest.mark.parametrize("aside", [False, True])
+async def test_work_runs_beside_the_event_loop_where_that_is_asked_for(aside: bool) -> None:
     def work() -> Generator[None, None, threading.Thread]:
         yield
         return threading.current_thread()
 
-    assert (await slices.in_slices(work(), size) is not threading.main_thread()) is aside
+    assert (await slices.in_slices(work(), aside=aside) is not threading.main_thread()) is aside
 
 
 async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
@@ -56,4 +56,4 @@ async def test_errors_of_work_beside_the_event_loop_are_its_own() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await slices.in_slices(bad(), slices.LONG_BYTES)
+        await slices.in_slices(bad(), aside=True)

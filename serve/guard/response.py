@@ -73,7 +73,7 @@ class GuardedStream:
                 if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
-            held = self._held_bytes >= LONG_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
+            held = self._held_bytes >= LONG_RAW_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
             self.slow = held or guard.request_is_long
             if self._held_bytes > self._limit_bytes:
                 raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")

@@ -4,7 +4,7 @@ import asyncio
 import os
 import pty
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ HELLO: Any = [{"role": "user", "content": "hello"}]
 def port() -> int:
     """The same for all tests of this module: each start also shows that the last stop freed it."""
     return ports.free_port()
+
+
+@pytest.fixture(autouse=True)
+def hangups_are_heard() -> Iterator[None]:
+    """Under `nohup` they are ignored, by all that is started here too; that is right, and not what is tested."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def to_specgate(number: signal.Signals) -> Callable[[LocalGateway], None]:

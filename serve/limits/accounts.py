@@ -16,7 +16,7 @@ from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
 from serve.limits.estimate import Estimates, Size
 from serve.limits.holdings import Holdings
-from serve.limits.lease_rounds import PATIENCE_S, LeaseRounds
+from serve.limits.lease_rounds import LeaseRounds
 from serve.limits.messages import LedgerClient, Meter, Report, Terms
 from serve.limits.plan import Plan, limits_of, plan_of, tenant_scope
 from serve.limits.refusal import over_limit, over_quota
@@ -27,6 +27,7 @@ from serve.limits.tally import Tally
 log = logging.getLogger("ray.serve.specgate.limits")
 
 PERIOD_S = 1.0
+_ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
 
 class Standing(NamedTuple):
@@ -108,7 +109,7 @@ class Accounts:
         size: Size,
         headers: RawHeaders,
     ) -> Charge:
-        """Reserves what a request will probably cost. It waits for the ledger for 20 ms at most.
+        """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most.
 
         Args:
             principal: Who asks.
@@ -253,10 +254,10 @@ class Accounts:
 
     async def _reserve_slowly(self, plan: Plan, cost: float) -> Reservation:
         """Reserves with what the ledger gives at once."""
-        deadline_s = self._clock() + PATIENCE_S
+        rounds = 0
         while True:
             now_s = self._clock()
-            over = self._holdings.alone or now_s >= deadline_s
+            over = self._holdings.alone or rounds == _ROUNDS
             open_: list[Line] = []
             refusing: list[tuple[float, Line]] = []
             for line in plan.lines:
@@ -280,9 +281,10 @@ class Accounts:
                 reservation = reserve([line for line in plan.lines if line not in shadows], cost, now_s)
                 assert reservation is not None
                 return reservation
-            await self._rounds.ask(open_, cost, deadline_s - now_s)
+            await self._rounds.ask(open_, cost)
             if self._holdings.alone:
                 _draw(plan.lines, self._clock())
+            rounds += 1
 
     def _count_refusal(self, plan: Plan, limit: str, shadow: bool) -> None:
         tenant = self.tally.label(plan.principal.tenant.name)

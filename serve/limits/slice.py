@@ -124,8 +124,8 @@ class RateSlice:
         if not self.alone:
             self.alone = True
             self._drawn_s = now_s
-            if self._share is None and not self._drawn:  # it has never met the ledger: half an equal part of all
-                self._add(self.burst)
+            if self._share is None and not self._drawn:  # no report was answered yet: half an equal part of all
+                self._add(self.burst if self.level is None else min(self.burst, self.shared))
         elapsed_s = now_s - self._drawn_s
         self._drawn_s = now_s
         self._add(min(self.share * elapsed_s, self.burst - self.held))

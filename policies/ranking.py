@@ -16,9 +16,9 @@ FULL = float("-inf")
 # one's place. Neither is tuned: any weight from 0.3 to 1 reached 0.959 of the oracle or more.
 WEIGHT = 0.7
 MARGIN = 0.05
-# Where fewer than this share of all seats are taken, users are fewer than the engines could serve, and throughput is made
-# by how fast each of them is: a request's own time is worth more, `ALONE` times the mean speed where nobody is. Nor is
-# this tuned: a share of 0.06 to 0.125 and any number from 5 to 30 kept latency at low load at that of a fixed order.
+# Where fewer than this share of all seats are taken, users are fewer than the engines could serve, and throughput is
+# made by how fast each of them is: a request's own time is worth more, `ALONE` times the mean speed where nobody is.
+# Not tuned either: a share of 0.06 or 0.08 and 10 or 30 times kept latency at low load that of a fixed order.
 EMPTY = 0.08
 ALONE = 10.0
 

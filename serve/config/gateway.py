@@ -30,7 +30,8 @@ class LimitsConfig(_Strict):
         reserved_slots: Share of each pool's slots that only requests of a class, and of those above it, may have:
             `{interactive: 0.1}`. Not for pools that route by session or prefix.
         max_connections: Connections of clients that one gateway replica keeps open; one more gets a 503 and is closed.
-        max_buffered_bytes: Bytes of request bodies that one gateway replica holds; a body beyond that gets a 429.
+        max_buffered_bytes: Bytes of request bodies that one gateway replica holds, of one tenant half as many where
+            access is required; a body beyond that gets a 429.
         max_answer_bytes: Of an engine's answer that does not stream; a longer one is a 502 `engine_error`.
         max_schema_bytes: Of all JSON schemas of a request together.
         max_schema_depth: Deepest nesting within one schema.

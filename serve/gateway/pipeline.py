@@ -9,7 +9,7 @@ from itertools import count
 
 from policies import Decision, LivePolicy, Policy, RequestFeatures, decide
 from policies.classes import GROUPS
-from serve.access.principal import Authenticate, Principal, everybody
+from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
@@ -133,6 +133,8 @@ class Gateway:
                 if isinstance(principal, GatewayError):
                     raise principal
                 exchange.accept(principal)
+                if direct is not None and principal is not ANONYMOUS:
+                    direct["belong_to"](principal.tenant.name)
                 self._admit()
                 body = await exchange.read(receive, self._config.limits.max_body_bytes)
                 await self._serve(exchange, body)

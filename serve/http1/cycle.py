@@ -1,8 +1,7 @@
 """One request and its response on the listener: ASGI's `receive` and `send`."""
 
 import asyncio
-import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from serve.errors import GatewayError, OverloadedError
@@ -16,7 +15,23 @@ from serve.http1.message import (
     encode_head,
     http_date,
 )
+from serve.http1.states import (
+    ABANDONED,
+    ARRIVED,
+    ARRIVING,
+    AWAITED,
+    CHUNKED,
+    ENDED,
+    LENGTH,
+    NO_BODY,
+    PENDING,
+    RECEIVED,
+    STARTED,
+    UNTIL_CLOSED,
+    Framing,
+)  # fmt: skip
 
+_OWNERS_PART = 0.5  # of all bytes: the most that one owner's bodies hold, so that there is room for the others'
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 _MAX_REFUSED_KEYS = 20  # of one connection: who guesses must connect again and again
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -44,62 +59,53 @@ class Allowance:
 
     Attributes:
         max_connections: Another one gets a 503 and is closed.
-        max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429.
+        max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429, and so does one by which a single owner
+            would hold more than half of that.
         retry_after_s: For clients that are refused.
         held_bytes: Of the bodies of all requests under way.
+        owned_bytes: Of those whose owner is known, by owner.
     """
 
     max_connections: int = 8192
     max_buffered_bytes: int = 512 * 1024 * 1024
     retry_after_s: float = 2.0
     held_bytes: int = 0
+    owned_bytes: dict[str, int] = field(default_factory=dict)
 
-    def take(self, size_bytes: int) -> GatewayError | None:
-        """Counts bytes, or returns the error for their sender."""
+    def take(self, size_bytes: int, owner: str = "") -> GatewayError | None:
+        """Counts bytes, or returns the error for their sender.
+
+        Args:
+            size_bytes: Of a part of a body.
+            owner: Whose request it is; empty while nobody knows, and where all are equal.
+        """
         if self.held_bytes + size_bytes > self.max_buffered_bytes:
-            message = (
-                f"This replica already holds {self.max_buffered_bytes} bytes of request bodies; try again shortly."
-            )
-            return OverloadedError(message, None, None, self.retry_after_s)
+            return self._error(f"This replica already holds {self.max_buffered_bytes} bytes of request bodies")
+        if owner and (error := self.assign(size_bytes, owner)):
+            return error
         self.held_bytes += size_bytes
         return None
 
-    def give_back(self, size_bytes: int) -> None:
+    def assign(self, size_bytes: int, owner: str) -> GatewayError | None:
+        """Counts bytes as an owner's, which are counted in all already, or returns the error for it."""
+        owned = self.owned_bytes.get(owner, 0) + size_bytes
+        most = self.max_buffered_bytes * _OWNERS_PART
+        if owned > most:
+            return self._error(f"This replica already holds {most:.0f} bytes of the tenant {owner!r}'s request bodies")
+        if owned:
+            self.owned_bytes[owner] = owned
+        return None
+
+    def give_back(self, size_bytes: int, owner: str = "") -> None:
         """Frees bytes for other requests."""
         self.held_bytes -= size_bytes
+        if owner and size_bytes:
+            owned = self.owned_bytes.pop(owner) - size_bytes
+            if owned:
+                self.owned_bytes[owner] = owned
 
-
-class Upload(enum.Enum):
-    """States of the request's body."""
-
-    AWAITED = enum.auto()  # the client sends it after a 100 Continue
-    ARRIVING = enum.auto()
-    ARRIVED = enum.auto()  # all of it is here; the app has not received the end
-    RECEIVED = enum.auto()  # the app has received all of it
-
-
-class Progress(enum.Enum):
-    """States of the response."""
-
-    PENDING = enum.auto()  # the app has not begun it
-    STARTED = enum.auto()
-    ENDED = enum.auto()
-    ABANDONED = enum.auto()  # the client is gone
-
-
-class Framing(enum.Enum):
-    """Marks of the end of the response's body."""
-
-    NO_BODY = enum.auto()
-    LENGTH = enum.auto()  # content-length
-    CHUNKED = enum.auto()
-    UNTIL_CLOSED = enum.auto()
-
-
-# Bound once: in Python 3.11 `Progress.STARTED` costs 0.1 us more than a global, and every token passes here.
-AWAITED, ARRIVING, ARRIVED, RECEIVED = Upload
-PENDING, STARTED, ENDED, ABANDONED = Progress
-NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSED = Framing
+    def _error(self, what: str) -> GatewayError:
+        return OverloadedError(f"{what}; try again shortly.", None, None, self.retry_after_s)
 
 
 class RequestResponseCycle:
@@ -121,7 +127,7 @@ class RequestResponseCycle:
     """
 
     __slots__ = (
-        "_allowance", "_framing", "_head", "_left_bytes", "_parts", "_size_bytes", "_upload", "_waiter",
+        "_allowance", "_framing", "_head", "_left_bytes", "_owner", "_parts", "_size_bytes", "_upload", "_waiter",
         "_wire", "error", "keep_alive", "progress", "received_bytes", "scope",
     )  # fmt: skip
 
@@ -135,6 +141,7 @@ class RequestResponseCycle:
         self.error: GatewayError | None = None
         self._wire = wire
         self._allowance = allowance
+        self._owner = ""
         self._upload = AWAITED if expects_continue else ARRIVING
         self._parts: list[bytes] = []
         self._size_bytes = 0
@@ -149,7 +156,7 @@ class RequestResponseCycle:
         """Takes a part of the request's body."""
         if self.error is not None or self._is_over():
             return
-        if error := self._allowance.take(len(data)):
+        if error := self._allowance.take(len(data), self._owner):
             self.fail(error)
             return
         self.received_bytes += len(data)
@@ -183,10 +190,20 @@ class RequestResponseCycle:
 
     def release(self) -> None:
         """Gives the body's bytes back to the allowance."""
-        self._allowance.give_back(self.received_bytes)
+        self._allowance.give_back(self.received_bytes, self._owner)
         self.received_bytes = 0
 
     # For the app.
+
+    def belong_to(self, owner: str) -> None:
+        """Counts the body as an owner's, from its first byte on.
+
+        Raises:
+            OverloadedError: The owner's bodies hold too much already.
+        """
+        if error := self._allowance.assign(self.received_bytes, owner):
+            raise error
+        self._owner = owner
 
     async def receive(self) -> AsgiMessage:
         """ASGI's `receive`: returns what has arrived of the body; after its end, waits until the client leaves.

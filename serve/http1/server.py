@@ -16,9 +16,10 @@ import uvicorn.config
 
 from serve.errors import GatewayError, OverloadedError, RequestTimeoutError, TooManyConnectionsError
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
-from serve.http1.cycle import ENDED, PENDING, Allowance, RequestResponseCycle
+from serve.http1.cycle import Allowance, RequestResponseCycle
 from serve.http1.message import error_response
 from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
+from serve.http1.states import ENDED, PENDING
 
 log = logging.getLogger("ray.serve.specgate.http1")
 
@@ -209,7 +210,7 @@ class ServerProtocol(asyncio.Protocol):
             return OverloadedError(message, None, None, self._allowance.retry_after_s)
         scope.update(self._addresses)
         cycle = RequestResponseCycle(self, self._allowance, scope, expects_continue, keep_alive)
-        scope["extensions"] = {DIRECT: {"write": cycle.write}}
+        scope["extensions"] = {DIRECT: {"write": cycle.write, "belong_to": cycle.belong_to}}
         self._cycles.append(cycle)
         if len(self._cycles) == 1:
             self._serve_next()

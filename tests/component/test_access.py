@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -72,15 +73,17 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, engine: Engine | None = None, **access: Any) -> AsyncIterator[Gateway]:
+async def gateway(
+    folder: Path, engine: Engine | None = None, limits: Mapping[str, Any] | None = None, **access: Any
+) -> AsyncIterator[Gateway]:
     async with listening(engine or answering()) as behind:
         pools = {"pool": {"kind": "remote", "url": behind.url}}
         model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
         models = {"m": {**model, "aliases": ["alias"]}, "secret/model": model}
-        config = {"models": models, "access": {"mode": "required", "state_dir": str(folder), **access}}
-        replica = GatewayReplica(config, [])
+        access = {"mode": "required", "state_dir": str(folder), **access}
+        replica = GatewayReplica({"models": models, "access": access, "limits": limits or {}}, [])
         store = KeyStore(folder)
-        async with listening(replica.app(), replica.hot) as front:
+        async with listening(replica.app(), replica.hot, replica._allowance) as front:
             served = Gateway(front.url, store, replica)
             await served.hear()
             yield served
@@ -268,3 +271,39 @@ async def test_a_key_reaches_no_engine_log_span_metric_or_error(
     text = "\n".join(seen)
     assert issued.key.id in text  # ids may be seen: the search itself works
     assert [canary for canary in canaries if canary in text] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+async def test_the_slow_uploads_of_one_tenant_leave_room_for_the_others_bodies(tmp_path: Path, path: str) -> None:
+    """Whoever had a key could hold all bytes that a replica keeps of bodies, and everybody else got a 429."""
+    most = 8 * 2**20
+    async with gateway(tmp_path, limits={"max_buffered_bytes": most}) as served:
+        red, blue = await served.key(), await served.key(tenant="blue")
+        address = urlsplit(served.url)
+        head = (
+            f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+            f"authorization: Bearer {red.token}\r\ncontent-length: {2**20}\r\n\r\n"
+        ).encode()
+        uploads = []
+        for _ in range(16):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            uploads.append((reader, writer))
+            writer.write(head + b"x" * (2**20 - 1))
+        lines = await asyncio.gather(*(first_line(reader) for reader, _ in uploads))
+        assert set(lines) == {b"", b"HTTP/1.1 429 Too Many Requests\r\n"}
+        status, _, body = await served.ask(path, red.token, {**BODIES[path], "user": "x" * 2**18})
+        assert (status, "'red'" in body["error"]["message"]) == (429, True)
+        status, _, body = await served.ask(path, blue.token, {**BODIES[path], "user": "x" * 2**19})
+        assert status == 200, body
+        for _, writer in uploads:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert (served.replica._allowance.held_bytes, served.replica._allowance.owned_bytes) == (0, {})
+
+
+async def first_line(reader: asyncio.StreamReader) -> bytes:
+    """The status line of a response; nothing if there is none soon."""
+    try:
+        return await asyncio.wait_for(reader.readline(), 0.3)
+    except TimeoutError:
+        return b""

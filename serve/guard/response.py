@@ -12,7 +12,7 @@ from serve.errors import EngineError, GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.fault import CONTROL, guard_fault
 from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_RAW_BYTES, beside, in_slices
+from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, beside, in_slices
 from serve.guard.transcript import RecordedFilter, Transcript
 from serve.http1.sse import (
     DONE,
@@ -73,7 +73,7 @@ class GuardedStream:
                 if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
-            held = self._held_bytes >= LONG_RAW_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
+            held = self._held_bytes >= LONG_HELD_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
             self.slow = held or guard.request_is_long
             if self._held_bytes > self._limit_bytes:
                 raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")

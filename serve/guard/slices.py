@@ -8,7 +8,8 @@ from typing import ParamSpec, TypeVar
 from serve.guard.core import at_once
 
 LONG_BYTES = 64 * 1024  # of a whole answer, of which a single step can take more than some milliseconds
-LONG_RAW_BYTES = 512 * 1024  # the same for requests and streams, in which little is what has to be looked at closely
+LONG_HELD_BYTES = 128 * 1024  # of a stream, waiting for a check; each read of more is a trip to a thread
+LONG_RAW_BYTES = 512 * 1024  # of requests and streams, in which little is what has to be looked at closely
 LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 _SLICE_S = 0.004
 

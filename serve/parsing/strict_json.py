@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from serve.parsing.long_numbers import has_long_numbers
 
 _LONG = 64 * 1024  # characters; fewer are parsed in milliseconds whatever they hold
+_PATIENT = 256 * 1024  # from here on they are parsed in a thread, and others are to have their turn
 # Many times what a model says in one answer. Building as many values takes some milliseconds, and nothing else runs.
 _MOST_BRACKETS = 60_000
 _MOST_COLONS = 80_000
@@ -21,11 +22,10 @@ def loads(text: str) -> Any:
     Raises:
         ValueError: The text is not JSON, nested too deeply to parse, or holds too many values.
     """
-    is_long = len(text) > _LONG
-    if is_long and _is_dense(text):
+    if len(text) > _LONG and _is_dense(text):
         raise ValueError("too many values")
     try:
-        return (_patient if is_long else _decoder).decode(text)
+        return (_patient if len(text) > _PATIENT else _decoder).decode(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

@@ -20,7 +20,7 @@ from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
-from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
+from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
 from serve.http1.sse import encode_frame
 from serve.proxy.relay import PIECE_BYTES, relay_stream
 from serve.request.completion import parse
@@ -191,7 +191,7 @@ class Watched(GuardedStream):
 
 
 def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_out_the_same() -> None:
-    text = "the quick brown fox " * (LONG_RAW_BYTES // 10)
+    text = "the quick brown fox " * (LONG_HELD_BYTES // 10)
     pieces = [text[start : start + 4_000] for start in range(0, len(text), 4_000)]
     more = [chunk(calls({"index": 0, "function": {"arguments": piece}})) for piece in [*pieces, '"}']]
     opening = chunk(calls(call(0, "get_weather", '{"city": "')))
@@ -199,8 +199,8 @@ def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_
     through = Watched(Guard(GuardConfig(schema="warn"), REQUEST))
     exchange = SentTo()
     asyncio.run(relay_stream(exchange, EngineResponse(stream), through))  # type: ignore[arg-type]
-    assert {on_loop for held, on_loop in through.reads if held < LONG_RAW_BYTES} == {True}
-    assert {on_loop for held, on_loop in through.reads if held >= LONG_RAW_BYTES} == {False}
+    assert {on_loop for held, on_loop in through.reads if held < LONG_HELD_BYTES} == {True}
+    assert {on_loop for held, on_loop in through.reads if held >= LONG_HELD_BYTES} == {False}
     through.finish()
     assert through.ending == []
     assert calls_of(read(chunks_in(exchange.sent))) == [("get_weather", {"city": text})]

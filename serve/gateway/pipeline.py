@@ -131,7 +131,8 @@ class Gateway:
             exchange = exchange_of(headers, send, request_id_of(headers), span, direct is not None, write)
             try:
                 if isinstance(principal, GatewayError):
-                    raise principal
+                    await exchange.refuse(principal)
+                    return
                 exchange.accept(principal)
                 if direct is not None and principal is not ANONYMOUS:
                     direct["belong_to"](principal.tenant.name)
@@ -156,7 +157,7 @@ class Gateway:
         try:
             return self._authenticate(headers)
         except GatewayError as error:
-            return error
+            return error.with_traceback(None)  # or it and the frame that keeps it would hold each other
 
     def _settle(self, exchange: Exchange, path: str) -> None:
         """Charges, counts and logs a request that has ended."""

@@ -1,6 +1,7 @@
 """Who may use the gateway, over real HTTP: decided before a body is read, and no key seen anywhere else."""
 
 import asyncio
+import gc
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -21,6 +22,7 @@ from serve.access.key_store import IssuedKey, KeyStore
 from serve.access.token import new_id, new_token
 from serve.gateway import ingress
 from serve.gateway.ingress import GatewayReplica
+from serve.proxy.exchange import Exchange
 from serve.telemetry.instruments import Telemetry
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -101,6 +103,27 @@ async def test_without_a_valid_key_nothing_is_served(tmp_path: Path, path: str) 
             assert (status, headers["www-authenticate"]) == (401, "Bearer")
             assert headers["x-should-retry"] == "false"
             assert STRANGER not in json.dumps(body)
+
+
+@pytest.mark.parametrize(
+    ("known", "change", "status"),
+    [(False, {}, 401), (True, {}, 200), (True, {"model": "other"}, 404), (True, {"stream": "x"}, 400)],
+)
+async def test_a_request_leaves_nothing_to_the_garbage_collector(
+    tmp_path: Path, known: bool, change: dict[str, Any], status: int
+) -> None:
+    """A refused key's error and the frame that kept it held each other: whoever guesses had the collector at work."""
+    async with gateway(tmp_path) as served:
+        token = (await served.key()).token if known else STRANGER
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                assert (await served.ask("/v1/chat/completions", token, {**CHAT, **change}))[0] == status
+            left = [each for each in gc.get_objects() if isinstance(each, Exchange)]
+        finally:
+            gc.enable()
+    assert not left
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -63,7 +63,9 @@ class Trials:
         for number, (key, each, model) in enumerate(zip(keys, options, steps, strict=True)):
             share = min(factors) / factors[number]
             hoped = max(each.known.length, each.known.prior)
-            if (share < 1.0 or hoped > each.known.length) and self._is_due(key, each, model, now_s):
+            # What it accepts, only such requests tell; how fast its steps are, all do.
+            answers = each.known.answers if hoped > each.known.length else model.answers
+            if (share < 1.0 or hoped > each.known.length) and self._is_due(key, each, answers, now_s):
                 recovered = replace(each, load=each.load.faster(share), known=Acceptance(hoped))
                 found.append(Hope(key, number, (*options[:number], recovered, *options[number + 1 :])))
         return found
@@ -73,8 +75,8 @@ class Trials:
         heard = self._heard.get(key)
         self._heard[key] = _Heard(heard.answers if heard else 0, elsewhere, now_s)
 
-    def _is_due(self, key: TrialKey, option: Option, steps: StepModel, now_s: float) -> bool:
-        answers, elsewhere = option.known.answers + steps.answers, option.answers.answers
+    def _is_due(self, key: TrialKey, option: Option, answers: int, now_s: float) -> bool:
+        elsewhere = option.answers.answers
         heard = self._heard.get(key)
         if heard is None or heard.answers != answers:
             self._heard[key] = _Heard(answers, elsewhere, now_s)

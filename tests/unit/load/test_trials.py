@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from policies import Decision, RequestFeatures, decide
+from policies.acceptance import Acceptance, AnswerLength
+from policies.load_model import PUBLISHED
+from policies.ranking import Option, PoolLoad, step_times
+from policies.step_model import StepModel
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
-from serve.load.trials import TRIAL_ANSWERS, TRIAL_S
+from serve.load.trials import TRIAL_ANSWERS, TRIAL_S, Trials
 from serve.tools.simulation.site import Shape, config_of
 
 PROSE = RequestFeatures("m")
@@ -100,3 +104,24 @@ def test_a_trial_of_another_pool_names_itself() -> None:
     found: list[Any] = [reason.summary for _ in range(300) for reason in rig.send().reasons]
     assert not any("trial" in summary for summary in found), "nothing is tried that did well"
     assert TRIAL_S > 0
+
+
+def test_a_class_is_tried_again_although_its_pool_goes_on_answering_another() -> None:
+    """The others' answers say how fast the pool is, and nothing of what its drafter accepts of this class."""
+    prior, learned = Acceptance(2.7, 3), Acceptance(2.7, 3)
+    learned.learn(4000, 400)
+    elsewhere = AnswerLength()
+    loads = PoolLoad(step_times(PUBLISHED, 3, 64)), PoolLoad(step_times(PUBLISHED, 0, 64))
+    trials, steps = Trials(), [StepModel(), StepModel()]
+    keys = [("m", "speculative", "prose"), ("m", "standard", "prose")]
+    options = (
+        Option("speculative", loads[0], learned, elsewhere, 0),
+        Option("standard", loads[1], Acceptance(1.0), elsewhere, 0),
+    )
+    assert learned.length < prior.length
+    for second in range(round(TRIAL_S) + 1):
+        hopes = trials.hopes(keys, options, steps, float(second))
+        steps[0].learn(4, 1.0)  # an answer to a request with tools
+        for _ in range(TRIAL_ANSWERS):
+            elsewhere.learn(300)
+    assert [hope.key for hope in hopes] == keys[:1]

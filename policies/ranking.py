@@ -39,12 +39,12 @@ class PoolLoad:
         full: True if an engine has no seat for one more.
         next_step_s: Seconds of a step with one more request.
         slowed: Tokens per second that one more request costs the others on its engine.
-        taken: Requests on all engines, as far as they share them with this gateway replica.
-        seats: Of as many engines as the requests known here would fill.
+        few: Requests up to which there are few: `EMPTY` of the seats.
+        missing: Requests that there may be more until there are `few`; below zero beyond that.
     """
 
-    __slots__ = ("_engines", "_others", "_others_lengths", "_seats", "_step_s", "full", "lengths", "next_step_s",
-                 "per_engine", "rate", "requests", "seats", "slowed", "taken")  # fmt: skip
+    __slots__ = ("_engines", "_others", "_others_lengths", "_seats", "_step_s", "few", "full", "lengths", "missing",
+                 "next_step_s", "per_engine", "rate", "requests", "slowed")  # fmt: skip
 
     def __init__(self, step_s: Sequence[float], replicas: int = 1, share: float = 1.0) -> None:
         self.requests = 0
@@ -57,7 +57,7 @@ class PoolLoad:
         self._step_s = step_s
         self._seats = len(step_s) - 1
         self._engines = engines  # as many as the requests known here would fill
-        self.seats = self._seats * engines
+        self.few = EMPTY * self._seats * engines
         self._update()
 
     def faster(self, share: float) -> "PoolLoad":
@@ -86,8 +86,9 @@ class PoolLoad:
 
     def _update(self) -> None:
         # Once for each request that begins or ends: candidates are compared more often than that.
-        self.taken = self.requests + self._others
-        self.per_engine = self.taken / self._engines
+        taken = self.requests + self._others
+        self.missing = self.few - taken
+        self.per_engine = taken / self._engines
         batch = int(self.per_engine)
         self.full = batch >= self._seats
         step_s = self._step_s[self._seats if self.full else batch]
@@ -165,15 +166,15 @@ Prompt = tuple[int, str, int]
 
 def price_of_time(options: Sequence[Option]) -> float:
     """Returns the price of a request's own time in tokens per second, from the mean speed of all requests now."""
-    requests = rate = taken = seats = 0.0
+    requests = rate = missing = 0.0
     for each in options:
         load = each.load
         requests += load.per_engine
         rate += load.rate
-        taken += load.taken
-        seats += load.seats
-    empty = 1.0 - taken / (EMPTY * seats)
-    weight = WEIGHT + (ALONE - WEIGHT) * empty if empty > 0.0 else WEIGHT
+        missing += load.missing
+    weight = WEIGHT
+    if missing > 0.0:
+        weight += (ALONE - WEIGHT) * missing / sum([each.load.few for each in options])
     return weight * rate / requests if requests else weight / options[0].load.next_step_s
 
 

@@ -176,6 +176,7 @@ class _Run:
             meter.feed(
                 b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
             )
+            meter.finish()
             charge.settle(200, INVALID_SPAN)
             actual = _cost(usage)
             self._spend(min(actual - cost, 0.0))

@@ -168,8 +168,9 @@ class TranslatedExchange(Exchange):
             await self._refuse(Failure.of_error(error))
 
     def close(self) -> None:
-        """Ends the keep-alives."""
+        """Ends the keep-alives, and lets go of what holds this exchange: with it the request's body would stay."""
         self._keep_alive.stop()
+        self.write = None
 
     async def _refuse(self, failure: Failure) -> None:
         fail(self.span, str(failure.status), failure.status)  # the code may be an engine's own

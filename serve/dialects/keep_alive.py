@@ -22,7 +22,7 @@ class KeepAlive:
 
     def __init__(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.silent = True
-        self._send = send
+        self._send: Callable[[], Coroutine[Any, Any, None]] | None = send
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -32,13 +32,15 @@ class KeepAlive:
         self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._look)
 
     def stop(self) -> None:
-        """Looks and sends no more."""
+        """Looks and sends no more, and forgets how."""
         for each in (self._timer, self._sending):
             if each is not None:
                 each.cancel()
+        self._timer = self._sending = None
+        self._send = None
 
     def _look(self) -> None:
         reads = self._sending is None or self._sending.done()  # else the client itself reads nothing
-        if self.silent and reads:
+        if self.silent and reads and self._send is not None:
             self._sending = asyncio.create_task(self._send())
         self.watch()

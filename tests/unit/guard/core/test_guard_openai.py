@@ -22,6 +22,7 @@ from support.guard_harness import (
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.guard.core import Guard, Outcome
+from serve.guard.core.markup import find_in_arguments
 
 STRICT = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}
@@ -58,8 +59,13 @@ def test_a_json_answer_that_was_rerun_parses() -> None:
 
 
 def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
-    """Whether an answer is one that the SDK hands on: it raises for what a filter has cut."""
+    """Whether an answer is one that the SDK hands on, which raises for what a filter has cut, and no marker has leaked.
+
+    Hypothesis also draws the strings that stand in our sources, and the markers do.
+    """
     answer, _ = drawn
+    if find_in_arguments(json.dumps([answer.texts, answer.calls], ensure_ascii=False), lambda marker: False):
+        return False
     return bool(answer.calls or answer.text("content").strip()) and answer.finish != "content_filter"
 
 

@@ -5,13 +5,18 @@ The directives are those of Ray Serve's template that matter here; the servers a
 
 import asyncio
 import json
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +45,7 @@ defaults
     balance leastconn
 global
     tune.bufsize {RAY_SERVE_HAPROXY_TUNE_BUFSIZE}
+    close-spread-time {RAY_SERVE_HAPROXY_CLOSE_SPREAD_TIME_S}s
 frontend clients
     bind 127.0.0.1:{front}
     default_backend gateways
@@ -81,15 +87,15 @@ def wait_for(port: int) -> None:
 
 
 @contextmanager
-def haproxy_before(tmp_path: Path, ports: dict[str, int]) -> Iterator[str]:
-    """HAProxy as our wrapper starts it before two ports; its URL."""
+def haproxy_before(tmp_path: Path, ports: dict[str, int]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """HAProxy as our wrapper starts it before two ports; its URL and process."""
     config = tmp_path / "haproxy.cfg"
     plain = tmp_path / "500.http"  # what Ray's template gives for all of HAProxy's own errors
     plain.write_text("HTTP/1.1 500 Internal Server Error\r\n\r\nInternal Server Error")
     config.write_text(CONFIG.format(**ports, plain=plain, **node_environment(str(tmp_path))))
-    with running(write_launcher(tmp_path), "-db", "-f", config):
+    with running(write_launcher(tmp_path), "-db", "-f", config) as process:
         wait_for(ports["front"])
-        yield f"http://127.0.0.1:{ports['front']}"
+        yield f"http://127.0.0.1:{ports['front']}", process
 
 
 @contextmanager
@@ -102,7 +108,7 @@ def haproxy(
     with (
         running(sys.executable, "-c", SERVER, str(ports["a"]), *times) as victim,
         running(sys.executable, "-c", SERVER, str(ports["b"]), *times),
-        haproxy_before(tmp_path, ports) as front,
+        haproxy_before(tmp_path, ports) as (front, _),
     ):
         for server in ("a", "b"):
             wait_for(ports[server])
@@ -133,7 +139,7 @@ async def test_what_a_dead_server_had_not_answered_is_sent_to_another(tmp_path: 
 
 async def test_a_client_whose_gateways_are_all_gone_gets_openais_error_and_may_retry(tmp_path: Path) -> None:
     ports = {name: free_port() for name in ("front", "a", "b")}
-    with haproxy_before(tmp_path, ports) as url:
+    with haproxy_before(tmp_path, ports) as (url, _):
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
             with pytest.raises(openai.InternalServerError) as raised:
                 await client.models.list()
@@ -146,6 +152,62 @@ async def test_a_head_of_many_lines_passes(tmp_path: Path) -> None:
         many = {f"x-line-{number}": "y" for number in range(300)}
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
             assert [model.id async for model in client.models.list(extra_headers=many)] == ["m"]
+
+
+class Ready(BaseHTTPRequestHandler):
+    """Answers 200 and keeps the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def ready_on(port: int) -> Iterator[None]:
+    """A gateway of few words."""
+    with ThreadingHTTPServer(("127.0.0.1", port), Ready) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_request_on_a_kept_connection_is_answered_although_haproxy_is_being_replaced(tmp_path: Path) -> None:
+    """Ray replaces HAProxy at every change of replicas; a client cannot know that its connection is about to close."""
+    ports = {name: free_port() for name in ("front", "a", "b")}
+    with ready_on(ports["a"]), haproxy_before(tmp_path, ports) as (_, process), ExitStack() as connections:
+        clients = [
+            connections.enter_context(closing(HTTPConnection("127.0.0.1", ports["front"], timeout=10)))
+            for _ in range(20)
+        ]
+        assert {status_of(client) for client in clients} == {200}
+        process.send_signal(signal.SIGUSR1)  # as its successor does
+        while is_open(ports["front"]):
+            pass
+        assert {status_of(client) for client in clients} == {200}
+        process.wait(timeout=30)  # and does not stay for those that say nothing
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def status_of(client: HTTPConnection) -> int:
+    client.request("GET", "/health")
+    with client.getresponse() as response:
+        response.read()
+        return response.status
 
 
 async def until(holds: Callable[[], bool]) -> None:

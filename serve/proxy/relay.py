@@ -7,6 +7,7 @@ from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange, response_headers
+from serve.proxy.refusal import readable_refusal
 from serve.proxy.stream_end import StreamEnd
 from serve.proxy.upstream import UpstreamResponse
 from serve.telemetry.instruments import Telemetry
@@ -60,8 +61,12 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     """
     response = attempt.response
     if not response.is_stream:
-        body = await (response.body() if response.status == 200 else response.body(_MAX_ERROR_BYTES))
-        await exchange.whole(response.status, response_headers(response.headers), body)
+        headers = response_headers(response.headers)
+        if response.status == 200:
+            body = await response.body()
+        else:
+            headers, body = readable_refusal(response.status, headers, await response.body(_MAX_ERROR_BYTES))
+        await exchange.whole(response.status, headers, body)
         if observer is not None:
             observer.feed(body)
         return

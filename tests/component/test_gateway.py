@@ -373,6 +373,15 @@ class TestClientFaults:
         assert (status, json.loads(body)) == (400, theirs)
         assert (len(fast.requests), len(slow.requests)) == (1, 0)
 
+    async def test_an_engines_400_without_an_error_is_worded_for_openais_clients(self) -> None:
+        async with (
+            running(config(), pools(answering({"detail": "bad temperature"}, 400), answering())) as stack,
+            openai.AsyncOpenAI(base_url=f"{stack.url}/v1", api_key="none") as client,
+        ):
+            with pytest.raises(openai.BadRequestError, match="bad temperature") as raised:
+                await client.chat.completions.create(**CHAT)
+        assert raised.value.code == "engine_error"
+
 
 class TestEngineFaults:
     async def test_a_dead_replica_is_replaced_by_another_allowed_pool_before_the_first_byte(self) -> None:

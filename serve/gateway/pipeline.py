@@ -23,7 +23,7 @@ from serve.limits.accounts import Accounts
 from serve.limits.size import size_of
 from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts
-from serve.proxy.exchange import Exchange, request_headers, request_id_of
+from serve.proxy.exchange import Exchange, engine_id_of, request_headers, request_id_of
 from serve.proxy.log_fields import log_fields
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
@@ -216,6 +216,7 @@ class Gateway:
                 if self.load is not None:
                     decision = self.load.ordered(decision, features, len(body))
         exchange.attribution.decided(decision)
+        exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():
             exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))

@@ -204,7 +204,7 @@ class Attempts:
         headers = forwarded_headers(request.headers, endpoint.key, self._pass_headers)
         # Engines mix up requests that share an id, so that each attempt has its own.
         number = next(request.attempt_numbers)
-        headers["x-request-id"] = f"{request.request_id}-{number}"
+        headers["x-request-id"] = f"{request.attribution.engine_id}-{number}"
         if endpoint.slot:
             headers[SLOT_HEADER] = endpoint.slot
         measured = request.features.stream and request.charge is not None

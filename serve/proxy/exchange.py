@@ -48,6 +48,23 @@ def request_id_of(headers: Mapping[str, str]) -> str:
     given = headers.get("x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
+    return _fresh_id()
+
+
+def engine_id_of(request_id: str, headers: Mapping[str, str]) -> str:
+    """Returns the id under which engines get a request: never the client's.
+
+    Two requests of one id are one to an engine: vLLM mixed up their answers (CVE-2026-105755, before 0.30), and older
+    releases broke.
+
+    Args:
+        request_id: From `request_id_of`.
+        headers: From `request_headers`.
+    """
+    return _fresh_id() if request_id == headers.get("x-request-id") else request_id
+
+
+def _fresh_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
@@ -141,6 +158,7 @@ class Attribution:
     """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
 
     Attributes:
+        engine_id: Under which engines get the request, with the attempt's number; empty until it is decided.
         model: Empty until the request is decided.
         pool: Empty until a pool is tried; after a rerun still the first pool that responded.
         speculative: `on` or `off`.
@@ -150,6 +168,7 @@ class Attribution:
         waited_s: For slots, of all attempts.
     """
 
+    engine_id: str = ""
     model: str = ""
     pool: str = ""
     speculative: str = "off"

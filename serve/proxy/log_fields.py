@@ -16,6 +16,7 @@ def log_fields(exchange: Exchange, path: str) -> dict[str, Any]:
     served = exchange.attribution
     fields: dict[str, Any] = {
         "request_id": exchange.request_id,
+        "engine_id": served.engine_id,
         "path": path,
         "status": exchange.status,
         "error": exchange.error,

@@ -20,7 +20,7 @@ class RoutedRequest(NamedTuple):
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
         attempt_numbers: Numbers of the attempts to come, reruns included.
-        attribution: Notes the engines' faults, and what else the log says of the request.
+        attribution: Has the request's id at engines, and notes their faults and what else the log says of the request.
         charge: Measures the attempts; None where nobody counts usage.
         asker: On whose behalf slots are asked for.
     """

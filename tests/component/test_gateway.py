@@ -282,7 +282,7 @@ class TestFidelity:
         assert not {"cookie", "x-forwarded-for", "forwarded", "authorization", "x-specgate-pool"} & set(got)
         assert "x-request-timeout-seconds" not in got
         assert not {"x-session-id", "baggage", "api-key", "x-data-parallel-rank", "content-encoding"} & set(got)
-        assert got["x-request-id"] == "mine-1"
+        assert "mine" not in got["x-request-id"]
         assert got["traceparent"].split("-")[1] == "0af7651916cd43dd8448eb211c80319c"
 
     async def test_listed_headers_reach_the_engine(self) -> None:
@@ -307,8 +307,16 @@ class TestFidelity:
         async with running(config(), pools(fast, slow)) as stack:
             _, headers, _ = await post(stack.url, CHAT, **{"x-request-id": "mine"})
         ids = [got["x-request-id"] for got, _ in (*fast.requests, *slow.requests)]
-        assert ids == ["mine-1", "mine-2", "mine-3"]
+        assert [each.rpartition("-")[2] for each in ids] == ["1", "2", "3"]
+        assert len({each.rpartition("-")[0] for each in ids}) == 1
         assert headers["x-request-id"] == "mine"
+
+    async def test_two_requests_of_one_id_are_two_to_the_engine(self) -> None:
+        fast = answering()
+        async with running(config(), pools(fast, answering())) as stack:
+            await asyncio.gather(*(post(stack.url, CHAT, **{"x-request-id": "mine"}) for _ in range(2)))
+        first, second = (got["x-request-id"] for got, _ in fast.requests)
+        assert first != second
 
     async def test_an_engine_cannot_speak_in_our_name_or_set_cookies(self) -> None:
         engine = answering(x_specgate_pool="forged", set_cookie="a=b", server="vllm", x_kept="yes")

@@ -107,7 +107,7 @@ class MisbehavingGateway:
         return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=cookies), good
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, bytes, Any]:
-        dropped = {"host", "content-length", "x-request-id", "traceparent", "connection", "accept-encoding"}
+        dropped = {"host", "content-length", "traceparent", "connection", "accept-encoding"}
         headers = {name: value for name, value in request.headers.items() if name.lower() not in dropped}
         parts: list[bytes] = []
         exchange = self._start(self._exchange(body, headers, parts))

@@ -26,12 +26,6 @@ async def _absent(lab: Lab, name: str, value: str, sent: dict[str, str] | None =
     )
 
 
-async def request_id_in(lab: Lab) -> CaseResult:
-    reply, trial = await _with(lab, {"x-request-id": "conform-id-1"})
-    got = trial.arrivals[0].header("x-request-id") if trial.arrivals else reply.summary()
-    return passed_if((got or "").startswith("conform-id-1"), f"the engine got {got!r}")
-
-
 async def request_id_out(lab: Lab) -> CaseResult:
     reply, _ = await _with(lab, {"x-request-id": "conform-id-2"})
     got = [value for name, value in reply.headers if name == "x-request-id"]
@@ -107,12 +101,6 @@ async def address(lab: Lab) -> CaseResult:
 
 
 CASES = (
-    Case(
-        "request-id-in",
-        "`x-request-id` of the client reaches the engine, alone or with a suffix.",
-        "Logs of both must meet",
-        request_id_in,
-    ),
     Case("request-id-out", "The answer carries the client's `x-request-id`, once.", "OpenAI API", request_id_out),
     Case("traceparent", "The trace of the client goes on in the engine.", "W3C Trace Context, section 3", trace),
     Case(

@@ -53,9 +53,26 @@ async def long(lab: Lab) -> CaseResult:
     return passed_if(longest <= _LONGEST, f"the longest id passed on has {longest} characters")
 
 
+async def reuse(lab: Lab) -> CaseResult:
+    trials = [lab.trial(), lab.trial()]
+    sent = {"x-request-id": "conform-id"}
+    replies = await asyncio.gather(*(lab.send(lab.body(trial), sent) for trial in trials))
+    ids = [arrival.header("x-request-id") for trial in trials for arrival in trial.arrivals]
+    if len(ids) < len(trials):
+        return passed_if(False, f"nothing reached the engine; {replies[0].summary()}")
+    named = [each for each in ids if each is not None]  # an engine names by itself what comes without an id
+    return passed_if(len(set(named)) == len(named), f"the engine got {ids}")
+
+
 _SOURCE = "Log injection, CWE-117, and response splitting, CWE-113"
 
 CASES = (
     Case("id-injection", "An `x-request-id` of odd characters is replaced or refused.", _SOURCE, odd),
     Case("id-length", f"So is one of more than {_LONGEST} characters.", _SOURCE, long),
+    Case(
+        "id-reuse",
+        "Two requests of one `x-request-id` do not reach the engine under one id.",
+        "CVE-2026-105755: vLLM before 0.30 mixes up requests that share an id",
+        reuse,
+    ),
 )

@@ -12,8 +12,8 @@ import uvicorn
 from bench.gateway.replica import answer_json, main
 from serve.config.gateway import GatewayConfig
 from serve.gateway.ingress import GatewayReplica
+from serve.http1.allowance import Allowance
 from serve.http1.asgi import Receive, Scope, Send
-from serve.http1.cycle import Allowance
 from serve.http1.server import protocol_factory
 
 VITALS = "/bench/vitals"

@@ -20,7 +20,7 @@ from serve.limits.actor import connect
 from serve.limits.answer_meter import AnswerMeter
 from serve.limits.size import size_of
 from serve.proxy.stream_end import StreamEnd
-from serve.proxy.upstream import UpstreamResponse
+from serve.proxy.upstream_response import UpstreamResponse
 from serve.request.completion import parse
 
 _BODY = b'{"model":"m","max_tokens":16,"messages":[{"role":"user","content":"hello"}]}'

@@ -27,7 +27,7 @@ from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.pools import build_pools
 from serve.gateway.scale import Scale
 from serve.guard import metrics as attempt_metrics
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.limits.metrics import LimitMetrics

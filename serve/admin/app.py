@@ -23,7 +23,8 @@ from serve.admin.routes import DOOR
 from serve.admin.watch import Watch, sights_of
 from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
-from serve.proxy.exchange import read_body, request_headers, request_id_of
+from serve.proxy.exchange import read_body
+from serve.proxy.headers import request_headers, request_id_of
 from serve.routing.endpoint import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.door")

@@ -17,7 +17,7 @@ from serve.errors import (
     RouteNotFoundError,
 )
 from serve.http1.asgi import Receive, Scope, Send
-from serve.proxy.exchange import request_headers
+from serve.proxy.headers import request_headers
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d*)?")
 PRINCIPAL = "specgate.principal"  # key of the scope's `state`

@@ -13,7 +13,8 @@ from serve.access.principal import Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.access import TenantName
 from serve.errors import InvalidRequestError
-from serve.proxy.exchange import read_body, request_headers
+from serve.proxy.exchange import read_body
+from serve.proxy.headers import request_headers
 
 _MAX_BODY_BYTES = 64 * 1024
 _NO_STORE = {"cache-control": "no-store"}

@@ -18,7 +18,8 @@ from serve.guard.frame_template import TemplateLearner
 from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_RAW_BYTES, beside
 from serve.http1.asgi import Drain, Receive, Send, Sink
 from serve.http1.sse import FrameReader, decode_chunk, encode_frame, frame_data, is_done
-from serve.proxy.exchange import Exchange, RawHeaders
+from serve.proxy.exchange import Exchange
+from serve.proxy.headers import RawHeaders
 from serve.request.completion import without_members
 from serve.request.density import LONG_BODY_BYTES
 from serve.telemetry.request_log import log_fault

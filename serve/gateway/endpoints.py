@@ -20,7 +20,8 @@ from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
-from serve.proxy.exchange import read_body, request_headers
+from serve.proxy.exchange import read_body
+from serve.proxy.headers import request_headers
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
 

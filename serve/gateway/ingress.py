@@ -36,8 +36,8 @@ from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultTelemetry
 from serve.guard.transcript import Transcripts
+from serve.http1.allowance import Allowance
 from serve.http1.asgi import AsgiApp
-from serve.http1.cycle import Allowance
 from serve.http1.server import serve_directly
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect as connect_ledger

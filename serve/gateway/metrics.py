@@ -11,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from serve.config.access import PRIORITIES
 from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 from serve.routing.pool import Occupancy, Pool
 
 _LAG_PERIOD_S = 0.25

@@ -23,18 +23,16 @@ from serve.limits.accounts import Accounts
 from serve.limits.size import size_of
 from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts
-from serve.proxy.exchange import Exchange, engine_id_of, request_headers, request_id_of
+from serve.proxy.exchange import Exchange
+from serve.proxy.headers import engine_id_of, request_headers, request_id_of
 from serve.proxy.log_fields import log_fields
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
+from serve.request.body_reader import BodyReader
 from serve.request.completion import CompletionRequest
 from serve.request.density import LONG_BODY_BYTES
-from serve.request.features import FeatureReader
-from serve.request.field_rules import RequestReader
-from serve.request.model_suffix import NO_SPECULATION, without_suffix
-from serve.request.schema_limits import check_schemas
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import log_fault
@@ -84,8 +82,7 @@ class Gateway:
         self._continues_traces = config.telemetry.client_traces == "continue"
         self._ongoing = 0
         self._deadlines = Deadlines(config.limits.request_timeout_s)
-        self._reader = RequestReader(config.requests)
-        self._features = FeatureReader(config)
+        self._reader = BodyReader(config)
         self.load = load
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts)
@@ -181,9 +178,10 @@ class Gateway:
         Raises:
             GatewayError: The request is wrong.
         """
-        if len(body) > LONG_BODY_BYTES:
-            return await asyncio.to_thread(self._read, body, headers, principal)
-        return self._read(body, headers, principal)
+        with self._telemetry.step("features"):
+            if len(body) > LONG_BODY_BYTES:
+                return await asyncio.to_thread(self._reader.read, body, headers, principal.may_use)
+            return self._reader.read(body, headers, principal.may_use)
 
     def _admit(self) -> None:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
@@ -231,7 +229,7 @@ class Gateway:
                     size_of(body, parsed, features),
                     exchange.attribution.limits,
                 )
-        body = self._features.with_switch(body, parsed)
+        body = self._reader.with_switch(body, parsed)
         if features.tool_history:
             with self._telemetry.step("history"):
                 body = await self._repair_history(body, decision.model)
@@ -249,17 +247,6 @@ class Gateway:
             asker=exchange.asker(len(body)),
             attribution=exchange.attribution,
         )
-
-    def _read(
-        self, body: bytes, headers: Mapping[str, str], principal: Principal
-    ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
-        with self._telemetry.step("features"):
-            body, parsed = self._reader.read(body)
-            if parsed.tools or parsed.tool_choice or parsed.response_format:
-                check_schemas(parsed, self._config.limits)
-            if parsed.model.endswith(NO_SPECULATION):
-                body = without_suffix(body, parsed, self._features.known)
-            return body, parsed, self._features.read(parsed, headers, principal.may_use)
 
     async def _repair_history(self, body: bytes, model: str) -> bytes:
         """Keeps a malformed call of an earlier turn from spoiling this one."""

@@ -24,9 +24,10 @@ from serve.http1.sse import (
     frame_data,
     is_done,
 )
-from serve.proxy.exchange import Exchange, RawHeaders, response_headers
+from serve.proxy.exchange import Exchange
+from serve.proxy.headers import RawHeaders, response_headers
 from serve.proxy.relay import relay_stream
-from serve.proxy.upstream import UpstreamResponse
+from serve.proxy.upstream_response import UpstreamResponse
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 

@@ -78,8 +78,6 @@ class ClientConnection(asyncio.Protocol):
         """
         return self._phase is _IDLE and not self._transport.is_closing() and not self._arrivals.poll(0)
 
-    # For the user of the connection.
-
     def send(self, head: bytes, body: bytes) -> None:
         """Sends a request. The connection is new, or the response to the request before was finished."""
         self._phase = _HEAD

@@ -1,10 +1,10 @@
 """One request and its response on the listener: ASGI's `receive` and `send`."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from serve.errors import GatewayError, OverloadedError
+from serve.errors import GatewayError
+from serve.http1.allowance import Allowance
 from serve.http1.asgi import AsgiMessage, Drain, Scope
 from serve.http1.message import (
     LAST_CHUNK,
@@ -31,7 +31,6 @@ from serve.http1.states import (
     Framing,
 )  # fmt: skip
 
-_OWNERS_PART = 0.5  # of all bytes: the most that one owner's bodies hold, so that there is room for the others'
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 _MAX_REFUSED_KEYS = 20  # of one connection: who guesses must connect again and again
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -51,61 +50,6 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
-
-
-@dataclass(slots=True)
-class Allowance:
-    """The connections and bytes that a listener grants to all of its clients together.
-
-    Attributes:
-        max_connections: Another one gets a 503 and is closed.
-        max_buffered_bytes: Of requests' bodies; a body beyond that gets a 429, and so does one by which a single owner
-            would hold more than half of that.
-        retry_after_s: For clients that are refused.
-        held_bytes: Of the bodies of all requests under way.
-        owned_bytes: Of those whose owner is known, by owner.
-    """
-
-    max_connections: int = 8192
-    max_buffered_bytes: int = 512 * 1024 * 1024
-    retry_after_s: float = 2.0
-    held_bytes: int = 0
-    owned_bytes: dict[str, int] = field(default_factory=dict)
-
-    def take(self, size_bytes: int, owner: str = "") -> GatewayError | None:
-        """Counts bytes, or returns the error for their sender.
-
-        Args:
-            size_bytes: Of a part of a body.
-            owner: Whose request it is; empty while nobody knows, and where all are equal.
-        """
-        if self.held_bytes + size_bytes > self.max_buffered_bytes:
-            return self._error(f"This replica already holds {self.max_buffered_bytes} bytes of request bodies")
-        if owner and (error := self.assign(size_bytes, owner)):
-            return error
-        self.held_bytes += size_bytes
-        return None
-
-    def assign(self, size_bytes: int, owner: str) -> GatewayError | None:
-        """Counts bytes as an owner's, which are counted in all already, or returns the error for it."""
-        owned = self.owned_bytes.get(owner, 0) + size_bytes
-        most = self.max_buffered_bytes * _OWNERS_PART
-        if owned > most:
-            return self._error(f"This replica already holds {most:.0f} bytes of the tenant {owner!r}'s request bodies")
-        if owned:
-            self.owned_bytes[owner] = owned
-        return None
-
-    def give_back(self, size_bytes: int, owner: str = "") -> None:
-        """Frees bytes for other requests."""
-        self.held_bytes -= size_bytes
-        if owner and size_bytes:
-            owned = self.owned_bytes.pop(owner) - size_bytes
-            if owned:
-                self.owned_bytes[owner] = owned
-
-    def _error(self, what: str) -> GatewayError:
-        return OverloadedError(f"{what}; try again shortly.", None, None, self.retry_after_s)
 
 
 class RequestResponseCycle:

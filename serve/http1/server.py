@@ -15,8 +15,9 @@ from typing import Any, cast
 import uvicorn.config
 
 from serve.errors import GatewayError, OverloadedError, RequestTimeoutError, TooManyConnectionsError
+from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
-from serve.http1.cycle import Allowance, RequestResponseCycle
+from serve.http1.cycle import RequestResponseCycle
 from serve.http1.message import error_response
 from serve.http1.request_parser import BETWEEN, BODY, HEAD, RequestParser, addresses
 from serve.http1.states import ENDED, PENDING

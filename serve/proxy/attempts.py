@@ -15,11 +15,12 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
 from serve.load.live_load import LiveLoad
 from serve.load.sent import Sent
-from serve.proxy.exchange import forwarded_headers
+from serve.proxy.headers import forwarded_headers
 from serve.proxy.model_name import ModelName
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
-from serve.proxy.upstream import Upstream, UpstreamResponse
+from serve.proxy.upstream import Upstream
+from serve.proxy.upstream_response import UpstreamResponse
 from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
 from serve.request.reasoning_field import with_reasoning_as
 from serve.request.usage_option import leaves_usage_out, with_usage

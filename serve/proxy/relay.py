@@ -6,10 +6,11 @@ from typing import Protocol
 from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
 from serve.proxy.attempts import Attempt
-from serve.proxy.exchange import Exchange, response_headers
+from serve.proxy.exchange import Exchange
+from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.stream_end import StreamEnd
-from serve.proxy.upstream import UpstreamResponse
+from serve.proxy.upstream_response import UpstreamResponse
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail
 

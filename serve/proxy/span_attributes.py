@@ -11,7 +11,7 @@ from opentelemetry.trace import Span
 from policies import Candidate, Decision
 from serve.limits.answer_meter import AnswerMeter
 from serve.proxy.routed_request import RoutedRequest
-from serve.proxy.upstream import UpstreamResponse
+from serve.proxy.upstream_response import UpstreamResponse
 from serve.request.completion import given
 from serve.telemetry.spans import Attribute, fail
 

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Cell, Policy, PolicyError, mask_of_class
 from serve.errors import InvalidRequestError
-from serve.proxy.exchange import read_body, request_headers
+from serve.proxy.exchange import read_body
+from serve.proxy.headers import request_headers
 from serve.quarantine.detector import Action
 from serve.quarantine.live import QuarantinedPolicy
 from serve.quarantine.messages import Order

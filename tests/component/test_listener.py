@@ -13,7 +13,7 @@ from support.guard_stack import config, post
 from support.stack import listening, running
 
 from serve.http1 import server
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 
 HEAD = b"POST /hot HTTP/1.1\r\nhost: a\r\n"
 HELLO = HEAD + b"content-length: 5\r\n\r\nhello"

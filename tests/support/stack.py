@@ -15,7 +15,7 @@ from serve.config.gateway import GatewayConfig
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.pipeline import Gateway
 from serve.guard.attempt_result import ResultSink
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
 from serve.limits.accounts import Accounts

@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from serve.config.gateway import GatewayConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.scale import Scale
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Occupancy
 

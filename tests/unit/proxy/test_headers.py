@@ -3,7 +3,7 @@
 import pytest
 
 from serve.errors import encode_json
-from serve.proxy.exchange import forwarded_headers, request_headers, response_headers
+from serve.proxy.headers import forwarded_headers, request_headers, response_headers
 
 
 def test_headers_that_the_client_names_as_its_connections_own_stay_here() -> None:

@@ -13,7 +13,7 @@ from serve.limits.answer_meter import AnswerMeter
 from serve.limits.usage import Usage
 from serve.proxy.model_name import ModelName
 from serve.proxy.stream_end import StreamEnd
-from serve.proxy.upstream import UpstreamResponse
+from serve.proxy.upstream_response import UpstreamResponse
 
 DONE = b"data: [DONE]\n\n"
 

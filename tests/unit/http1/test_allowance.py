@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.errors import OverloadedError
-from serve.http1.cycle import Allowance
+from serve.http1.allowance import Allowance
 
 PARTS = st.lists(st.tuples(st.sampled_from(["", "red", "blue"]), st.integers(0, 400)))
 

@@ -1,0 +1,80 @@
+"""The headers that pass in either direction, and a request's ids."""
+
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+# RFC 9110 section 7.6.1, and what our own HTTP client sets.
+_HOP_BY_HOP = frozenset(
+    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "host", "content-length", "expect", "accept-encoding"}
+)  # fmt: skip
+# What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
+# list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
+_PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
+_WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "x-request-id"}
+_JSON = "application/json"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def request_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns the client's headers by lower-case name; of several with one name the last counts."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """Returns the client's `x-request-id` if it is short and plain, else a fresh one.
+
+    An id stands in logs and in the response, and engines have read addresses and injected lines from it.
+    """
+    given = headers.get("x-request-id")
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return _fresh_id()
+
+
+def engine_id_of(request_id: str, headers: Mapping[str, str]) -> str:
+    """Returns the id under which engines get a request: never the client's.
+
+    Two requests of one id are one to an engine: vLLM mixed up their answers (CVE-2026-105755, before 0.30), and older
+    releases broke.
+
+    Args:
+        request_id: From `request_id_of`.
+        headers: From `request_headers`.
+    """
+    return _fresh_id() if request_id == headers.get("x-request-id") else request_id
+
+
+def _fresh_id() -> str:
+    return f"{random.getrandbits(128):032x}"
+
+
+def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the headers for the engine: those of a short list, and what we say ourselves.
+
+    Args:
+        headers: From `request_headers`.
+        key: The engine's bearer token.
+        extra: Further names that may pass, in lower case.
+    """
+    forwarded = {name: headers[name] for name in (*_PASSED_TO_ENGINE, *extra) if name in headers}
+    if "connection" in headers:  # names there are for this connection alone
+        for name in headers["connection"].split(","):
+            forwarded.pop(name.strip().lower(), None)
+    forwarded["content-type"] = _JSON  # without the client's parameters
+    forwarded["accept-encoding"] = "identity"  # the guard reads what the engine says
+    if key is not None:
+        forwarded["authorization"] = f"Bearer {key}"
+    return forwarded
+
+
+def response_headers(headers: Mapping[str, str]) -> RawHeaders:
+    """Returns those of the engine's response headers, given by lower-case name, that the client may see."""
+    return [
+        (name.encode("latin-1"), value.encode("latin-1"))
+        for name, value in headers.items()
+        if name not in _WITHHELD_FROM_CLIENT and not name.startswith("x-specgate-")
+    ]

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import re
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,20 +98,32 @@ def table(results: list[dict[str, Any]], cases: tuple[Case, ...]) -> str:
 
 
 def save(result: dict[str, Any], topic: Topic) -> None:
-    """Add one gateway's result to the file and to the page."""
+    """Add one gateway's result to the file and to the page; cases that did not run again keep what was seen before."""
     saved = json.loads(topic.results.read_text()) if topic.results.exists() else []
-    results = {earlier["name"]: earlier for earlier in saved} | {result["name"]: result}
+    results = {earlier["name"]: earlier for earlier in saved}
+    results[result["name"]] = merged(results.get(result["name"], {}), result, [case.name for case in topic.cases])
     ordered = [results[name] for name in BY_NAME if name in results]
     topic.results.parent.mkdir(exist_ok=True)
     topic.results.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
     PAGE.write_text(topic.place.sub(lambda _: table(ordered, topic.cases), PAGE.read_text()))
 
 
+def merged(earlier: dict[str, Any], result: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Returns a gateway's result with the rows of an earlier one that it lacks, in the order of `names`."""
+    if "cases" not in earlier or "cases" not in result:
+        return result
+    rows = {row["case"]: row for row in (*earlier["cases"], *result["cases"])}
+    cases = [rows[name] for name in names if name in rows]
+    counts = Counter(row["verdict"] for row in cases)
+    counted = {str(status): counts[status] for status in CaseStatus}
+    return result | {"green": not counts[CaseStatus.FAIL], "cases": cases, "counts": counted}
+
+
 def main() -> None:
     """Run the cases, save the results and update the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("gateways", nargs="*", metavar="GATEWAY", help=f"of: {', '.join(BY_NAME)} (all)")
-    parser.add_argument("--only", default="", help="comma-separated case names; nothing is saved then")
+    parser.add_argument("--only", default="", help="comma-separated case names; the others keep their results")
     topics = parser.add_mutually_exclusive_group()
     topics.add_argument("--api", choices=API_CASES, default="chat", help="run the cases of this API")
     topics.add_argument("--security", action="store_true", help="run the security cases instead")
@@ -123,10 +136,7 @@ def main() -> None:
             peer = replace(peer, config=peer.config.replace(*_TO_CHAT[name]))
         result = measured(peer, cases)
         print(name, result.get("counts") or result["error"], flush=True)
-        if options.only:
-            print(json.dumps(result, ensure_ascii=False, indent=1))
-        else:
-            save(result, topic)
+        save(result, topic)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,10 @@ build/agents/%/.ready: requirements/agents/%.txt | $(READY)
 test: test-fast $(AGENTS) ## every test on one node, the real engines included
 	@$(BIN)/python -m pytest tests/engine tests/ray
 
+# Component tests mostly wait, so that there are two for each core.
 test-fast: $(READY) ## without Ray and without engines, on all cores
 	@$(BIN)/python -m pytest tests/unit --numprocesses logical --dist worksteal
-	@$(BIN)/python -m pytest tests/component --numprocesses logical --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest tests/component --numprocesses $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-python
 test-python: $(READY) ## what needs no real engine, on another Python: make test-python VERSION=3.12

@@ -103,7 +103,10 @@ ERRORS: dict[str, str] = {
         "more fields, than any conversation."
     ),
     "missing_field": "A required field is missing; `param` names it.",
-    "cross_site": "A web page of another site asked for an operator's route.",
+    "cross_site": (
+        "A web page of another site asked for an operator's route, or a request asked for the door by a name that "
+        "`admin.names` does not list."
+    ),
     "model_not_found": "No model that the key may use has that name; the message lists those that it may use.",
     "invalid_api_key": (
         "No key, or one that is mistyped, revoked or expired. Send one as `Authorization: Bearer KEY` or as "

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -155,13 +154,6 @@ def test_every_variable_of_the_environment_that_is_ours_is_on_the_page():
     }
     assert {"SPECGATE_KEY", "SPECGATE_PORT"} <= read
     assert {name for name in read if f"`{name}`" not in text} == set()
-
-
-def test_the_printed_layers_are_those_that_imports_are_held_to():
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    block = "```\n" + "\n".join(tools["importlinter"]["contracts"][0]["layers"]) + "\n```"
-    for path in (ROOT / "CONTRIBUTING.md", DOCS / "explanation" / "architecture.md"):
-        assert block in path.read_text(encoding="utf-8"), path.name
 
 
 def test_a_page_may_not_ask_for_a_block_that_does_not_exist(monkeypatch, tmp_path):

@@ -79,3 +79,14 @@ def test_the_example_of_a_file_of_keys_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").write_text(yaml.safe_dump(example), encoding="utf-8")
     tenants, keys = read_key_file(tmp_path / "keys.yaml")
     assert [tenant.name for tenant in tenants] == [key.tenant for key in keys]
+
+
+def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> None:
+    given = {
+        file
+        for path in (*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "Makefile")
+        for file in re.findall(r"--config (deploy/[\w./-]+\.yaml)", path.read_text(encoding="utf-8"))
+    }
+    assert len(given) > 3
+    for file in given:
+        GatewayConfig.load(ROOT / file)

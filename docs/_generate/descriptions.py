@@ -192,7 +192,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "`pool` too, in Prometheus' text format."
     ),
     ("GET", "/"): "The page.",
-    ("GET", "/page/*"): "Its files.",
+    ("GET", "/page/*"): "The page's files.",
     ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
     (
         "GET",
@@ -220,7 +220,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
         "Only with `admin.rerun_content`. The audit log gets a line before the answer."
     ),
-    ("GET", "/admin/v1/history"): "That half hour for one pool: `?model=M&pool=P`.",
+    ("GET", "/admin/v1/history"): "The last half hour of one pool (`?model=M&pool=P`), or of all together.",
     (
         "GET",
         "/admin/v1/audit",

@@ -14,7 +14,7 @@ import yaml
 from docs._generate import configuration
 from policies import load_advisories
 from serve.access import oidc
-from serve.access.key_file import read_key_file
+from serve.access.key_file import KeyRow, TenantRow, read_key_file
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
@@ -89,6 +89,12 @@ def test_the_example_of_a_file_of_keys_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").write_text(yaml.safe_dump(example), encoding="utf-8")
     tenants, keys = read_key_file(tmp_path / "keys.yaml")
     assert [tenant.name for tenant in tenants] == [key.tenant for key in keys]
+
+
+def test_every_field_of_the_file_of_keys_is_on_its_page() -> None:
+    text = (ROOT / "docs/how-to/manage-keys.md").read_text(encoding="utf-8")
+    fields = {*KeyRow.model_fields, *TenantRow.model_fields}
+    assert {name for name in fields if f"`{name}`" not in text and f"{name}:" not in text} == set()
 
 
 def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> None:

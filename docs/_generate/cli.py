@@ -68,6 +68,8 @@ def _type_of(parameter: Any) -> str:
     annotation = parameter.type_descriptor.annotation
     if parameter.multiple:  # list[str]
         annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) is typing.Literal:
+        return ", ".join(code(str(value)) for value in typing.get_args(annotation))
     kind = {str: "text", int: "integer", float: "number", Path: "path"}.get(annotation, str(annotation))
     if parameter.multiple:
         kind += ", repeatable"

@@ -14,6 +14,7 @@ from docs._generate.descriptions import DESCRIPTIONS
 from docs._generate.markdown import code, table
 from policies import PoolFacts
 from serve.config.gateway import GatewayConfig
+from serve.engine.sim.economics import Economics
 from serve.engine.sim.settings import SimSettings
 
 Schema = Mapping[str, Any]
@@ -56,8 +57,9 @@ def facts() -> str:
 
 
 def simulator() -> str:
-    """Returns the settings of a simulated pool."""
-    return _dataclass_table(SimSettings, "sim", skip={"model", "grammar", "thinking"})
+    """Returns the settings of a simulated pool, and of its economics."""
+    settings = _dataclass_table(SimSettings, "sim", skip={"model", "grammar", "thinking"})
+    return f"{settings}\n\n{_dataclass_table(Economics, 'economics', skip=set())}"
 
 
 _HEADER = ("key", "type", "default", "meaning")

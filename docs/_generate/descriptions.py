@@ -103,7 +103,10 @@ ERRORS: dict[str, str] = {
         "more fields, than any conversation."
     ),
     "missing_field": "A required field is missing; `param` names it.",
-    "cross_site": "A web page of another site asked for an operator's route.",
+    "cross_site": (
+        "A web page of another site asked for an operator's route, or a request asked for the door by a name that "
+        "`admin.names` does not list."
+    ),
     "model_not_found": "No model that the key may use has that name; the message lists those that it may use.",
     "invalid_api_key": (
         "No key, or one that is mistyped, revoked or expired. Send one as `Authorization: Bearer KEY` or as "
@@ -189,7 +192,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "`pool` too, in Prometheus' text format."
     ),
     ("GET", "/"): "The page.",
-    ("GET", "/page/*"): "Its files.",
+    ("GET", "/page/*"): "The page's files.",
     ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
     (
         "GET",
@@ -217,7 +220,7 @@ ROUTES: dict[tuple[str, str], str] = {
         "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
         "Only with `admin.rerun_content`. The audit log gets a line before the answer."
     ),
-    ("GET", "/admin/v1/history"): "That half hour for one pool: `?model=M&pool=P`.",
+    ("GET", "/admin/v1/history"): "The last half hour of one pool (`?model=M&pool=P`), or of all together.",
     (
         "GET",
         "/admin/v1/audit",

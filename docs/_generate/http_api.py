@@ -1,11 +1,13 @@
-"""Errors and routes of the gateway's HTTP API, from the code."""
+"""Errors, routes, and what of a request reaches engines, from the code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from docs._generate.descriptions import ERRORS, ROUTES
 from docs._generate.markdown import code, table
 from serve.admin.routes import ANY_KEY, OPEN, Rule, Rules
 from serve.errors import GatewayError
+from serve.proxy.headers import PASSED_TO_ENGINE
+from serve.request.field_rules import ACTIONS, REFUSE, STRIP
 
 _FINER = {
     "invalid_json": 400,
@@ -16,6 +18,7 @@ _FINER = {
     "engine_stalled": 502,
     "not_found": 404,
 }
+_DONE = ((REFUSE, "400 `field_not_allowed`, unless null"), (STRIP, "taken out"))
 
 
 def errors() -> list[tuple[int, str, str]]:
@@ -41,6 +44,21 @@ def routes_table(rules: Rules) -> str:
         for method, rule in sorted(methods.items())
     ]
     return table(("route", "scope", "meaning"), rows)
+
+
+def engine_fields_table() -> str:
+    """Returns the table of fields that do not reach an engine."""
+    rows = [(_codes(name for name, action in ACTIONS.items() if action == done), meaning) for done, meaning in _DONE]
+    return table(("fields", "what becomes of them"), rows)
+
+
+def engine_headers() -> str:
+    """Returns the list of the client's headers that reach an engine."""
+    return _codes(PASSED_TO_ENGINE)
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(map(code, sorted(names)))
 
 
 def _scope(rule: Rule) -> str:

@@ -28,6 +28,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli": cli.sections,
     "metrics": metrics.metrics_table,
     "errors": http_api.errors_table,
+    "engine-fields": http_api.engine_fields_table,
+    "engine-headers": http_api.engine_headers,
     "routes": partial(http_api.routes_table, DATA_PORT),
     "door": partial(http_api.routes_table, DOOR),
 }

@@ -137,7 +137,11 @@ def _seen(row: Mapping[str, Any]) -> str:
 
 
 @app.command("show")
-def show(advisory: str, folder: Folder = SHIPPED_ADVISORIES, as_json: Json = False) -> None:
+def show(
+    advisory: Annotated[str, typer.Argument(help="Its id, as `specgate advisories list` has it.")],
+    folder: Folder = SHIPPED_ADVISORIES,
+    as_json: Json = False,
+) -> None:
     """Show one advisory with its evidence and its cures."""
     by_id = {loaded.id: loaded for loaded in load_advisories(folder)}
     if advisory not in by_id:

@@ -51,9 +51,11 @@ def probe(
     temperature: Annotated[
         float | None, typer.Option(min=0, help="0.7 if not given; recorded requests keep their own.")
     ] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest answer; by default what request and endpoint allow.")
+    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
-    timeout_s: Annotated[float, typer.Option(min=0.1)] = 120,
+    timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 120,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
     tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of broken answers that is accepted.")] = 0.0,
     judge: Annotated[

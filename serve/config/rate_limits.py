@@ -26,7 +26,7 @@ class Limits:
 
     Attributes:
         requests_per_minute: Requests that may begin.
-        tokens_per_minute: Weighted tokens; see `TokenWeights`.
+        tokens_per_minute: Weighted tokens; see `rate_limits.weights`.
         concurrency: Requests under way at the same time.
         tokens_per_month: Weighted tokens of a calendar month in UTC.
         queued: Requests that may wait for a slot of one pool, at each gateway replica; it has no effect on a key.

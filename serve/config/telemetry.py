@@ -19,8 +19,9 @@ class TelemetryConfig(_Strict):
             send none.
         client_traces: `continue`: a request's spans belong to the trace of its client, if that may use the gateway.
             `link`: they are a trace of their own with a link to the client's, of which no engine hears.
-        log_requests: Share of requests that have a line in the log, from 0 to 1. Those with a server's error (5xx) or a
-            rerun always have one. If not given, no request has.
+        log_requests: Share of requests that have a line in the log, from 0 to 1; with 0 only those with a server's
+            error (5xx), a further attempt or a rerun, which always have one. If not given, no request has, and there
+            are warnings of engines' faults.
         warnings_per_minute: Warnings about requests that one gateway replica logs for each pool and kind.
     """
 

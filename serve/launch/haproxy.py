@@ -1,7 +1,7 @@
 """HAProxy as Ray Serve should start it: the executable that `RAY_SERVE_HAPROXY_BINARY_PATH` names.
 
-Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file in six
-places and then becomes HAProxy (ADR 0024):
+Ray renders HAProxy's configuration from a template with few settings. This wrapper changes the rendered file and then
+becomes HAProxy (ADR 0024):
 
 - No splicing of requests. With `option splice-request`, HAProxy does not notice that a client has left while it waits
   for an unstreamed response, and the engine works on for nobody; `option abortonclose` alone does notice.

@@ -13,7 +13,7 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 # What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
 # list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
-_PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
+PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
 _WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "x-request-id"}
 _JSON = "application/json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -60,7 +60,7 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequen
         key: The engine's bearer token.
         extra: Further names that may pass, in lower case.
     """
-    forwarded = {name: headers[name] for name in (*_PASSED_TO_ENGINE, *extra) if name in headers}
+    forwarded = {name: headers[name] for name in (*PASSED_TO_ENGINE, *extra) if name in headers}
     if "connection" in headers:  # names there are for this connection alone
         for name in headers["connection"].split(","):
             forwarded.pop(name.strip().lower(), None)

@@ -35,7 +35,7 @@ from serve.request.mending import mend
 
 REFUSE = "refuse"
 STRIP = "strip"
-# docs/explanation says where each was used in an attack; `requests.pass_fields` lets a field through.
+# docs/reference/http-api.md shows this table; `requests.pass_fields` lets a field through.
 ACTIONS = {
     **dict.fromkeys(
         ("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room",

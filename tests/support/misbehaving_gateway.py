@@ -16,7 +16,7 @@ _KNOWN |= {
     "logits_processors", "custom_logit_processor", "prompt_embeds", "input_embeds", "media_io_kwargs",
     "mm_processor_kwargs", "priority", "cache_salt", "request_id", "data_parallel_rank", "chat_template_kwargs",
 }  # fmt: skip
-_OPERATORS = ("/v1/quarantine", "/v1/route/explain")
+_OPERATORS = ("/v1/route/explain", "/admin/v1/quarantine")
 _BULKY = 8 * 2**20
 _STALL_S = 0.6
 _CONNECTIONS = 100  # more of them, and everybody is refused

@@ -19,7 +19,8 @@ class Economics:
     """The costs of one engine.
 
     Attributes:
-        step_times: Seconds of a step by sequences in the batch and draft length.
+        step_times: The time of a step by sequences in the batch and draft length. In a configuration: `drafts` and
+            `batches`, both ascending, and `step_ms`, a row for each draft length.
         prefill_tokens_per_s: Tokens of prompts that it computes in a second, all other sequences standing still.
         kv_tokens: Tokens that its KV memory holds, of running sequences and of cached prefixes. By default about what
             an 8B model has on an 80 GB GPU.

@@ -33,8 +33,8 @@ class SimSettings:
             profile for all requests, or one for each of `tools`, `json`, `thinking` and `prose`.
         prefill_ms: Time before the first step.
         step_ms: Time of one step, which emits 1..K+1 tokens.
-        economics: Step times that depend on the batch, prefill of what is not cached, and KV memory; see `Economics`.
-            They take the place of `prefill_ms` and `step_ms`.
+        economics: Step times that depend on the batch, prefill of what is not cached, and KV memory, in place of
+            `prefill_ms` and `step_ms`; `{}` for the published ones.
         content_tokens: Minimum and maximum length of prose.
         call_rate: Share of `tool_choice: auto` requests that are answered with calls.
         max_calls: Maximum number of calls in one answer.

@@ -1,5 +1,6 @@
 """The reference pages say what the code says."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import pytest
 
 import serve
 from docs._generate import cli, configuration, http_api, metrics, pages
+from policies import Reason
 from serve.admin.routes import DATA_PORT, DOOR
+from serve.guard.core import Outcome
 
 DOCS = pages.REFERENCE.parent
 ROOT = DOCS.parent
 SERVE = Path(serve.__file__).parent
-HEADER = re.compile(r"x-(?:specgate|sim|enable|request|session|api|real)-[a-z]+(?:-[a-z]+)*")
+HEADER = re.compile(r"x-(?:specgate|sim|enable|request|session|should|api|real)-[a-z]+(?:-[a-z]+)*")
 OF_THE_REPLICA = (  # metrics without labels: there is one of each in a replica
     "specgate_detector_age_seconds", "specgate_event_loop_lag_seconds",
     "specgate_policy_update_refused", "specgate_request_bodies_bytes",
@@ -67,6 +70,7 @@ def test_every_command_and_option_is_on_the_page_with_its_meaning():
         assert command.help, f"{name} has no docstring"
         section = text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
         for parameter in command.params:
+            assert parameter.help, f"{name} {parameter.name} has no help"
             for spelling in cli.names(parameter):
                 assert f"`{spelling}`" in section, f"{name} {spelling} is missing: run `make reference`"
 
@@ -96,12 +100,16 @@ def test_every_error_is_on_the_page_with_what_to_do():
 
 
 def test_every_error_code_that_the_code_names_is_known():
-    """A finer code than a class's own is the third argument of an error."""
+    """A finer code than a class's own is the third argument of an error; those of one dialect are on its page."""
     named = set()
     for path in SERVE.rglob("*.py"):
-        named.update(re.findall(r'Error\(.*, (?:None|"[a-z_]+"), "([a-z_]+)"\)', path.read_text(encoding="utf-8")))
-    assert {"invalid_json", "engine_stalled"} <= named
-    assert named <= {code for _, code, _ in http_api.errors()}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error") and len(node.args) > 2:
+                code = node.args[2]
+                named.update([code.value] if isinstance(code, ast.Constant) and code.value is not None else [])
+    assert {"invalid_json", "engine_stalled", "unsupported_tool"} <= named
+    others = named - {code for _, code, _ in http_api.errors()}
+    assert {code for code in others if f"`{code}`" not in page("responses.md")} == set()
 
 
 def test_every_route_is_on_the_page_with_its_meaning():
@@ -121,6 +129,36 @@ def test_every_header_that_the_code_names_is_on_the_page():
     }
     assert {"x-specgate-pool", "x-enable-speculative", "x-session-id", "x-request-id"} < found
     assert {header for header in found if f"`{header}`" not in text} == set()
+
+
+def test_every_kind_of_reason_is_on_the_pages_that_list_them():
+    named = {reason for reason in re.findall(r"`([a-z]+(?:-[a-z]+)*)`", Reason.__doc__ or "") if reason != "measured"}
+    in_code = {
+        name
+        for folder in (ROOT / "policies", SERVE / "load", SERVE / "quarantine")
+        for path in folder.rglob("*.py")
+        for name in re.findall(r'Reason\(\s*"([a-z-]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert {"caller-opt-out", "load"} <= in_code <= named
+    for text in (page("http-api.md"), (DOCS / "explanation" / "policy.md").read_text(encoding="utf-8")):
+        assert {name for name in in_code if f"`{name}`" not in text} == set()
+
+
+def test_every_outcome_is_explained_on_the_page_of_the_guard():
+    text = (DOCS / "explanation" / "guard.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+    assert set(Outcome) - {"clean"} - set(re.findall(r"`([a-z_]+)`", " ".join(rows))) == set()
+
+
+def test_every_variable_of_the_environment_that_is_ours_is_on_the_page():
+    text = page("configuration.md")
+    read = {
+        name
+        for path in SERVE.rglob("*.py")
+        for name in re.findall(r"(?:SPECGATE|CONFORM)_[A-Z_]+", path.read_text(encoding="utf-8"))
+    }
+    assert {"SPECGATE_KEY", "SPECGATE_PORT"} <= read
+    assert {name for name in read if f"`{name}`" not in text} == set()
 
 
 def test_a_page_may_not_ask_for_a_block_that_does_not_exist(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ _ENGINE_ROUTES = (
     "/invocations", "/scale_elastic_ep", "/sleep", "/wake_up", "/reset_prefix_cache", "/collective_rpc",
     "/update_weights", "/flush_cache", "/start_profile", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
 )  # fmt: skip
-_OPERATOR_ROUTES = ("/v1/quarantine", "/v1/route/explain")
+_OPERATOR_ROUTES = ("/v1/route/explain", "/admin/v1/quarantine")
 _LARGE = 64 * 2**20
 _ENOUGH = 16 * 2**20  # more than the buffers of sockets and proxies can hold
 _PIECE = b"x" * 2**16

@@ -49,7 +49,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
     charged = await charge(accounts(), streamed)
     meter = charged.attempt("p", False, False)
     if status:
-        meter.begin(status, is_stream=True)
+        meter.status = status
         meter.feed(frames)
     assert charged.used(meter) == used
 
@@ -100,7 +100,7 @@ async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     there = accounts()
     charged = await charge(there)
     broken = charged.attempt("p", True, False)
-    broken.begin(200, is_stream=True)
+    broken.status = 200
     broken.feed(FRAME * 3 + USAGE)
     charged.attempt("q", False, False)
     charged.settle(499, INVALID_SPAN)

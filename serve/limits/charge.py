@@ -13,6 +13,7 @@ from serve.limits.usage import Usage
 _OK = 200
 _FAILED = 400
 _LEFT = 499
+_BROKEN = 500
 _UNANSWERED = 0
 _NOTHING = Usage()
 
@@ -79,6 +80,8 @@ class Charge(Struct, eq=False):
         delivered, last, rerun = _NOTHING, None, 0
         given_up = self._meters[-1:] if self.given_up or status == _LEFT else ()
         for meter in self._meters:
+            if meter.usage is None and not self.size.streamed and status >= _BROKEN and meter not in given_up:
+                continue  # a whole answer that its engine broke off: nothing of it was delivered
             if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up):
                 # The attempt before it was broken, which is not the client's fault.
                 rerun += delivered.input + delivered.output

@@ -90,6 +90,14 @@ async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> Non
     assert booked(there) == (0, 0, 0)
 
 
+async def test_a_whole_answer_that_its_engine_broke_off_charges_nobody() -> None:
+    there = accounts()
+    charged = await charge(there, streamed=False)
+    charged.attempt("p", False, False).status = 200
+    charged.settle(502, INVALID_SPAN)
+    assert booked(there) == (0, 0, 0)
+
+
 async def test_a_client_that_leaves_before_its_request_is_sent_is_charged_nothing() -> None:
     there = accounts()
     (await charge(there, streamed=False)).settle(499, INVALID_SPAN)

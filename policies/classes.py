@@ -63,6 +63,12 @@ def class_of(mask: int) -> str:
     return "+".join(name for name in JUDGED if mask & BIT[name])
 
 
+@lru_cache(maxsize=1024)
+def class_of_names(names: tuple[str, ...]) -> str:
+    """Returns what `class_of` does, by the names that `names_of` returns."""
+    return "+".join(name for name in JUDGED if name in names)
+
+
 def masks_of(expression: str) -> tuple[int, ...]:
     """Parses `name+name+...`, a conjunction; a group such as `tools` stands for any one of its members.
 

@@ -54,9 +54,8 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
         for _ in range(requests):
             charge = await accounts.reserve(principal, "m", "plain", size_of(_BODY, request, features), [])
             meter = charge.attempt("p", False, False)
-            meter.begin(200, is_stream=False)
-            meter.feed(_ANSWER)
-            meter.finish()
+            meter.status = 200
+            meter.read(_ANSWER)
             charge.settle(200, INVALID_SPAN)
         rounds.append((time.process_time() - begun_s) / requests * 1e6)
     return median(rounds)

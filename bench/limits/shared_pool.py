@@ -179,7 +179,8 @@ class _Run:
         output = min(_MAX_OUTPUT, round(demand.longer * chance.lognormvariate(4.5, 0.8)) + 1)
         size = Size(prompt * 4, max_output=_MAX_OUTPUT)
         group = (demand.tenant, _MODEL, "plain")
-        estimate = estimates.input(_MODEL, size) + _OUTPUT_WEIGHT * estimates.output(group, size, _MAX_OUTPUT)
+        input_tokens, output_tokens = estimates.of(group, size, _MAX_OUTPUT)
+        estimate = input_tokens + _OUTPUT_WEIGHT * output_tokens
         asker = Asker(demand.tenant, demand.weight, cost=estimate) if self._setting.fair else Asker("everybody")
         began_s = loop.time()
         hold = leases.hold(self._cluster.reserve, asker=asker)

@@ -160,7 +160,7 @@ class _Run:
                 self.outcome.refused += 1
                 self._at(self.now_s + error.retry_after_s * self._random.uniform(1, 1.2), self._ask(accounts))
                 return
-            cost = charge.reserved
+            cost = charge.reservation.cost
             self.outcome.used.append((self.now_s, _cost(usage)))
             self._spend(cost)
             self._at(
@@ -172,11 +172,10 @@ class _Run:
     def _end(self, accounts: Accounts, charge: Charge, cost: float, usage: Usage) -> Callable[[], Awaitable[None]]:
         async def act() -> None:
             meter = charge.attempt("pool", False, False)
-            meter.begin(200, is_stream=False)
-            meter.feed(
+            meter.status = 200
+            meter.read(
                 b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
             )
-            meter.finish()
             charge.settle(200, INVALID_SPAN)
             actual = _cost(usage)
             self._spend(min(actual - cost, 0.0))

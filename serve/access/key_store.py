@@ -18,7 +18,7 @@ from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.principal import Principal
 from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants
 from serve.access.tenants import Tenant
-from serve.access.token import digest, new_id, new_token
+from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
 
 FILE_NAME = "access.sqlite"
@@ -242,7 +242,7 @@ class KeyStore:
     def _key(self, key_id: str, issuer: Principal) -> KeyRecord:
         row = self._db.execute("SELECT record FROM keys WHERE id = ? AND NOT revoked", (key_id,)).fetchone()
         if row is None:
-            raise InvalidRequestError(f"There is no key with the id {key_id[:64]!r}.", "id")
+            raise InvalidRequestError(f"There is no key with the id {without_secrets(key_id[:64])!r}.", "id")
         key = _record(row[0])
         check_manages(issuer, key.tenant)
         return key

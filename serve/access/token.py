@@ -18,6 +18,7 @@ _SECRET_CHARACTERS = 43  # 256 bits
 _CHECKSUM_CHARACTERS = 6
 _FORM = re.compile(r"(sgk_([0-9A-Za-z]{10})_[0-9A-Za-z]{43})_([0-9A-Za-z]{6})")
 _ID = slice(len(_PREFIX), len(_PREFIX) + _ID_CHARACTERS)
+_WITH_SECRET = re.compile(r"(sgk_[0-9A-Za-z]{10}_)[0-9A-Za-z]+(?:_[0-9A-Za-z]*)?")
 _BEARER = "bearer "
 
 
@@ -56,6 +57,11 @@ def claimed_id(token: str) -> str:
     return token[_ID] if token.startswith(_PREFIX) else ""
 
 
+def without_secrets(text: str) -> str:
+    """Returns a text in which tokens, cut ones as well, end after their id: people paste them where ids belong."""
+    return _WITH_SECRET.sub(r"\1...", text)
+
+
 def digest(token: str) -> bytes:
     """Returns the SHA-256 of a whole token.
 
@@ -67,12 +73,14 @@ def digest(token: str) -> bytes:
 def token_in(headers: Mapping[str, str]) -> str | None:
     """Returns the token that a request brings, as bearer token or, as Anthropic's clients do, in `x-api-key`.
 
+    Of two the bearer token counts; an empty one, which is what a client makes of a variable that is not set, is none.
+
     Args:
         headers: By lower-case name.
     """
     authorization = headers.get("authorization")
     if authorization is not None and authorization[: len(_BEARER)].lower() == _BEARER:
-        return authorization[len(_BEARER) :].strip()
+        return authorization[len(_BEARER) :].strip() or headers.get("x-api-key")
     return headers.get("x-api-key")
 
 

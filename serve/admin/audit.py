@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
+from serve.access.token import without_secrets
 from serve.errors import ConfigError, encode_json
 
 log = logging.getLogger("ray.serve.specgate.audit")
@@ -98,7 +99,8 @@ class AuditLog:
             OSError: It could not be written.
         """
         now = datetime.now(UTC).isoformat()
-        line = encode_json({"time": now, **_short(asdict(entry)), "previous": self._last})
+        content = encode_json({"time": now, **_short(asdict(entry)), "previous": self._last})
+        line = without_secrets(content.decode()).encode()
         if self._file is not None:
             if self._file.tell() >= self._max_file_bytes:
                 self._begin_file()

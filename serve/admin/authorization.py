@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from starlette.types import ASGIApp
 
 from serve.access.principal import NOBODY, Authenticate, Principal
+from serve.access.token import without_secrets
 from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
 from serve.config.exposure import is_address
 from serve.errors import (
@@ -69,11 +70,11 @@ class Authorized:
         method, path = scope["method"], scope["path"]
         rules = rules_of(self._rules, path)
         if rules is None:
-            raise RouteNotFoundError(f"{path} is not served here.")
+            raise RouteNotFoundError(f"{without_secrets(path)} is not served here.")
         rule = rules.get(method)
         if rule is None:
             allowed = ", ".join(sorted(rules))
-            message = f"{path} is not served for {method}, but for {allowed}."
+            message = f"{without_secrets(path)} is not served for {method}, but for {allowed}."
             raise MethodNotAllowedError(message, None, None, 0.0, {"allow": allowed})
         headers = request_headers(scope["headers"])
         if self._names is not None:

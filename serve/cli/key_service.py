@@ -85,7 +85,7 @@ class DoorKeys:
         return listed
 
     def set_tenant(self, name: str, terms: TenantRow) -> Object:
-        return self._ask("PUT", f"tenants/{name}", terms.model_dump(mode="json"))
+        return self._ask("PUT", f"tenants/{quote(name, safe='')}", terms.model_dump(mode="json"))
 
     def remove_tenant(self, name: str) -> None:
         self._ask("DELETE", f"tenants/{quote(name, safe='')}")
@@ -132,19 +132,22 @@ class StoredKeys:
 
 
 @contextmanager
-def key_service(url: str, state_dir: Path | None) -> Iterator[KeyService]:
+def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> Iterator[KeyService]:
     """Yields the keys that a command is about.
 
     Args:
         url: The door's.
         state_dir: The store's folder; None to go through the door.
+        begins: Make the store if there is none. Whoever looks for a key in it has named another folder instead.
 
     Raises:
-        ConfigError: The folder can't hold a store.
+        ConfigError: The folder can't hold a store, or it holds none.
     """
     if state_dir is None:
         yield DoorKeys(url)
         return
+    if not begins and not (state_dir / FILE_NAME).exists():
+        raise ConfigError(f"{state_dir / FILE_NAME} does not exist: is this the `access.state_dir` of a gateway?")
     with closing(open_store(state_dir)) as store:
         yield StoredKeys(store)
 

@@ -13,7 +13,7 @@ from serve.access.key_file import KeyTerms, key_row, read_key_file
 from serve.access.key_record import SecretHash
 from serve.access.key_store import GRACE_S, rotated
 from serve.access.listing import key_object
-from serve.access.token import digest, new_id, new_token
+from serve.access.token import claimed_id, digest, new_id, new_token
 from serve.cli.door import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of
 from serve.cli.output import Json, console, print_json
@@ -24,7 +24,16 @@ app = typer.Typer(help="Make, list, rotate and revoke API keys.", no_args_is_hel
 _PERSON_DAYS = 90.0
 _HOUR_S = 3600.0
 
-KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id: the part of the token after `sgk_`.")]
+
+def _id_in(given: str) -> str:
+    """Returns a key's id, also from a whole token, whose secret belongs in no request, log or message."""
+    return claimed_id(given) or given
+
+
+KeyId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The key's id: the part of the token after `sgk_`.", callback=_id_in),
+]
 
 
 @app.command("create")
@@ -62,7 +71,7 @@ def create(
     if file:
         _print_row(*_made(terms), as_json)
         return
-    with key_service(url, state_dir) as keys:
+    with key_service(url, state_dir, begins=True) as keys:
         _show(keys.create(terms), as_json)
 
 

@@ -47,7 +47,7 @@ def set_terms(
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc'])) or name}: {first['msg']}") from error
-    with key_service(url, state_dir) as keys:
+    with key_service(url, state_dir, begins=True) as keys:
         tenant = keys.set_tenant(name, terms)
     if as_json:
         print_json(tenant)

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 
 from policies import Decision, LivePolicy, Policy, RequestFeatures, decide
-from policies.classes import GROUPS
+from policies.classes import GROUPS, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
@@ -221,13 +221,11 @@ class Gateway:
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
         if self._accounts is not None and exchange.path in _COMPLETIONS:
+            size, told = size_of(body, parsed, features), exchange.attribution.limits
+            request_class = class_of_names(decision.classes)
             with self._telemetry.step("limits"):
                 exchange.charge = await self._accounts.reserve(
-                    exchange.principal,
-                    decision.model,
-                    features.request_class,
-                    size_of(body, parsed, features),
-                    exchange.attribution.limits,
+                    exchange.principal, decision.model, request_class, size, told
                 )
         body = self._reader.with_switch(body, parsed)
         if features.tool_history:

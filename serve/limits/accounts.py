@@ -123,14 +123,12 @@ class Accounts:
             QuotaError: The month's quota is spent.
         """
         plan = self._plan(principal, model)
-        group = (principal.key_id, model, request_class)
-        cap = self._config.output_caps.get(model, self._config.output_cap)
-        weights = self._config.weights
-        tokens = self.estimates.input(model, size)
-        cost = weights.input * tokens + weights.output * self.estimates.output(group, size, cap)
         if plan.quotas:
             self._check_quotas(plan)
-        reservation = await self._reserved(plan, cost, headers)
+        group = (principal.key_id, model, request_class)
+        tokens, output = self.estimates.of(group, size, plan.output_cap)
+        cost = plan.weights.input * tokens + plan.weights.output * output
+        reservation = await self._reserved(plan, cost, headers) if plan.lines else Reservation((), cost)
         return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally)
 
     @asynccontextmanager

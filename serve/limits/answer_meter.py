@@ -9,6 +9,7 @@ from serve.limits.usage import Usage
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
 _FRAME_ENDS = (b"\n\n", b"\r\n\r\n")
 _MOST_WAITING_BYTES = 1024 * 1024
+_OK = 200
 
 
 class _Details(Struct, gc=False):
@@ -41,55 +42,34 @@ def _usage_in(data: bytes) -> Usage | None:
     return Usage(tokens.prompt_tokens, cached, tokens.completion_tokens or 0)
 
 
-class AnswerMeter:
+class AnswerMeter(Struct, eq=False):
     """The usage of one attempt.
 
-    Args:
+    Attributes:
         pool: That answers.
         speculative: With speculation.
         takes_out: The frame with the usage is not for the client.
-
-    Attributes:
         status: The response's; 0 until there is one.
         frames: Of a stream, so far.
         usage: What the engine has told; None if it has not.
     """
 
-    __slots__ = (
-        "_end",
-        "_is_stream",
-        "_parts",
-        "_takes_out",
-        "_waiting",
-        "frames",
-        "pool",
-        "speculative",
-        "status",
-        "usage",
-    )
+    pool: str
+    speculative: bool
+    takes_out: bool
+    status: int = 0
+    frames: int = 0
+    usage: Usage | None = None
+    _end: bytes = b""  # of a frame, as this engine writes it
+    _waiting: bytes = b""
 
-    def __init__(self, pool: str, speculative: bool, takes_out: bool) -> None:
-        self.pool = pool
-        self.speculative = speculative
-        self.status = 0
-        self.frames = 0
-        self._takes_out = takes_out
-        self._is_stream = False
-        self._end = b""  # of a frame, as this engine writes it
-        self._parts: list[bytes] = []
-        self._waiting = b""
-        self.usage: Usage | None = None
-
-    def begin(self, status: int, is_stream: bool) -> None:
-        """Notes what kind of response it is, before its first byte."""
-        self.status = status
-        self._is_stream = is_stream
+    def read(self, answer: bytes) -> None:
+        """Reads the usage of a whole answer."""
+        if self.status == _OK:
+            self.usage = _usage_in(answer)
 
     def feed(self, data: bytes) -> bytes:
-        """Returns the bytes that are for the client; of a stream, whole frames."""
-        if not self._is_stream:
-            self._parts.append(data)
-            return data
+        """Returns what is for the client of a part of a stream: whole frames."""
         if self._waiting:
             data = self._waiting + data
             self._waiting = b""
@@ -103,10 +83,7 @@ class AnswerMeter:
         return data
 
     def finish(self) -> bytes:
-        """Returns what is left when the response is over, and reads the usage of a whole one."""
-        if self._parts:
-            self.usage = _usage_in(self._parts[0] if len(self._parts) == 1 else b"".join(self._parts))
-            self._parts = []
+        """Returns what is left when the stream is over."""
         rest, self._waiting = self._waiting, b""
         return self._without_usage(rest) if rest else rest
 
@@ -127,7 +104,7 @@ class AnswerMeter:
             usage = _usage_in(frame[frame.find(b"data:") + 5 :]) if has_none else None
             if usage is not None:
                 self.usage = usage
-                if self._takes_out:
+                if self.takes_out:
                     continue
             kept.append(frame)
         return end.join(kept)

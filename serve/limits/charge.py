@@ -1,5 +1,6 @@
 """The charge of one request: its reservation, the usage of its attempts, and the one settlement."""
 
+from msgspec import Struct
 from opentelemetry.trace import Span
 
 from serve.limits.answer_meter import AnswerMeter
@@ -12,14 +13,15 @@ from serve.limits.usage import Usage
 _OK = 200
 _FAILED = 400
 _LEFT = 499
+_BROKEN = 500
 _UNANSWERED = 0
 _NOTHING = Usage()
 
 
-class Charge:
+class Charge(Struct, eq=False):
     """One request that was admitted.
 
-    Args:
+    Attributes:
         plan: The limits that it meets.
         group: Its key, model and class.
         size: Of the request.
@@ -27,48 +29,18 @@ class Charge:
         input_tokens: Estimated.
         estimates: Learn from its answer.
         tally: Counts its usage.
-
-    Attributes:
         given_up: An engine was still at work when the client left or the time was over.
-        reserved: Weighted tokens that are reserved.
-        queued: See `Plan`.
     """
 
-    __slots__ = (
-        "_estimates",
-        "_group",
-        "_input_tokens",
-        "_meters",
-        "_plan",
-        "_reservation",
-        "_size",
-        "_tally",
-        "given_up",
-        "queued",
-        "reserved",
-    )
-
-    def __init__(
-        self,
-        plan: Plan,
-        group: Group,
-        size: Size,
-        reservation: Reservation,
-        input_tokens: int,
-        estimates: Estimates,
-        tally: Tally,
-    ) -> None:
-        self._plan = plan
-        self._group = group
-        self._size = size
-        self._reservation = reservation
-        self._input_tokens = input_tokens
-        self._estimates = estimates
-        self._tally = tally
-        self._meters: list[AnswerMeter] = []
-        self.given_up = False
-        self.reserved = reservation.cost
-        self.queued = plan.queued
+    plan: Plan
+    group: Group
+    size: Size
+    reservation: Reservation
+    input_tokens: int
+    estimates: Estimates
+    tally: Tally
+    given_up: bool = False
+    _meters: list[AnswerMeter] = []
 
     def attempt(self, pool: str, speculative: bool, takes_out: bool) -> AnswerMeter:
         """Returns the meter of an attempt that is sent now.
@@ -91,9 +63,10 @@ class Charge:
         Args:
             meter: Of the attempt.
         """
-        weights = self._plan.weights
-        is_refused = meter.status not in (_OK, _UNANSWERED)
-        return weights.input * self._input_tokens if is_refused else self._usage(meter).cost(weights)
+        weights = self.plan.weights
+        if meter.status != _OK and meter.status != _UNANSWERED:
+            return weights.input * self.input_tokens
+        return (meter.usage or self._estimated(meter)).cost(weights)
 
     def settle(self, status: int, span: Span) -> None:
         """Settles by what is known of the answer; does nothing the second time.
@@ -102,27 +75,29 @@ class Charge:
             status: Of the response to the client; 499 if the client left.
             span: Of the request.
         """
-        if self._reservation.state != "open":
+        if self.reservation.state != "open":
             return
         delivered, last, rerun = _NOTHING, None, 0
         given_up = self._meters[-1:] if self.given_up or status == _LEFT else ()
         for meter in self._meters:
+            if meter.usage is None and not self.size.streamed and status >= _BROKEN and meter not in given_up:
+                continue  # a whole answer that its engine broke off: nothing of it was delivered
             if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up):
                 # The attempt before it was broken, which is not the client's fault.
                 rerun += delivered.input + delivered.output
-                delivered, last = self._usage(meter), meter
-        plan = self._plan
-        cost = self._reservation.settle(delivered.cost(plan.weights))
+                delivered, last = meter.usage or self._estimated(meter), meter
+        plan = self.plan
+        cost = self.reservation.settle(delivered.cost(plan.weights))
         assert cost is not None
         if last is not None and delivered.told:
-            self._estimates.learn(self._group, self._size, delivered, last.frames)
-        key_id, model, _ = self._group
+            self.estimates.learn(self.group, self.size, delivered, last.frames)
+        key_id, model, _ = self.group
         pool, speculative = (last.pool, last.speculative) if last is not None else ("", False)
         tenant = plan.principal.tenant.name
         failed = _FAILED <= status != _LEFT
-        self._tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
+        self.tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
         for quota in plan.quotas:
-            self._tally.spend(quota.scope, cost)
+            self.tally.spend(quota.scope, cost)
         if span.is_recording():
             span.set_attributes(
                 {
@@ -132,18 +107,15 @@ class Charge:
                 }
             )
 
-    def _usage(self, meter: AnswerMeter) -> Usage:
-        """Returns an attempt's usage: as the engine told it, else by what has arrived of a stream.
+    def _estimated(self, meter: AnswerMeter) -> Usage:
+        """Returns the usage of an attempt whose engine has told none: by what has arrived of a stream.
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
-        usage = meter.usage
-        if usage is not None:
-            return usage
-        if self._size.streamed:
-            output = self._estimates.written(self._group[1], meter.frames)
+        if self.size.streamed:
+            output = self.estimates.written(self.group[1], meter.frames)
         else:
-            weights = self._plan.weights
-            reserved = self._reservation.cost - weights.input * self._input_tokens
+            weights = self.plan.weights
+            reserved = self.reservation.cost - weights.input * self.input_tokens
             output = round(reserved / weights.output) if weights.output else 0
-        return Usage(self._input_tokens, 0, output, told=False)
+        return Usage(self.input_tokens, 0, output, told=False)

@@ -52,23 +52,23 @@ class Estimates:
         self._per_frame: dict[str, float] = {}
         self._outputs: OrderedDict[Group, float] = OrderedDict()
 
-    def input(self, model: str, size: Size) -> int:
-        """Returns the tokens of the prompts."""
-        ratio = self._ratios.get(model, _FIRST_RATIO)
-        return int(size.text_bytes * ratio) + size.images * self._tokens_per_image + 1
-
-    def output(self, group: Group, size: Size, cap: int) -> int:
-        """Returns the tokens of all answers.
+    def of(self, group: Group, size: Size, cap: int) -> tuple[int, int]:
+        """Returns the tokens of the prompts, and those of all answers.
 
         Args:
             group: The request's.
             size: The request's.
             cap: The most that the model writes, whatever the request says.
         """
-        most = cap if size.max_output is None else min(size.max_output, cap)
-        if not self._strict:
-            most = min(most, int(self._outputs.get(group, _FIRST_OUTPUT)) + 1)
-        return most * size.answers * size.prompts
+        tokens = int(size.text_bytes * self._ratios.get(group[1], _FIRST_RATIO)) + 1
+        if size.images:
+            tokens += size.images * self._tokens_per_image
+        most = cap
+        if size.max_output is not None and size.max_output < most:
+            most = size.max_output
+        if not self._strict and (usual := int(self._outputs.get(group, _FIRST_OUTPUT)) + 1) < most:
+            most = usual
+        return tokens, most * size.answers * size.prompts
 
     def written(self, model: str, frames: int) -> int:
         """Returns the tokens in a part of a stream."""

@@ -35,8 +35,10 @@ class LimitHeaders:
         for held, other in self._others:
             if (remaining := held.held + held.shared) < left:
                 least, limit, left = held, other, remaining
-        left = max(0.0, left)
+        if least.level is None and not least.alone:
+            return  # the ledger has not told yet: an answer that spends nothing of this kind asks for none of it
         rate_per_s, capacity = least.terms
+        left = min(max(0.0, left), capacity)
         reset_s = (capacity - left) / rate_per_s if left < capacity else 0.0
         headers += limit, (self._remaining, b"%d" % left), (self._reset, b"%.3fs" % reset_s)
 

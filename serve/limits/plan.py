@@ -37,6 +37,7 @@ class Plan(NamedTuple):
         weights: What its tokens count.
         headers: Of responses, on the limits of rates.
         queued: Requests of the tenant that may wait for one pool; None for any number.
+        output_cap: The most tokens that the model writes.
     """
 
     principal: Principal
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
     weights: TokenWeights
     headers: tuple[LimitHeaders, ...] = ()
     queued: int | None = None
+    output_cap: int = 0
 
 
 def plan_of(
@@ -66,7 +68,8 @@ def plan_of(
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
     queued = _queued(principal, model, config.default)
-    return Plan(principal, tuple(lines), tuple(quotas), config.weights, limit_headers(lines), queued)
+    cap = config.output_caps.get(model, config.output_cap)
+    return Plan(principal, tuple(lines), tuple(quotas), config.weights, limit_headers(lines), queued, cap)
 
 
 def tenant_scope(tenant: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 from serve.limits.slice import Slice
 
 State = Literal["open", "settled", "kept"]
@@ -20,24 +22,18 @@ class Line(NamedTuple):
     shadow: bool
 
 
-class Reservation:
+class Reservation(Struct, eq=False):
     """A request's reservation; it is settled or kept once, whoever asks how often.
 
-    Args:
+    Attributes:
         lines: What it was taken from.
         cost: Weighted tokens that are reserved.
-
-    Attributes:
-        cost: As given.
         state: `open`; then `settled` by real usage, or `kept` as it was, where nobody knows the usage.
     """
 
-    __slots__ = ("_lines", "cost", "state")
-
-    def __init__(self, lines: Sequence[Line], cost: float) -> None:
-        self._lines = lines
-        self.cost = cost
-        self.state: State = "open"
+    lines: Sequence[Line]
+    cost: float
+    state: State = "open"
 
     def settle(self, cost: float | None) -> float | None:
         """Corrects what was reserved.
@@ -52,7 +48,7 @@ class Reservation:
             return None
         self.state = "kept" if cost is None else "settled"
         actual = self.cost if cost is None else cost
-        for held, _ in self._lines:
+        for held, _ in self.lines:
             if held.kind == "tokens":
                 held.settle(self.cost, actual)
             elif held.kind == "concurrency":

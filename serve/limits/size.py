@@ -27,8 +27,14 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
         text_bytes -= sum(len(url) for url in _DATA_URL.findall(body))
         images = max(1, len(_IMAGE.findall(body)))
     prompts = 1 if request.prompt is NONE else _prompts(request.prompt)
-    answers = max(request.n or 1, request.best_of or 1)
-    return Size(text_bytes, images, prompts, answers, _max_output(request), features.stream)
+    answers = 1
+    if request.n is not None or request.best_of is not None:
+        answers = max(request.n or 1, request.best_of or 1)
+    most, other = request.max_tokens, request.max_completion_tokens
+    max_output = None if most is NONE else _whole_number(most)
+    if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
+        max_output = max((limit for limit in (max_output, _whole_number(other)) if limit is not None), default=None)
+    return Size(text_bytes, images, prompts, answers, max_output, features.stream)
 
 
 def _prompts(prompt: Raw) -> int:
@@ -40,16 +46,6 @@ def _prompts(prompt: Raw) -> int:
     except MALFORMED:
         return 1
     return max(1, sum(not isinstance(entry, int) for entry in entries))
-
-
-def _max_output(request: CompletionRequest) -> int | None:
-    """Returns the larger of the two limits, since engines differ in which of them they obey."""
-    one, other = request.max_tokens, request.max_completion_tokens
-    if other is NONE:
-        return None if one is NONE else _whole_number(one)
-    if one is NONE:
-        return _whole_number(other)
-    return max((limit for limit in map(_whole_number, (one, other)) if limit is not None), default=None)
 
 
 def _whole_number(value: Raw) -> int | None:

@@ -180,7 +180,7 @@ class Exchange:
             body_bytes: What the request costs where nobody estimates tokens.
         """
         tenant, charge = self.principal.tenant, self.charge
-        cost, queued = (float(body_bytes), None) if charge is None else (charge.reserved, charge.queued)
+        cost, queued = (float(body_bytes), None) if charge is None else (charge.reservation.cost, charge.plan.queued)
         return Asker(tenant.name, tenant.weight, self.rank, cost, queued)
 
     def close(self) -> None:

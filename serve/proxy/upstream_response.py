@@ -52,10 +52,11 @@ class UpstreamResponse:
 
     def meter(self, meter: AnswerMeter) -> None:
         """Has the response's usage measured; called as `pass_through`."""
-        meter.begin(self.status, self.is_stream)
+        meter.status = self.status
         self._meter = meter
-        self._through += (meter,)
-        self.first = meter.feed(self.first)
+        if self.is_stream:
+            self._through += (meter,)
+            self.first = meter.feed(self.first)
 
     def keep_last(self) -> None:
         """Keeps the last parts of the body in `last`."""
@@ -177,7 +178,10 @@ class UpstreamResponse:
         while size <= limit:
             part = await self._next()
             if not part:
-                return b"".join(parts)
+                whole = b"".join(parts)
+                if self._meter is not None and not self.is_stream:
+                    self._meter.read(whole)
+                return whole
             parts.append(part)
             size += len(part)
         raise EngineError(f"The engine sent an answer of more than {limit} bytes.")

@@ -98,8 +98,8 @@ class Cluster:
 
 def settle(charge: Charge) -> None:
     meter = charge.attempt("p", False, False)
-    meter.begin(200, is_stream=False)
-    meter.feed(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
+    meter.status = 200
+    meter.read(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
     charge.settle(200, INVALID_SPAN)
 
 

@@ -1,6 +1,7 @@
 """Keys and tenants at the operator's door: made, listed, rotated and ended by whoever may, and nobody else."""
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -143,6 +144,23 @@ async def test_a_tenants_terms_are_set_listed_and_removed() -> None:
         assert (await door.ask(door.admin, "PUT", "/tenants/a%20b", {}))[0] == 400
         assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 200
         assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 400
+
+
+@pytest.mark.parametrize("cut", [0, 7], ids=["whole", "without its checksum"])
+@pytest.mark.parametrize("method", ["DELETE", "GET", "POST"])
+async def test_a_token_in_the_place_of_an_id_is_in_no_log_and_no_answer(
+    method: str, cut: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever finds a leaked token wants to revoke it, and pastes it where the id belongs."""
+    caplog.set_level(logging.DEBUG)
+    async with running(tmp_path) as door:
+        _, made = await door.ask(door.admin, "POST", "/keys", {"tenant": "blue", "name": "leaked"})
+        leaked = made["token"][: len(made["token"]) - cut]
+        answers = [await door.ask(token, method, f"/keys/{leaked}") for token in (door.admin, door.own, leaked, "none")]
+        answers.append(await door.ask(door.own, "POST", "/quarantine", {"reason": leaked}))
+    text = "\n".join((written_in(tmp_path), caplog.text, json.dumps(answers)))
+    assert made["id"] in text
+    assert leaked.split("_")[2] not in text
 
 
 async def test_every_change_and_every_refusal_is_in_the_audit_log_and_no_token_is(tmp_path: Path) -> None:

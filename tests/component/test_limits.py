@@ -255,7 +255,7 @@ async def test_counting_tokens_is_a_request_that_spends_none() -> None:
     async with rig.running() as stack:
         first = await post(stack, HELLO, "messages/count_tokens")
         second = await post(stack, HELLO, "messages/count_tokens")
-    assert first.headers["x-ratelimit-remaining-tokens"] == "0", "none were asked of the ledger"
+    assert "x-ratelimit-remaining-tokens" not in first.headers, "none were asked of the ledger, so nobody knows"
     assert (second.status_code, second.headers["x-specgate-estimate"]) == (200, "true")
     assert len(rig.engine.requests) == 1, "over its limit, a client gets an estimate"
 

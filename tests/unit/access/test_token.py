@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.access.token import checksum, claimed_id, digest, is_token, new_id, new_token, token_in
+from serve.access.token import checksum, claimed_id, digest, is_token, new_id, new_token, token_in, without_secrets
 
 TOKEN = "sgk_0123456789_" + "a" * 43
 
@@ -46,9 +46,18 @@ def test_any_text_has_a_digest_and_claims_an_id_or_none(text: str) -> None:
         ({"authorization": "Basic abc", "x-api-key": "def"}, "def"),
         ({"authorization": "Basic abc"}, None),
         ({"authorization": "Bearer"}, None),
+        ({"authorization": "Bearer "}, None),
+        ({"authorization": "Bearer ", "x-api-key": "def"}, "def"),
         ({"authorization": ""}, None),
         ({}, None),
     ],
 )
 def test_a_token_is_taken_from_either_header(headers: dict[str, str], token: str | None) -> None:
     assert token_in(headers) == token
+
+
+@pytest.mark.parametrize("cut", [0, 6, 7, 20, 49])
+def test_a_text_keeps_the_ids_of_its_tokens_and_no_secret(cut: int) -> None:
+    token = new_token("benchBENCH")
+    text = without_secrets(f"DELETE /admin/v1/keys/{token[: len(token) - cut]} and sgk_other")
+    assert text == "DELETE /admin/v1/keys/sgk_benchBENCH_... and sgk_other"

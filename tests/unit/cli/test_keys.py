@@ -46,6 +46,31 @@ def test_a_key_is_made_listed_rotated_and_revoked_in_a_file(tmp_path: Path) -> N
     run("keys", "revoke", made["id"], *at, code=2)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("keys", "list"),
+        ("keys", "revoke", "a"),
+        ("keys", "rotate", "a"),
+        ("tenants", "list"),
+        ("tenants", "remove", "a"),
+    ],
+)
+def test_whoever_looks_for_keys_in_another_folder_is_told_and_makes_no_store(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "mistyped"
+    assert "does not exist" in run(*command, "--state-dir", str(folder), code=2).output.replace("\n", " ")
+    assert not folder.exists()
+
+
+def test_a_key_is_revoked_by_its_whole_token_too(tmp_path: Path) -> None:
+    at = ("--state-dir", str(tmp_path), "--json")
+    made = json.loads(run("keys", "create", "--tenant", "red", *at).stdout)
+    assert json.loads(run("keys", "revoke", made["token"], *at).stdout)["id"] == made["id"]
+    assert made["token"].split("_")[2] not in run("keys", "revoke", made["token"], *at, code=2).output
+
+
 def test_without_json_the_token_alone_is_on_standard_output(tmp_path: Path) -> None:
     result = run("keys", "create", "--tenant", "red", "--state-dir", str(tmp_path))
     assert is_token(result.stdout.strip())

@@ -49,7 +49,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
     charged = await charge(accounts(), streamed)
     meter = charged.attempt("p", False, False)
     if status:
-        meter.begin(status, is_stream=True)
+        meter.status = status
         meter.feed(frames)
     assert charged.used(meter) == used
 
@@ -90,6 +90,14 @@ async def test_an_engine_that_does_not_answer_charges_nobody(status: int) -> Non
     assert booked(there) == (0, 0, 0)
 
 
+async def test_a_whole_answer_that_its_engine_broke_off_charges_nobody() -> None:
+    there = accounts()
+    charged = await charge(there, streamed=False)
+    charged.attempt("p", False, False).status = 200
+    charged.settle(502, INVALID_SPAN)
+    assert booked(there) == (0, 0, 0)
+
+
 async def test_a_client_that_leaves_before_its_request_is_sent_is_charged_nothing() -> None:
     there = accounts()
     (await charge(there, streamed=False)).settle(499, INVALID_SPAN)
@@ -100,7 +108,7 @@ async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     there = accounts()
     charged = await charge(there)
     broken = charged.attempt("p", True, False)
-    broken.begin(200, is_stream=True)
+    broken.status = 200
     broken.feed(FRAME * 3 + USAGE)
     charged.attempt("q", False, False)
     charged.settle(499, INVALID_SPAN)

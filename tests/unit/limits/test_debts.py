@@ -75,7 +75,7 @@ class Site:
         if charge is not None:
             cost = float(30 + 2 * output)
             self.used += cost
-            charge._reservation.settle(cost)
+            charge.reservation.settle(cost)
 
 
 async def test_many_long_answers_at_once_are_paid_for_by_the_wait_after_them() -> None:

@@ -18,25 +18,25 @@ def learned(strict: bool = False) -> Estimates:
 
 def test_strict_estimates_cover_every_answer_and_prompt_up_to_the_models_cap() -> None:
     estimates = learned(strict=True)
-    assert estimates.output(GROUP, Size(1, max_output=700), 8192) == 700
-    assert estimates.output(GROUP, Size(1, max_output=7000), 4096) == 4096
-    assert estimates.output(GROUP, Size(1), 4096) == 4096
-    assert estimates.output(GROUP, Size(1, prompts=3, answers=2, max_output=10), 8192) == 60
+    assert estimates.of(GROUP, Size(1, max_output=700), 8192)[1] == 700
+    assert estimates.of(GROUP, Size(1, max_output=7000), 4096)[1] == 4096
+    assert estimates.of(GROUP, Size(1), 4096)[1] == 4096
+    assert estimates.of(GROUP, Size(1, prompts=3, answers=2, max_output=10), 8192)[1] == 60
 
 
 def test_expected_estimates_cover_three_quarters_of_answers() -> None:
-    assert 165 <= learned().output(GROUP, Size(1), 8192) <= 185
+    assert 165 <= learned().of(GROUP, Size(1), 8192)[1] <= 185
 
 
 def test_expected_estimates_are_never_above_what_the_request_allows() -> None:
-    assert learned().output(GROUP, Size(1, max_output=7), 8192) == 7
+    assert learned().of(GROUP, Size(1, max_output=7), 8192)[1] == 7
 
 
 def test_tokens_of_a_byte_and_of_a_frame_are_learned() -> None:
     estimates = learned()
-    assert 95 <= estimates.input("model", Size(400)) <= 105
+    assert 95 <= estimates.of(GROUP, Size(400), 1)[0] <= 105
     assert estimates.written("model", 10) in range(28, 33)
 
 
 def test_images_count_a_fixed_number() -> None:
-    assert Estimates(True, 1000).input("model", Size(0, images=2)) == 2001
+    assert Estimates(True, 1000).of(GROUP, Size(0, images=2), 1)[0] == 2001

@@ -13,6 +13,7 @@ def line(scope: str, kind: Kind, per_minute: float, held: float, shadow: bool = 
     else:
         found = RateSlice(Meter(scope, kind), Terms(per_minute / 60, per_minute / 2), 1, 0.0)
     found.held = held
+    found.level = 0.0
     return Line(found, shadow)
 
 
@@ -44,3 +45,16 @@ def test_debt_is_told_as_nothing_left() -> None:
 
 def test_shadows_and_seats_are_not_told() -> None:
     assert written(line("tenant:a", "tokens", 60, 5, shadow=True), line("tenant:a", "concurrency", 4, 4)) == {}
+
+
+def test_never_more_is_left_than_the_limit_can_hold() -> None:
+    """What was given back is counted twice until the ledger has told again."""
+    headers = written(line("tenant:a", "tokens", 60, 31))
+    assert (headers[b"x-ratelimit-remaining-tokens"], headers[b"x-ratelimit-reset-tokens"]) == (b"30", b"0.000s")
+
+
+def test_nothing_is_told_of_a_limit_of_which_the_ledger_has_told_nothing() -> None:
+    """Agents slow down when they read that nothing is left."""
+    unknown = line("tenant:a", "tokens", 60, 0)
+    unknown.held.level = None
+    assert written(unknown) == {}

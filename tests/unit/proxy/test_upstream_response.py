@@ -23,9 +23,12 @@ class Connection:
 
     status = 200
 
-    def __init__(self, parts: list[bytes]) -> None:
-        self.headers = {"content-type": "text/event-stream"}
-        self._parts = parts
+    def __init__(self, parts: list[bytes], content_type: str = "text/event-stream") -> None:
+        self.headers = {"content-type": content_type}
+        self._parts = [*parts]
+
+    async def read(self) -> bytes:
+        return self._parts.pop(0) if self._parts else b""
 
     async def pump(self, sink: Sink) -> None:
         for part in self._parts:
@@ -74,7 +77,6 @@ async def relayed(parts: list[bytes], *, takes_out: bool = True) -> tuple[bytes,
 async def test_what_is_not_searched_changes_nothing(names: list[str], places: list[int]) -> None:
     parts = cut(b"".join(PIECES[name] for name in names), places)
     meter, end = AnswerMeter("p", False, takes_out=True), StreamEnd()
-    meter.begin(200, is_stream=True)
     searched = b"".join(end.feed(meter.feed(part)) for part in parts) + end.feed(meter.finish())
     written, skimmed, seen = await relayed(parts)
     assert written == searched
@@ -88,6 +90,19 @@ async def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
     assert meter.usage == Usage(12, 0, 7)
     assert meter.frames == 8
     assert end.done
+
+
+@given(st.lists(st.integers(1, 2000), max_size=6), st.booleans())
+async def test_a_whole_answer_is_measured_however_it_is_cut(places: list[int], begins_empty: bool) -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "x" * 200}}], "usage": {"prompt_tokens": 12}}).encode()
+    first, *rest = cut(answer, places)
+    if begins_empty:
+        first, rest = b"", [first, *rest]
+    connection: Any = Connection(rest, "application/json")
+    response = UpstreamResponse(connection, first)
+    response.meter(meter := AnswerMeter("p", False, takes_out=False))
+    assert await response.body() == answer
+    assert meter.usage == Usage(12, 0, 0)
 
 
 async def test_chunks_after_an_error_do_not_reach_the_client() -> None:

@@ -63,8 +63,11 @@ build/agents/%/.ready: requirements/agents/%.txt | $(READY)
 	@$(UV) install --quiet --python $(@D)/bin/python $(PINNED) -r $<
 	@touch $@
 
+# A test of stopping has a cluster of its own, which mostly waits: two at a time.
+STOPPING := tests/ray/test_stopping.py
 test: test-fast $(AGENTS) ## every test on one node, the real engines included
-	@$(BIN)/python -m pytest tests/engine tests/ray
+	@$(BIN)/python -m pytest tests/engine tests/ray --ignore $(STOPPING)
+	@$(BIN)/python -m pytest $(STOPPING) --numprocesses 2
 
 # Component tests mostly wait, so that there are two for each core.
 test-fast: $(READY) ## without Ray and without engines, on all cores

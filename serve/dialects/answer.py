@@ -71,7 +71,7 @@ class Answer:
         """Takes a whole completion and returns its texts by kind, in their order.
 
         Raises:
-            EngineError: It holds no message, which read as an empty one would pass for an answer; or the engine gave up.
+            EngineError: It holds no message, which as an empty one would pass for an answer, or the engine gave up.
         """
         if not any(isinstance(choice.get("message"), dict) for choice in _mappings(completion.get("choices"))):
             raise EngineError("The engine's answer holds no message.")

@@ -151,6 +151,16 @@ class Answer:
         """True if the answer ends where the limit of tokens was."""
         return self.finish_reason == "length"
 
+    def fills(self, context: int | None) -> bool:
+        """Returns True if prompt and answer, as the engine counted them, fill a context of so many tokens."""
+        given = self._usage or {}
+        return bool(context) and _count(given.get("prompt_tokens")) + self.completion_tokens >= (context or 0)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of the answer, as far as its engine counted them."""
+        return _count((self._usage or {}).get("completion_tokens"))
+
     def calls(self) -> list[Call]:
         """Returns the calls, in their order; none that the limit of tokens has cut.
 

@@ -60,7 +60,7 @@ def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) 
     if not content:
         content.append({"type": "text", "text": ""})
     message = empty_message(identity, content)
-    message |= stop_of(answer, calls)
+    message |= stop_of(answer, calls, memo, identity)
     message["usage"] = usage_of(answer, memo)
     if answer.specgate is not None:
         message["specgate"] = answer.specgate
@@ -85,10 +85,12 @@ def tool_use(call: Call, arguments: object) -> dict[str, Any]:
     return {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
 
 
-def stop_of(answer: Answer, calls: list[Call]) -> dict[str, Any]:
+def stop_of(answer: Answer, calls: list[Call], memo: Memo, identity: Identity) -> dict[str, Any]:
     """Returns `stop_reason` and `stop_sequence` of a complete answer."""
     if answer.cut:
-        reason = "max_tokens"
+        is_short = answer.completion_tokens < memo.max_tokens
+        full = is_short and answer.fills(identity.context)
+        reason = "model_context_window_exceeded" if full else "max_tokens"
     elif answer.finish_reason == "content_filter":
         reason = "refusal"
     elif calls:

@@ -9,6 +9,7 @@ from serve.access.principal import NOBODY, Authenticate, Principal
 from serve.access.token import without_secrets
 from serve.admin.routes import ANY_KEY, OPEN, Rules, rules_of
 from serve.config.exposure import is_address
+from serve.dialects.table import refusal
 from serve.errors import (
     CrossSiteError,
     GatewayError,
@@ -18,7 +19,7 @@ from serve.errors import (
     RouteNotFoundError,
 )
 from serve.http1.asgi import Receive, Scope, Send
-from serve.proxy.headers import request_headers
+from serve.proxy.headers import request_headers, request_id_of
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#@\s]+))(?::\d*)?")
 PRINCIPAL = "specgate.principal"  # key of the scope's `state`
@@ -62,7 +63,7 @@ class Authorized:
         try:
             self._check(scope)
         except GatewayError as error:
-            await refuse(send, error, head=scope["method"] == "HEAD")
+            await refuse(scope, send, error)
             return
         await self._app(scope, receive, send)
 
@@ -70,7 +71,7 @@ class Authorized:
         method, path = scope["method"], scope["path"]
         rules = rules_of(self._rules, path)
         if rules is None:
-            raise RouteNotFoundError(f"{without_secrets(path)} is not served here.")
+            raise RouteNotFoundError(self._unserved(without_secrets(path)))
         rule = rules.get(method)
         if rule is None:
             allowed = ", ".join(sorted(rules))
@@ -82,6 +83,11 @@ class Authorized:
         if not rule.pages:
             check_same_site(headers)
         scope.setdefault("state", {})[PRINCIPAL] = self._principal(scope, headers, rule.scope)
+
+    def _unserved(self, path: str) -> str:
+        """Returns the message for a path that is no route: mostly a client's base URL has a `/v1` too many or few."""
+        near = next((known for known in (path.removeprefix("/v1"), f"/v1{path}") if known in self._rules), None)
+        return f"{path} is not served here" + (f", but {near} is: check the client's base URL." if near else ".")
 
     def _principal(self, scope: Scope, headers: Mapping[str, str], needed: str) -> Principal:
         principal = NOBODY
@@ -136,16 +142,17 @@ def check_same_site(headers: Mapping[str, str]) -> None:
         raise CrossSiteError(f"A web page of {origin[:100]} can't use an operator's route; only this server's own can.")
 
 
-async def refuse(send: Send, error: GatewayError, *, head: bool = False) -> None:
-    """Responds with an error.
+async def refuse(scope: Scope, send: Send, error: GatewayError) -> None:
+    """Responds with an error, in the shape of the API that the client speaks.
 
     Args:
+        scope: Of the request, with its headers.
         send: ASGI's.
         error: What the client is told.
-        head: The request was a `HEAD`, whose response has no body.
     """
-    body = error.to_json()
+    given = request_headers(scope["headers"])
+    status, body, named = refusal(error, scope["path"], given, request_id_of(given))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else body})
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

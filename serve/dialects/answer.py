@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serve.errors import EngineError
-from serve.guard.core import stop_of
+from serve.errors import EngineError, encode_json
+from serve.guard.core import ABORTED, stop_of
 
 REASONING = "reasoning"
 TEXT = "text"
 _CHARACTERS_PER_TOKEN = 4
+_MOST_TOKENS = 10**12  # beyond, and with NaN, a count is none
 
 
 class Call(NamedTuple):
@@ -37,6 +38,7 @@ class Usage(NamedTuple):
 
 @dataclass(slots=True)
 class _CallParts:
+    place: int
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -56,7 +58,8 @@ class Answer:
         self.finish_reason = ""
         self.stop: str | None = None
         self.specgate: Any = None
-        self._calls: dict[int, _CallParts] = {}
+        self._calls: list[_CallParts] = []
+        self._latest: dict[int, _CallParts] = {}  # by the index under which a server goes on with them
         self._usage: Mapping[str, Any] | None = None
         self.characters = 0
 
@@ -68,22 +71,24 @@ class Answer:
         """Takes a whole completion and returns its texts by kind, in their order.
 
         Raises:
-            EngineError: It holds no message. Read as an empty one, it would pass for an answer.
+            EngineError: It holds no message, which as an empty one would pass for an answer, or the engine gave up.
         """
         if not any(isinstance(choice.get("message"), dict) for choice in _mappings(completion.get("choices"))):
             raise EngineError("The engine's answer holds no message.")
         texts: dict[str, str] = {}
         for kind, text in self._feed(completion, "message"):
             texts[kind] = texts.get(kind, "") + text
+        if self.finish_reason in ABORTED:
+            raise EngineError(f"The engine gave the answer up ({self.finish_reason}).")
         return texts
 
     def check_ended(self) -> None:
         """Checks that the engine said how its stream ended.
 
         Raises:
-            EngineError: It did not: whatever there is may be half an answer.
+            EngineError: It did not, or gave up: whatever there is may be half an answer.
         """
-        if not self.finish_reason:
+        if not self.finish_reason or self.finish_reason in ABORTED:
             raise EngineError("The engine ended the stream before the answer was complete.")
 
     def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
@@ -114,6 +119,8 @@ class Answer:
             texts.append((REASONING, reasoning))
             self.characters += len(reasoning)
         content = delta.get("content") or delta.get("refusal")
+        if isinstance(content, list):
+            content = "".join([part["text"] for part in _mappings(content) if isinstance(part.get("text"), str)])
         if isinstance(content, str) and content:
             texts.append((TEXT, content))
             self.characters += len(content)
@@ -123,22 +130,36 @@ class Answer:
                 self._add_call(call, position)
 
     def _add_call(self, call: Mapping[str, Any], position: int) -> None:
-        index = call.get("index")
-        parts = self._calls.setdefault(index if isinstance(index, int) else position, _CallParts())
-        function = _mapping(call.get("function"))
-        if not parts.id and isinstance(call.get("id"), str):
-            parts.id = call["id"]
+        index, identity, function = call.get("index"), call.get("id"), _mapping(call.get("function"))
+        place = index if isinstance(index, int) else position
+        parts = self._latest.get(place)
+        if parts is None or (function.get("name") and isinstance(identity, str) and parts.id not in ("", identity)):
+            parts = self._latest[place] = _CallParts(place)  # some servers give all calls one index, or none
+            self._calls.append(parts)
+        if not parts.id and isinstance(identity, str):
+            parts.id = identity
         if not parts.name and isinstance(function.get("name"), str):
             parts.name = function["name"]
         arguments = function.get("arguments")
-        if isinstance(arguments, str) and arguments:
-            parts.arguments.append(arguments)
-            self.characters += len(arguments)
+        if arguments:  # an object of them is what some servers send; left out, the call would run without any
+            text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
+            parts.arguments.append(text)
+            self.characters += len(text)
 
     @property
     def cut(self) -> bool:
         """True if the answer ends where the limit of tokens was."""
         return self.finish_reason == "length"
+
+    def fills(self, context: int | None) -> bool:
+        """Returns True if prompt and answer, as the engine counted them, fill a context of so many tokens."""
+        given = self._usage or {}
+        return bool(context) and _count(given.get("prompt_tokens")) + self.completion_tokens >= (context or 0)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of the answer, as far as its engine counted them."""
+        return _count((self._usage or {}).get("completion_tokens"))
 
     def calls(self) -> list[Call]:
         """Returns the calls, in their order; none that the limit of tokens has cut.
@@ -149,13 +170,16 @@ class Answer:
         return list(self._complete_calls())
 
     def _complete_calls(self) -> Iterator[Call]:
-        for index in sorted(self._calls):
-            parts = self._calls[index]
+        taken: set[str] = set()
+        for number, parts in enumerate(sorted(self._calls, key=_place_of)):
             arguments = "".join(parts.arguments).strip()
             if not arguments and not self.cut:
                 arguments = "{}"
             if parts.name and _is_object(arguments):
-                yield Call(parts.id or f"call_{index}", parts.name, arguments)
+                identity = parts.id or f"call_{number}"
+                identity = identity if identity not in taken else f"{identity}_{number}"  # clients match results by it
+                taken.add(identity)
+                yield Call(identity, parts.name, arguments)
             elif not self.cut:
                 raise EngineError("The model's answer holds a tool call that can't be read. Please try again.")
 
@@ -165,13 +189,11 @@ class Answer:
         Args:
             prompt_bytes: Size of the chat body, for an estimate: no usage at all reads as an answer that cost nothing.
         """
-        given = self._usage
-        if given is None:
-            estimate = max(1, self.characters // _CHARACTERS_PER_TOKEN)
-            return Usage(max(1, prompt_bytes // _CHARACTERS_PER_TOKEN), estimate)
+        given: Mapping[str, Any] = self._usage or {}
+        said = self.characters or not given
         return Usage(
-            _count(given.get("prompt_tokens")),
-            _count(given.get("completion_tokens")),
+            _count(given.get("prompt_tokens")) or max(1, prompt_bytes // _CHARACTERS_PER_TOKEN),
+            _count(given.get("completion_tokens")) or (max(1, self.characters // _CHARACTERS_PER_TOKEN) if said else 0),
             _count(_mapping(given.get("prompt_tokens_details")).get("cached_tokens")),
             _count(_mapping(given.get("completion_tokens_details")).get("reasoning_tokens")),
         )
@@ -192,5 +214,9 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def _place_of(parts: _CallParts) -> int:
+    return parts.place
+
+
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and 0 < value < _MOST_TOKENS else 0

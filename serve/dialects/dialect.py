@@ -78,10 +78,12 @@ class Identity:
     Attributes:
         request_id: The gateway's id of the request; a dialect puts its own prefix before it.
         model: The model's own name.
+        context: Tokens of the model's context, if they are known and the request has a limit of its own.
     """
 
     request_id: str
     model: str
+    context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class TranslatedExchange(Exchange):
         if write is not None:
             self.write = self._write_translated
         self._translated: Translated | None = None
+        self._context: int | None = None
         self._encoder: Encoder | None = None
         self._frames = FrameReader(_MAX_FRAME_BYTES)
         self._templates = TemplateLearner()
@@ -104,7 +105,10 @@ class TranslatedExchange(Exchange):
     def _bounded(self, translated: Translated) -> bytes:
         """Returns the chat body, without a limit that is no limit: the rest of the context ends the answer before."""
         limit = translated.max_tokens
-        if limit is None or (context := self._context_of(translated.model)) is None or limit < context:
+        if limit is None:
+            return translated.body
+        context = self._context = self._context_of(translated.model)
+        if context is None or limit < context:
             return translated.body
         return without_members(translated.body, ("max_tokens", "max_completion_tokens"))
 
@@ -276,7 +280,7 @@ class TranslatedExchange(Exchange):
             await super().part(self._encoder.keep_alive())
 
     def _identity(self) -> Identity:
-        return Identity(self.request_id, self.attribution.model)
+        return Identity(self.request_id, self.attribution.model, self._context)
 
 
 def dropped_header(names: tuple[str, ...]) -> str:

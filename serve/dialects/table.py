@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 from serve.dialects.dialect import CHAT_PATH, Dialect
-from serve.dialects.messages import COUNT_TOKENS, MESSAGES
+from serve.dialects.messages import COUNT_TOKENS, ID_HEADER, MESSAGES, PATH, encode_refusal
+from serve.dialects.messages.models import VERSION_HEADER
 from serve.dialects.responses.dialect import RESPONSES
-from serve.errors import InvalidRequestError
+from serve.errors import GatewayError, InvalidRequestError
 
 DIALECTS: dict[str, Dialect] = {
-    "/v1/messages": MESSAGES,
-    "/v1/messages/count_tokens": COUNT_TOKENS,
+    PATH: MESSAGES,
+    f"{PATH}/count_tokens": COUNT_TOKENS,
     "/v1/responses": RESPONSES,
 }
 
@@ -31,3 +32,21 @@ def as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
     if api not in dialects:
         raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", "api")
     return dialects[api].decode(body, headers).body
+
+
+def refusal(
+    error: GatewayError, path: str, headers: Mapping[str, str], request_id: str
+) -> tuple[int, bytes, dict[str, str]]:
+    """Returns status, body and headers of an error response outside every exchange, in the shape of the client's API.
+
+    Args:
+        error: What the client is told.
+        path: Of the request; there need be no such route.
+        headers: The request's, by lower-case name: clients of the Messages API name its version.
+        request_id: For the response.
+    """
+    is_messages = path == PATH or path.startswith(f"{PATH}/")
+    if not is_messages and VERSION_HEADER not in headers:
+        return error.status, error.to_json(), error.headers
+    status, body = encode_refusal(error, request_id)
+    return status, body, {**error.headers, ID_HEADER: request_id}

@@ -9,8 +9,8 @@ from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
 _MODELS = "/v1/models"
 _EXPOSED = (
-    "retry-after", "x-request-id", "x-specgate-pool", "x-specgate-reasons", "x-specgate-rerun",
-    "x-specgate-speculative",
+    "request-id", "retry-after", "x-request-id", "x-specgate-dropped", "x-specgate-estimate", "x-specgate-pool",
+    "x-specgate-reasons", "x-specgate-rerun", "x-specgate-speculative",
 )  # fmt: skip
 _PREFLIGHT_VALID_S = 600
 

@@ -15,13 +15,14 @@ from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
 from serve.dialects.messages.models import VERSION_HEADER, model_info, model_page
+from serve.dialects.table import refusal
 from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
 from serve.proxy.exchange import read_body
-from serve.proxy.headers import request_headers
+from serve.proxy.headers import request_headers, request_id_of
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
 
@@ -174,7 +175,9 @@ async def as_operator(request: fastapi.Request) -> None:
     request.scope.setdefault("state", {})[PRINCIPAL] = principal
 
 
-async def error_response(_: fastapi.Request, error: Exception) -> Response:
+async def error_response(request: fastapi.Request, error: Exception) -> Response:
     """Translates a `GatewayError` for the client."""
     assert isinstance(error, GatewayError)
-    return Response(error.to_json(), error.status, error.headers, media_type="application/json")
+    request_id = request_id_of(request.headers)
+    status, body, headers = refusal(error, request.scope["path"], request.headers, request_id)
+    return Response(body, status, headers, media_type="application/json")

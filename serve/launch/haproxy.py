@@ -8,8 +8,8 @@ becomes HAProxy (ADR 0024):
 - Statistics and metrics listen on the loopback address (`SPECGATE_HAPROXY_STATS_HOST` changes it), and the admin socket
   belongs to its owner. Ray opens both to everybody.
 - A client has 30 s to send a request's head.
-- A request that no replica has answered gets OpenAI's error shape with 502, 503 or 504, where Ray's template makes a
-  plain text with 500 of all three.
+- A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
+  Ray's template makes a plain text with 500 of all three.
 - A head may have 1,000 lines instead of 101, so that it is our listener that refuses too large ones, in OpenAI's shape.
   What HAProxy's parser refuses still gets its HTML, which is compiled in and which no `errorfile` replaces.
 - HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
@@ -60,7 +60,10 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
 def write_errors(folder: Path) -> None:
     """Writes the responses that HAProxy gives in a replica's place, one file a status."""
     for status, (phrase, code, message) in _ERRORS.items():
-        body = json.dumps({"error": {"message": message, "type": "upstream_error", "param": None, "code": code}})
+        error = {"message": message, "type": "upstream_error", "param": None, "code": code}
+        body = json.dumps(
+            {"type": "error", "error": error}
+        )  # for clients of either API: nothing here tells which it is
         head = [
             f"HTTP/1.1 {status} {phrase}",
             "content-type: application/json",

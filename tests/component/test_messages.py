@@ -276,8 +276,10 @@ class TestExplain:
 
 
 @pytest.mark.parametrize(("limit", "sent"), [(4095, 4095), (4096, None), (32000, None)])
-async def test_a_limit_beyond_the_models_context_is_left_to_the_context(limit: int, sent: int | None) -> None:
-    engine = answering()
+async def test_a_limit_beyond_what_is_left_of_the_context_is_left_to_the_context(limit: int, sent: int | None) -> None:
+    choice = {"index": 0, "message": {"content": "Once"}, "finish_reason": "length"}
+    usage = {"prompt_tokens": 96, "completion_tokens": 4000}
+    engine = answering({"choices": [choice], "usage": usage})
     body = {"model": "m", "max_tokens": limit, "messages": HELLO}
     async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
         app = hot_routes(stack.gateway, {"m": 4096}.get)["/v1/messages"]
@@ -286,7 +288,7 @@ async def test_a_limit_beyond_the_models_context_is_left_to_the_context(limit: i
             aiohttp.ClientSession() as session,
             session.post(f"{front.url}/v1/messages", json=body) as response,
         ):
-            assert response.status == 200
+            assert (await response.json())["stop_reason"] == "model_context_window_exceeded"
     assert json.loads(engine.requests[0][1]).get("max_tokens") == sent
 
 

@@ -134,6 +134,52 @@ async def test_a_wrong_method_is_405_with_those_that_the_route_has(method: str, 
     assert (status, headers["allow"], json.loads(body)["error"]["code"]) == (405, allowed, "method_not_allowed")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("POST", "/v1/messages/batches", 404, "not_found_error"),
+        ("GET", "/v1/messages/msg_1", 404, "not_found_error"),
+        ("GET", "/v1/messages", 405, "invalid_request_error"),
+        ("DELETE", "/v1/messages/count_tokens", 405, "invalid_request_error"),
+    ],
+)
+async def test_what_is_not_served_beside_the_messages_api_is_an_error_in_its_shape(
+    method: str, path: str, status: int, kind: str
+) -> None:
+    async with gateway() as url:
+        got, headers, body = await ask(method, url + path, {"x-request-id": "r1"})
+    told = json.loads(body)
+    assert (got, told["type"], told["error"]["type"], told["request_id"]) == (status, "error", kind, "r1")
+    assert path in told["error"]["message"]
+    assert headers["request-id"] == "r1"
+    assert headers.get("allow") == ("POST" if status == 405 else None)
+
+
+async def test_clients_of_the_messages_api_read_every_error_in_its_shape() -> None:
+    async with gateway() as url, anthropic.AsyncAnthropic(base_url=url, api_key="none", max_retries=0) as client:
+        with pytest.raises(anthropic.NotFoundError, match="Known models: m") as unknown:
+            await client.models.retrieve("nope")
+        with pytest.raises(anthropic.NotFoundError, match="is not served here") as unserved:
+            await client.beta.files.list()
+        for failed in (unknown, unserved):
+            assert failed.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+            assert failed.value.request_id
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [("/v1/v1/messages", "/v1/messages"), ("/responses", "/v1/responses"), ("/models", "/v1/models")],
+)
+async def test_a_base_url_with_a_v1_too_many_or_too_few_is_named_as_the_cause(path: str, near: str) -> None:
+    async with gateway() as url:
+        status, _, body = await ask("POST", url + path, body=CHAT)
+    assert status == 404
+    assert (
+        json.loads(body)["error"]["message"]
+        == f"{path} is not served here, but {near} is: check the client's base URL."
+    )
+
+
 @pytest.mark.parametrize("path", INFERENCE)
 async def test_pages_get_nothing_unless_the_configuration_names_their_site(path: str) -> None:
     async with gateway() as url, gateway(http={"cors_origins": ["https://other.example.com"]}) as other:

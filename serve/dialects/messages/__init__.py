@@ -3,12 +3,15 @@
 from serve.dialects.dialect import Dialect
 from serve.dialects.messages.count_tokens import TOKENIZE_PATH, decode_count, encode_count, estimate_count
 from serve.dialects.messages.decode import decode
-from serve.dialects.messages.encode import encode_error, encode_whole
+from serve.dialects.messages.encode import encode_error, encode_refusal, encode_whole
 from serve.dialects.messages.stream import StreamEncoder
 
-_ID_HEADER = "request-id"
+__all__ = ["COUNT_TOKENS", "ID_HEADER", "MESSAGES", "PATH", "encode_refusal"]
 
-MESSAGES = Dialect("messages", decode, StreamEncoder, encode_whole, encode_error, _ID_HEADER)
+PATH = "/v1/messages"
+ID_HEADER = "request-id"
+
+MESSAGES = Dialect("messages", decode, StreamEncoder, encode_whole, encode_error, ID_HEADER)
 COUNT_TOKENS = Dialect(
-    "count_tokens", decode_count, StreamEncoder, encode_count, encode_error, _ID_HEADER, TOKENIZE_PATH, estimate_count
+    "count_tokens", decode_count, StreamEncoder, encode_count, encode_error, ID_HEADER, TOKENIZE_PATH, estimate_count
 )

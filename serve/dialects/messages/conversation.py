@@ -148,8 +148,10 @@ def _chat_call(block: Block, where: str) -> dict[str, Any]:
 
 def _user(blocks: list[tuple[str, Block]], pending: list[str], unreadable: Unreadable) -> list[ChatMessage]:
     """Returns the results of the calls before, in the order of the calls, and then whatever else the user says."""
-    known = frozenset(pending)
-    results: dict[str, list[Part]] = {}
+    places: dict[str, list[int]] = {}
+    for place, call_id in enumerate(pending):
+        places.setdefault(call_id, []).append(place)
+    results: dict[int, list[Part]] = {}  # by the place of their call
     images: list[Part] = []
     rest: list[Part] = []
     for where, block in blocks:
@@ -161,24 +163,24 @@ def _user(blocks: list[tuple[str, Block]], pending: list[str], unreadable: Unrea
             raise wrong(f"{where}.tool_use_id", "Field required")
         call_id = engine_id(given)
         parts = _result_parts(block, where, unreadable)
-        if call_id in known:
-            results[call_id] = parts  # of several the last counts
+        if waiting := places.get(call_id):  # of several results of one call the last counts
+            results[waiting.pop(0) if len(waiting) > 1 else waiting[0]] = parts
         else:
             rest += [text_part(f"Result of the tool call {call_id}:"), *parts]
-    for call_id, parts in results.items():
+    for place, parts in results.items():
         pictures = [part for part in parts if part["type"] != "text"]
         if pictures:
-            images += [text_part(f"Images in the result of the tool call {call_id}:"), *pictures]
+            images += [text_part(f"Images in the result of the tool call {pending[place]}:"), *pictures]
     messages = _results(pending, results)
     if images or rest or not messages:
         messages.append({"role": "user", "content": content_of([*images, *rest])})
     return messages
 
 
-def _results(pending: list[str], results: Mapping[str, list[Part]]) -> list[ChatMessage]:
+def _results(pending: list[str], results: Mapping[int, list[Part]]) -> list[ChatMessage]:
     return [
-        {"role": "tool", "tool_call_id": call_id, "content": _result_text(call_id, results.get(call_id))}
-        for call_id in pending
+        {"role": "tool", "tool_call_id": call_id, "content": _result_text(call_id, results.get(place))}
+        for place, call_id in enumerate(pending)
     ]
 
 

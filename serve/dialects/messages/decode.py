@@ -64,6 +64,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         prompt_bytes=len(encoded),
         thinking=thinking.get("type", "disabled") != "disabled",
         omitted=thinking.get("display") == "omitted",
+        max_tokens=limit,
     )
     return Translated(encoded, bool(stream), memo, tuple(dropped), chat["model"], limit)
 
@@ -90,8 +91,11 @@ def chat_body(request: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     chat |= _thinking(fields)
     chat |= _output(_mapping(fields.get("output_config")), fields.get("output_format"))
     dropped += _unheeded(fields)
-    if chat["messages"][-1]["role"] == "assistant":  # the client has begun the answer
-        chat |= {"continue_final_message": True, "add_generation_prompt": False}
+    if (begun := chat["messages"][-1])["role"] == "assistant":
+        if begun["content"].strip():  # the client has begun the answer
+            chat |= {"continue_final_message": True, "add_generation_prompt": False}
+        elif len(chat["messages"]) > 1:  # continued, nothing would be the turn before it
+            chat["messages"].pop()
     dropped += [name for name in fields if name not in _RENAMED and name not in _READ and name not in _SILENT]
     return chat
 

@@ -11,6 +11,7 @@ from serve.dialects.failure import Failure
 from serve.dialects.messages.decode import THREAD_NOT_FOUND
 from serve.dialects.messages.memo import Memo, client_id
 from serve.dialects.reasoning import seal
+from serve.errors import GatewayError, MethodNotAllowedError, RouteNotFoundError
 
 # Statuses and types as Claude-Code-like clients act on them. They retry a 401 without end and a 404 several times, and
 # show a 400 or 403 at once.
@@ -32,6 +33,11 @@ _ERRORS = {
 # Codes on which Anthropic's SDKs act, with the status and type that they come with.
 _CODES = {THREAD_NOT_FOUND: (404, "not_found_error")}
 _REFUSED_KEY = (401, "authentication_error")  # with `x-should-retry: false`
+# Errors about the path, not about what is asked for there.
+_UNSERVED = {
+    RouteNotFoundError.status: (404, "not_found_error"),
+    MethodNotAllowedError.status: (405, "invalid_request_error"),
+}
 
 
 def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
@@ -54,7 +60,7 @@ def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) 
     if not content:
         content.append({"type": "text", "text": ""})
     message = empty_message(identity, content)
-    message |= stop_of(answer, calls)
+    message |= stop_of(answer, calls, memo, identity)
     message["usage"] = usage_of(answer, memo)
     if answer.specgate is not None:
         message["specgate"] = answer.specgate
@@ -79,10 +85,12 @@ def tool_use(call: Call, arguments: object) -> dict[str, Any]:
     return {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
 
 
-def stop_of(answer: Answer, calls: list[Call]) -> dict[str, Any]:
+def stop_of(answer: Answer, calls: list[Call], memo: Memo, identity: Identity) -> dict[str, Any]:
     """Returns `stop_reason` and `stop_sequence` of a complete answer."""
     if answer.cut:
-        reason = "max_tokens"
+        is_short = answer.completion_tokens < memo.max_tokens
+        full = is_short and answer.fills(identity.context)
+        reason = "model_context_window_exceeded" if full else "max_tokens"
     elif answer.finish_reason == "content_filter":
         reason = "refusal"
     elif calls:
@@ -125,4 +133,13 @@ def error_of(failure: Failure) -> tuple[int, dict[str, Any]]:
 def encode_error(failure: Failure, request_id: str) -> tuple[int, bytes]:
     """Returns status and body of an error response."""
     status, body = error_of(failure)
+    return status, msgspec.json.encode({**body, "request_id": request_id})
+
+
+def encode_refusal(error: GatewayError, request_id: str) -> tuple[int, bytes]:
+    """Returns status and body of an error response to a request that reached no route of the API."""
+    failure = Failure.of_error(error)
+    status, body = error_of(failure)
+    if error.status in _UNSERVED:
+        status, body["error"]["type"] = _UNSERVED[error.status]
     return status, msgspec.json.encode({**body, "request_id": request_id})

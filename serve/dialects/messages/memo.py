@@ -17,11 +17,13 @@ class Memo:
         prompt_bytes: Size of the chat body.
         thinking: True if the client enabled thinking: only such a one expects blocks of it.
         omitted: True if it wants those blocks without their text.
+        max_tokens: The length that the answer may have; 0 if that is not known.
     """
 
     prompt_bytes: int
     thinking: bool = False
     omitted: bool = False
+    max_tokens: int = 0
 
 
 def client_id(call_id: str) -> str:

@@ -76,7 +76,10 @@ class StreamEncoder:
         events += map(self._call, calls)
         if not self._blocks:
             events += (self._begin(TEXT), self._close())
-        end: dict[str, Any] = {"delta": stop_of(self._answer, calls), "usage": usage_of(self._answer, self._memo)}
+        end: dict[str, Any] = {
+            "delta": stop_of(self._answer, calls, self._memo, self._identity),
+            "usage": usage_of(self._answer, self._memo),
+        }
         if self._answer.specgate is not None:
             end["specgate"] = self._answer.specgate
         events += (_event("message_delta", end), _event("message_stop", {}))

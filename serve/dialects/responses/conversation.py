@@ -144,10 +144,10 @@ class _Reader:
             elif kind == "item_reference":
                 self._refer(item, position)
             elif kind in _CALLS:
-                self._turn.calls.append((position, _call(item, kind, self._tools)))
+                self._turn.calls.append((position, _call(item, kind, position, self._tools)))
             elif position in self._orphans:
-                content = self._output(item.get("output"), position)
-                self.user([text_part(f"Result of the tool call {item.get('call_id')}:"), *content])
+                content = self._output(_output_of(item), position)
+                self.user([text_part(f"Result of the tool call {_id_of(item)}:"), *content])
             elif kind in _RESULTS:
                 self._end_turn()
             elif kind != ADDITIONAL_TOOLS:
@@ -165,18 +165,25 @@ class _Reader:
     def _match_results(self, items: Sequence[Item]) -> None:
         """Finds the result of each call, the last of several.
 
-        Some engines use an id again in every turn, so a result belongs to the last call before it that has its id.
+        Some engines use an id again in every turn, or for each call of one: a result belongs to the latest turn with
+        its id, and there to the calls in their order.
         """
-        calls: dict[str, int] = {}
+        waiting: dict[str, tuple[int, list[int]]] = {}  # the turn and the positions of calls, by their id
+        turn = 0
         for position, item in enumerate(items):
             kind = _type_of(item)
-            call_id = str(item.get("call_id"))
+            call_id = _id_of(item)
             if kind in _CALLS:
-                calls[call_id] = position
-            elif kind in _RESULTS and call_id in calls:
-                self._results[calls[call_id]] = item.get("output")
+                if call_id in waiting and waiting[call_id][0] == turn:
+                    waiting[call_id][1].append(position)
+                else:
+                    waiting[call_id] = (turn, [position])
+            elif kind in _RESULTS and call_id in waiting:
+                calls = waiting[call_id][1]
+                self._results[calls.pop(0) if len(calls) > 1 else calls[0]] = _output_of(item)
             elif kind in _RESULTS:
                 self._orphans.add(position)
+            turn += kind in _RESULTS or item.get("role") == "user"
 
     def _message(self, item: Item, param: str) -> None:
         role = item.get("role")
@@ -199,7 +206,7 @@ class _Reader:
         if last is None or last["role"] != "user":
             self._messages.append({"role": "user", "content": content})
         elif isinstance(content, str) and isinstance(last["content"], str):
-            last["content"] = f"{last['content']}\n\n{content}"
+            last["content"] = "\n\n".join(filter(None, (last["content"], content)))
         else:
             last["content"] = [*as_parts(last["content"]), *as_parts(content)]
 
@@ -244,7 +251,18 @@ def _is_known(part: Any) -> bool:
     return isinstance(kind, str) and kind in _RESULT_PARTS
 
 
-def _call(item: Item, kind: str, tools: ToolTable) -> dict[str, Any]:
+def _id_of(item: Item) -> str:
+    """Returns the id by which calls and results find each other; some results have it as their own, `id`."""
+    return str(item.get("call_id") or item.get("id") or "")
+
+
+def _output_of(item: Item) -> Any:
+    """Returns what a call brought; results of patches may say no more than whether it succeeded."""
+    output = item.get("output")
+    return item.get("status") if output is None and item.get("type") == "apply_patch_call_output" else output
+
+
+def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, Any]:
     """Returns a call's item as a call of a chat message."""
     if kind == "custom_tool_call":
         name = tools.function_name(str(item.get("name")), item.get("namespace"))
@@ -256,4 +274,5 @@ def _call(item: Item, kind: str, tools: ToolTable) -> dict[str, Any]:
     else:
         name, member = _HOSTED_CALLS[kind]
         arguments = encode_json(item.get(member) or {}).decode()
-    return {"id": str(item.get("call_id")), "type": "function", "function": {"name": name, "arguments": arguments}}
+    identity = _id_of(item) or f"call_{position}"
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -197,6 +197,8 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequestError("`text.format` must be an object with a `type`.", "text.format")
     kind = form.get("type")
     if kind == "json_schema":
+        given = form.get("json_schema")  # chat's nested shape, which agents send that know both APIs
+        form = given if isinstance(given, Mapping) else form
         members = {key: value for key, value in form.items() if key != "type" and value is not None}
         return {"response_format": {"type": kind, "json_schema": {"name": "response", **members}}}
     if kind in ("json_object", "text"):

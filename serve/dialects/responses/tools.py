@@ -14,6 +14,7 @@ from serve.errors import InvalidRequestError
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
 _NAME_LIMIT = 64  # characters, OpenAI's own
 _DIGEST = 12
+_PLAIN_CHOICES = ("auto", "none", "required")  # some clients send them as objects
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 _CUSTOM_PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -184,6 +185,8 @@ def read_choice(choice: Any, table: ToolTable) -> tuple[list[dict[str, Any]], An
     if not isinstance(choice, Mapping):
         return table.functions, _checked(choice, table.functions, table)
     kind = choice.get("type")
+    if kind in _PLAIN_CHOICES:
+        return table.functions, _checked(kind, table.functions, table)
     if kind == "allowed_tools":
         return _allowed(_nested(choice, "allowed_tools"), table)
     if kind in ("function", "custom"):

@@ -10,6 +10,8 @@ ARGUMENTS = "tool_calls"
 MAX_CHOICES = 128  # OpenAI's limit on `n`
 STOPS = ("stop_reason", "matched_stop")  # where vLLM and SGLang say at which text or token of the request they stopped
 UNSAID: Any = object()
+# vLLM's finish reasons of a request that its engine gave up, as it does with all of them when it is told to stop.
+ABORTED = frozenset({"abort", "error"})
 _EMPTY: tuple[Any, ...] = (None, "", [])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import Attempt, ChoiceGuard
-from serve.guard.core.chunk import ARGUMENTS, Place, Usage, choices_of, lone_delta, stop_of
+from serve.guard.core.chunk import ABORTED, ARGUMENTS, Place, Usage, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
@@ -236,6 +236,9 @@ class Guard:
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason") or None  # some servers write "" for null
+        if reason in ABORTED:
+            self._attempt.fail(Outcome.FAILED, f"the engine gave the answer up ({reason})")
+            reason = None
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
         steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
         only = len(steps) == len(chunk["choices"]) == 1 and view.first and choice.get("finish_reason") is None

@@ -1,10 +1,10 @@
-"""What is no answer is not read as an empty one."""
+"""What is no answer is not read as an empty one, and servers of other habits lose nothing."""
 
 from typing import Any
 
 import pytest
 
-from serve.dialects.answer import Answer
+from serve.dialects.answer import TEXT, Answer, Call
 from serve.errors import EngineError
 
 
@@ -24,3 +24,87 @@ def test_an_answer_has_ended_once_its_finish_reason_is_known() -> None:
         answer.check_ended()
     answer.feed({"choices": [{"delta": {}, "finish_reason": "length"}]})
     answer.check_ended()
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_its_engine_gave_up_is_none(reason: str) -> None:
+    answer = Answer()
+    answer.feed(chunk({"content": "half"}, reason))
+    with pytest.raises(EngineError, match="before the answer was complete"):
+        answer.check_ended()
+    completion = {"choices": [{"message": {"content": "half"}, "finish_reason": reason}]}
+    with pytest.raises(EngineError, match=f"gave the answer up .{reason}"):
+        Answer().feed_whole(completion)
+
+
+def called(index: int | None, identity: str | None, name: str | None, arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, "id": identity, "function": {"name": name, "arguments": arguments}}]}
+
+
+@pytest.mark.parametrize("index", [0, None])
+def test_calls_that_all_have_one_index_or_none_are_told_apart_by_their_ids(index: int | None) -> None:
+    answer = Answer()
+    for identity in ("a", "b"):
+        answer.feed(chunk(called(index, identity, "f", '{"of": ')))
+        answer.feed(chunk(called(index, None, None, f'"{identity}"}}')))
+    assert answer.calls() == [Call("a", "f", '{"of": "a"}'), Call("b", "f", '{"of": "b"}')]
+
+
+def test_a_call_whose_id_changes_on_its_way_is_one_call() -> None:
+    answer = Answer()
+    answer.feed(chunk(called(0, "a", "f", "{")))
+    answer.feed(chunk(called(0, "b", None, "}")))
+    assert answer.calls() == [Call("a", "f", "{}")]
+
+
+def test_two_calls_with_one_id_or_none_have_two() -> None:
+    answer = Answer()
+    for index, identity in enumerate(["a", "a", None, ""]):
+        answer.feed(chunk(called(index, identity, "f", "{}")))
+    assert [call.id for call in answer.calls()] == ["a", "a_1", "call_2", "call_3"]
+
+
+@pytest.mark.parametrize(("arguments", "read"), [({"city": "Köln"}, '{"city":"Köln"}'), ({}, "{}"), (None, "{}")])
+def test_arguments_that_are_an_object_are_those_of_the_call(arguments: Any, read: str) -> None:
+    answer = Answer()
+    answer.feed(chunk(called(0, "a", "f", arguments)))
+    assert answer.calls() == [Call("a", "f", read)]
+
+
+@pytest.mark.parametrize("arguments", [["city"], 7, True])
+def test_arguments_of_any_other_kind_cannot_be_read(arguments: Any) -> None:
+    answer = Answer()
+    answer.feed(chunk(called(0, "a", "f", arguments)))
+    with pytest.raises(EngineError, match="can't be read"):
+        answer.calls()
+
+
+def test_content_in_parts_is_its_texts() -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, "x", {"type": "text", "text": "lo"}]
+    assert Answer().feed(chunk({"content": parts})) == [(TEXT, "Hello")]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({}, (100, 10)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (100, 10)),
+        ({"prompt_tokens": 7.0, "completion_tokens": 3.0}, (7, 3)),
+        ({"prompt_tokens": 7, "completion_tokens": None}, (7, 10)),
+        ({"prompt_tokens": "7", "completion_tokens": float("nan")}, (100, 10)),
+    ],
+)
+def test_usage_is_never_nothing(given: dict[str, Any], read: tuple[int, int]) -> None:
+    answer = Answer()
+    answer.feed({**chunk({"content": "x" * 40}, "stop"), "usage": given})
+    assert answer.usage(400)[:2] == read
+
+
+def test_an_answer_of_nothing_cost_what_its_engine_says() -> None:
+    answer = Answer()
+    answer.feed({**chunk({}, "stop"), "usage": {"prompt_tokens": 7, "completion_tokens": 0}})
+    assert answer.usage(400)[:2] == (7, 0)

@@ -133,6 +133,12 @@ class TestFields:
         body = chat(messages=[USER, {"role": "assistant", "content": "{"}])
         assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
 
+    @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "redacted_thinking", "data": "x"}]])
+    def test_an_answer_that_the_client_has_not_begun_is_not_continued(self, content: Any) -> None:
+        body = chat(messages=[USER, {"role": "assistant", "content": content}])
+        assert body["messages"] == [USER]
+        assert "continue_final_message" not in body
+
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
@@ -279,6 +285,10 @@ class TestResults:
     def test_of_two_results_the_last_counts_and_a_missing_one_is_said_to_be_missing(self) -> None:
         given = messages(USER, assistant(call("c1"), call("c2")), user(result("c1", "old"), result("c1", "new")))
         assert given[2:] == [tool("c1", "new"), tool("c2", MISSING_RESULT)]
+
+    def test_calls_that_have_one_id_have_the_results_in_their_order(self) -> None:
+        given = messages(USER, assistant(call("c1"), call("c1")), user(result("c1", "1"), result("c1", "2")))
+        assert given[2:] == [tool("c1", "1"), tool("c1", "2")]
 
     def test_arguments_that_a_client_kept_as_text_are_not_encoded_again(self) -> None:
         given = messages(USER, assistant({**call("c1"), "input": '{"a": 1}'}), user(result("c1")))

@@ -12,9 +12,10 @@ from serve.dialects.messages.memo import Memo
 from serve.errors import EngineError
 
 
-def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> dict[str, Any]:
+def whole(message: dict[str, Any], finish: str = "stop", context: int | None = None, **more: Any) -> dict[str, Any]:
     completion = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
-    answer: dict[str, Any] = json.loads(MESSAGES.encode_whole(completion, Memo(40, thinking=True), Identity("r1", "m")))
+    memo = Memo(40, thinking=True, max_tokens=100)
+    answer: dict[str, Any] = json.loads(MESSAGES.encode_whole(completion, memo, Identity("r1", "m", context)))
     return answer
 
 
@@ -47,6 +48,23 @@ def test_a_broken_call_makes_no_answer() -> None:
 def test_a_call_that_the_limit_cut_is_left_out() -> None:
     message = whole({"content": None, "tool_calls": [call('{"a": ')]}, "length")
     assert (message["stop_reason"], [block["type"] for block in message["content"]]) == ("max_tokens", ["text"])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "context", "reason"),
+    [
+        (60, 40, 100, "model_context_window_exceeded"),
+        (60, 40, 101, "max_tokens"),  # an engine's own limit, for all we know
+        (60, 40, None, "max_tokens"),
+        (60, 100, 160, "max_tokens"),
+        (None, None, 100, "max_tokens"),
+    ],
+)
+def test_an_answer_that_its_limit_did_not_cut_has_filled_the_context(
+    prompt: int | None, completion: int | None, context: int | None, reason: str
+) -> None:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+    assert whole({"content": "x"}, "length", context, usage=usage)["stop_reason"] == reason
 
 
 def test_the_guards_mark_is_kept() -> None:

@@ -65,6 +65,26 @@ class TestTurns:
         found = messages(USER, call("a"), result("a", "1"), call("a"), result("a", "2"))
         assert [each["content"] for each in found if each["role"] == "tool"] == ["1", "2"]
 
+    def test_calls_of_one_turn_that_have_one_id_have_the_results_in_their_order(self) -> None:
+        found = messages(USER, call("a"), call("a"), result("a", "1"), result("a", "2"), result("a", "2 again"))
+        assert [each["content"] for each in found if each["role"] == "tool"] == ["1", "2 again"]
+
+    def test_a_result_is_found_by_its_own_id_where_clients_send_no_other(self) -> None:
+        shell = {"type": "local_shell_call", "id": "ls_1", "call_id": "a", "action": {"command": ["ls"]}}
+        found = messages(USER, shell, {"type": "local_shell_call_output", "id": "a", "output": "README.md"})
+        assert found[-1] == {"role": "tool", "tool_call_id": "a", "content": "README.md"}
+
+    def test_a_call_without_any_id_gets_one_and_keeps_its_result(self) -> None:
+        nameless = ({"type": "function_call", "name": "f"}, {"type": "function_call_output", "output": "done"})
+        _, turn, told = messages(USER, *nameless)
+        assert turn["tool_calls"][0]["id"] == told["tool_call_id"] != ""
+        assert told["content"] == "done"
+
+    def test_a_patch_whose_result_has_no_text_is_told_by_its_status(self) -> None:
+        patch = {"type": "apply_patch_call", "call_id": "a", "operation": {"type": "delete_file", "path": "x"}}
+        found = messages(USER, patch, {"type": "apply_patch_call_output", "call_id": "a", "status": "failed"})
+        assert found[-1]["content"] == "failed"
+
     def test_a_result_without_its_call_is_told_by_the_user(self) -> None:
         (found,) = messages(result("gone", "42"))
         assert (found["role"], "gone" in found["content"], "42" in found["content"]) == ("user", True, True)
@@ -76,7 +96,7 @@ class TestTurns:
 
     def test_messages_of_the_user_in_a_row_are_merged(self) -> None:
         image = {"role": "user", "content": [{"type": "input_image", "image_url": PIXEL, "detail": "auto"}]}
-        (text,) = messages(USER, USER)
+        (text,) = messages(USER, {"role": "user", "content": []}, USER)
         assert text["content"] == "hi\n\nhi"
         (mixed,) = messages(USER, image, USER)
         assert [part["type"] for part in mixed["content"]] == ["text", "image_url", "text"]

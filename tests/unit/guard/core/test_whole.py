@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from support.guard_harness import answer_of, json_request, tools_request
+from support.guard_harness import answer_of, chunk, json_request, tools_request
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
-from serve.guard.core import GuardState, Outcome, WholeGuard, check_answer
+from serve.guard.core import Guard, GuardState, Outcome, WholeGuard, check_answer
 from serve.guard.core.chunk import MAX_CHOICES
 from serve.guard.core.whole import chunks_of
 
@@ -35,6 +35,19 @@ def test_a_broken_answer_is_replaced_by_the_next_pools_and_usage_is_the_sum(faul
     assert final["choices"] == good["choices"]
     assert final["usage"]["total_tokens"] == bad["usage"]["total_tokens"] + good["usage"]["total_tokens"]
     assert final["specgate"]["rerun"] == "standard"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_its_engine_gave_up_is_rerun_whole_or_streamed(reason: str) -> None:
+    body = tools_request(3)
+    half = {**answer_of(body, CLEAN), "choices": [{"index": 0, "message": {"content": "On"}, "finish_reason": reason}]}
+    whole = WholeGuard(GuardConfig(), body)
+    streamed = Guard(GuardConfig(), body)
+    assert whole.check(half) is None
+    sent = [*streamed.feed(chunk({"content": "On"})), *streamed.feed(chunk({}, reason)), *streamed.finish()]
+    for guard in (whole.guard, streamed):
+        assert (guard.state, guard.verdicts[0].outcome) == (GuardState.RERUN, Outcome.FAILED)
+    assert [choice["finish_reason"] for each in sent for choice in each["choices"]] == [None]
 
 
 def test_when_no_pool_is_right_the_client_gets_an_error_or_the_marked_original() -> None:

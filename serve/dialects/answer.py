@@ -193,4 +193,4 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0  # true is no count

@@ -22,6 +22,7 @@ from serve.http1.sse import (
     encode_frame,
     encode_frames,
     frame_data,
+    is_comment,
     is_done,
 )
 from serve.proxy.exchange import Exchange, RawHeaders, response_headers
@@ -124,7 +125,8 @@ class GuardedStream:
         """Feeds a frame to the guard as parsed JSON."""
         data = frame_data(frame)
         if data is None:
-            out.append(frame)  # a comment that keeps the connection alive
+            if is_comment(frame):  # it keeps the connection alive; what else is no data must not pass unseen
+                out.append(frame)
             return
         if is_done(data):
             return

@@ -251,12 +251,21 @@ class WholeResponse:
                 sent.add(body)
             completion = await beside(len(body) >= LONG_BYTES, decode_chunk, body)
         except EngineError as error:
-            self._failure = error
-            self.guard.broke(error.message)
+            self._broke(error, number)
             return
         try:
             self._long = self.guard.request_is_long or len(body) >= LONG_BYTES
             self._body = await in_slices(self._judged(body, completion), aside=self._long)
+        except CONTROL:
+            raise
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            self._failure = guard_fault(self.guard, number)
+
+    def _broke(self, error: EngineError, number: int) -> None:
+        """Ends an attempt whose engine failed."""
+        self._failure = error
+        try:
+            self.guard.broke(error.message)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client

@@ -219,4 +219,5 @@ def _place_of(parts: _CallParts) -> int:
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and 0 < value < _MOST_TOKENS else 0
+    counts = type(value) in (int, float) and 0 < value < _MOST_TOKENS  # true is no count
+    return int(value) if counts else 0

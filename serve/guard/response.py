@@ -22,6 +22,7 @@ from serve.http1.sse import (
     encode_frame,
     encode_frames,
     frame_data,
+    is_comment,
     is_done,
 )
 from serve.proxy.exchange import Exchange
@@ -125,7 +126,8 @@ class GuardedStream:
         """Feeds a frame to the guard as parsed JSON."""
         data = frame_data(frame)
         if data is None:
-            out.append(frame)  # a comment that keeps the connection alive
+            if is_comment(frame):  # it keeps the connection alive; what else is no data must not pass unseen
+                out.append(frame)
             return
         if is_done(data):
             return
@@ -250,12 +252,21 @@ class WholeResponse:
                 sent.add(body)
             completion = await beside(len(body) >= LONG_BYTES, decode_chunk, body)
         except EngineError as error:
-            self._failure = error
-            self.guard.broke(error.message)
+            self._broke(error, number)
             return
         try:
             self._long = self.guard.request_is_long or len(body) >= LONG_BYTES
             self._body = await in_slices(self._judged(body, completion), aside=self._long)
+        except CONTROL:
+            raise
+        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+            self._failure = guard_fault(self.guard, number)
+
+    def _broke(self, error: EngineError, number: int) -> None:
+        """Ends an attempt whose engine failed."""
+        self._failure = error
+        try:
+            self.guard.broke(error.message)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client

@@ -20,9 +20,12 @@ _LONG_BYTES = 256 * 1024
 _MOST_MARKS = {b"{[": 500_000, b":": 500_000, b",": 600_000, b"\\": 1_000_000}
 MAX_FRAME_BYTES = 1024 * 1024  # of a frame that must be read as a whole; a chunk of an answer has some hundred bytes
 
-# Engines other than vLLM may leave out the space or end lines with CR LF, as SSE allows.
-FRAME_END = re.compile(rb"\n\r?\n")
-FRAME_END_TAIL = slice(-2, None)  # one byte less than the longest frame end
+_BOM = b"\xef\xbb\xbf"
+
+# Engines other than vLLM may leave out the space or end lines with CR LF or CR, as SSE allows.
+# A CR that nothing follows yet may be the half of a CR LF.
+FRAME_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r(?!\Z)|\n)")
+FRAME_END_TAIL = slice(-3, None)  # one byte less than the longest frame end
 
 
 def encode_frame(payload: Mapping[str, Any]) -> bytes:
@@ -55,6 +58,7 @@ class FrameReader:
 
     def __init__(self, limit_bytes: int = MAX_FRAME_BYTES) -> None:
         self._limit_bytes = limit_bytes
+        self._begun = False
         self.rest = bytearray()
 
     @property
@@ -63,11 +67,13 @@ class FrameReader:
         return len(self.rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the frames that are complete now, each with the blank line that ends it; CR LF becomes LF.
+        """Returns the frames that are complete now, each with the blank line that ends it; CR LF and CR become LF.
 
         Raises:
             EngineError: A frame is too long.
         """
+        if not self._begun:
+            data = self._without_mark(data)
         if self.rest or _CR in data or len(data) > self._limit_bytes:
             return self._feed_cut(data)
         if data.find(LF) == len(data) - len(_BLANK_LINE) and data.endswith(_BLANK_LINE):
@@ -75,6 +81,13 @@ class FrameReader:
         *frames, rest = data.split(_BLANK_LINE)
         self.rest += rest
         return [frame + _BLANK_LINE for frame in frames]
+
+    def _without_mark(self, data: bytes) -> bytes:
+        """Returns what a stream begins with but for a byte order mark; nothing while that may be cut."""
+        start = bytes(self.rest) + data
+        self._begun = len(start) >= len(_BOM) or not _BOM.startswith(start)
+        self.rest = bytearray() if self._begun else bytearray(start)
+        return start.removeprefix(_BOM) if self._begun else b""
 
     def _feed_cut(self, data: bytes) -> list[bytes]:
         """Does what `feed` does for any read: one within a frame, with CR LF, or longer than a frame may be."""
@@ -91,7 +104,7 @@ class FrameReader:
         if b"\r" in text:
             # A CR at the very end waits for its LF. JSON escapes line ends, so this changes no text.
             text, waiting = (text[:-1], b"\r") if text.endswith(b"\r") else (text, b"")
-            text = text.replace(b"\r\n", b"\n") + waiting
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + waiting
         *frames, rest = text.split(_BLANK_LINE)
         self.rest = bytearray(rest)
         return [frame + _BLANK_LINE for frame in frames]
@@ -104,6 +117,11 @@ def frame_data(frame: bytes) -> bytes | None:
         return body[6:]
     lines = [line[5:].removeprefix(b" ") for line in body.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines) if lines else None
+
+
+def is_comment(frame: bytes) -> bool:
+    """Returns whether a frame holds comments and nothing else."""
+    return all(line[:1] in (b":", b"") for line in frame.split(b"\n"))
 
 
 def is_done(data: bytes) -> bool:

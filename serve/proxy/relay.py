@@ -77,8 +77,11 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     try:
         await relay_stream(exchange, response, end if observer is None else _ObservedFilter(end, observer))
     except EngineError:
+        await _complete_frame(exchange, end)
         if not end.done:  # after `[DONE]` nothing is missing: an error would undo an answer that was complete
             raise
+    else:
+        await _complete_frame(exchange, end)
     if end.failed:
         fail(exchange.span, EngineError.default_code)
         detail, pool = "the engine failed in the middle of a stream", attempt.candidate.pool
@@ -87,6 +90,11 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     elif not end.done:
         raise EngineError("The engine ended the stream before the answer was complete.")
     await exchange.end()
+
+
+async def _complete_frame(exchange: Exchange, end: StreamEnd) -> None:
+    if blank_line := end.finish():
+        await exchange.part(blank_line)
 
 
 async def relay_stream(exchange: Exchange, response: UpstreamResponse, through: Filter) -> None:

@@ -21,8 +21,10 @@ _OPEN = StreamState.OPEN  # compared once a read, and an attribute of an enum is
 
 # Marks count at the start of a line only; text cannot forge them, because JSON escapes line ends.
 # `"error": null` is no error, and a mark that the network cut before the value is completed by the next read.
-_ERROR_MARK = re.compile(rb'(?<=\n)data: ?\{"error" ?: ?[^n ]')
-_DONE_MARK = re.compile(rb"(?<=\n)data: ?\[DONE\]\r?\n\r?\n")
+_ERROR_MARK = re.compile(rb'(?<=[\r\n])data: ?\{"error" ?: ?[^n ]')
+_DONE_MARK = re.compile(rb"(?<=[\r\n])data: ?\[DONE\](?>\r\n|\r|\n){2}")
+_DONE_CUT = re.compile(rb"(?<=[\r\n])data: ?\[DONE\](?>\r\n|\r|\n)?\Z")
+_ENDED = re.compile(rb"(?>\r\n|\r|\n){2}\Z")
 _MARK_TAIL = slice(-32, None)  # no less than the longest mark with the line end before it
 
 
@@ -68,6 +70,16 @@ class StreamEnd:
             self.done = True
         self._tail = seen[_MARK_TAIL]
         return data
+
+    def finish(self) -> bytes:
+        """Returns the blank line that the last frame lacks where the stream ends; empty if it lacks none.
+
+        Some servers end with `[DONE]` and no line end. Of anything else, our error must not become a part.
+        """
+        if self.state is StreamState.CLOSED or _ENDED.search(self._tail):
+            return b""
+        self.done = self.done or (self.state is _OPEN and _DONE_CUT.search(self._tail) is not None)
+        return b"\n\n"
 
     def _feed_error(self, data: bytes) -> bytes:
         """Returns what `data` holds of the error frame."""

@@ -14,6 +14,7 @@ from serve.proxy.stream_end import NO_OPENING, StreamEnd, chunk_opening
 
 Through = ModelName | AnswerMeter  # what a response passes before anybody reads it
 
+_LOWEST_ERROR = 400
 _LAST_PARTS = 4  # enough for a stream's last chunk and its end, however they are cut
 
 
@@ -28,7 +29,7 @@ class UpstreamResponse:
     Attributes:
         status: HTTP status.
         headers: Response headers.
-        is_stream: True if the body is an SSE stream.
+        is_stream: True if the body is an SSE stream; an error never is.
         first: The first bytes of the body; empty if there is no body, or if no line of it is complete yet.
         last: The last parts of the body so far; empty without `keep_last`.
     """
@@ -36,7 +37,8 @@ class UpstreamResponse:
     def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
-        self.is_stream = self.headers.get("content-type", "").startswith("text/event-stream")
+        kind = self.headers.get("content-type", "")
+        self.is_stream = self.status < _LOWEST_ERROR and kind.lower().startswith("text/event-stream")
         self.first = first
         self.last: deque[bytes] = deque(maxlen=0)
         self._connection = connection

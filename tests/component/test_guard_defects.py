@@ -143,3 +143,50 @@ def assert_explicit_error(streamed: bool, status: int, answer: bytes, place: str
         assert answer == sound or status == 502, place
         last = json.loads(answer)
     assert answer == sound or last["error"]["code"] == "integrity_violation", place
+
+
+HALF = ARGUMENTS[:12]
+LOST: dict[str, tuple[dict[str, Any], Any]] = {
+    "streamed, a broken call": (WITH_TOOLS, stream_of({"tool_calls": [entry(HALF, index=0)]}, reason="tool_calls")),
+    "streamed, an error": (WITH_TOOLS, [frame(chunk(PROSE[1])), frame({"error": {"message": "died"}})]),
+    "streamed, no end": (WITH_DOCUMENT, [frame(chunk({"content": "{"}))]),
+    "streamed, no JSON": (WITH_TOOLS, [frame("{")]),
+    "whole, a broken call": (WITH_TOOLS, whole_of({"content": None, "tool_calls": [entry(HALF)]}, "tool_calls")),
+    "whole, no answer": (WITH_TOOLS, 7),
+    "whole, another shape": (WITH_DOCUMENT, {"choices": "x"}),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+async def test_whichever_function_of_the_guard_raises_over_a_lost_answer_the_client_has_an_explicit_error(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, response = LOST[kind]
+    streamed = kind.startswith("streamed")
+    body = {**body, "stream": streamed}
+    engine = streaming(response) if streamed else answering(response)
+    pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+    results: list[Any] = []
+    async with running(config("hermes"), pools, sink=results.append) as stack:
+        codes: set[Any] = set()
+        sys.setprofile(called_by(codes))
+        try:
+            lost = await post(stack.url, body)
+        finally:
+            sys.setprofile(None)
+        crossed = [place for place in core_functions() if place[2].__code__ in codes]
+        assert len(crossed) > 20
+        for owner, name, function in crossed:
+            results.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(function, "__code__", raising.__code__)
+                patched.setitem(function.__globals__, "PanicError", PanicError)
+                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
+            place = f"{owner.__name__}.{name}"
+            if (status, answer) != (lost[0], lost[2]):
+                assert b"[DONE]" not in answer, place
+                assert status == 502 or (streamed and status == 200), place
+                data = answer.removesuffix(b"\n\n").rpartition(b"data: ")[2]
+                assert json.loads(data)["error"]["message"], place
+            assert results, place
+            assert Outcome.CLEAN not in {each.final for each in results}, place

@@ -107,6 +107,30 @@ def test_a_first_attempt_that_breaks_off_anywhere_is_made_whole(fault: str, plac
     assert calls_of(read(chunks_in(got)[:-1])) == calls_of(read(chunks_of(REQUEST, SimSettings())))
 
 
+BROKEN_CALL = encode_frame(chunk(calls(call(0, "get_weather", '{"city": '))))
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        b"\xef\xbb\xbf" + BROKEN_CALL,
+        b": ping\r" + BROKEN_CALL,
+        b"event: x\rid: 1\r" + BROKEN_CALL,
+        BROKEN_CALL.replace(b"\n", b"\r"),
+    ],
+)
+def test_a_call_that_hides_behind_a_line_end_or_a_mark_is_guarded(hidden: bytes) -> None:
+    got = sent([[hidden + encode_frame(chunk({}, "tool_calls")) + DONE], [frames(None)]])
+    assert BROKEN_CALL[6:-2] not in got
+    assert calls_of(read(chunks_in(got)[:-1])) == calls_of(read(chunks_of(REQUEST, SimSettings())))
+
+
+@pytest.mark.parametrize("odd", [b"data\n\n", b"DATA: {}\n\n", b"retry: 1\n\n", b" data: {}\n\n"])
+def test_of_what_is_no_data_only_comments_pass_the_guard(odd: bytes) -> None:
+    got = sent([[b": ping\n\n" + odd + frames(None)]])
+    assert got.startswith(b": ping\n\ndata: {")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1, 2) | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner, max_size=2),

@@ -14,6 +14,7 @@ from serve.http1.sse import (
     encode_frame,
     error_frame,
     frame_data,
+    is_comment,
     is_done,
 )
 
@@ -23,14 +24,33 @@ FRAMES = st.lists(
 )
 
 
-@given(FRAMES, st.booleans(), st.data())
-def test_frames_are_the_same_however_they_are_cut(frames: list[bytes], crlf: bool, data: st.DataObject) -> None:
-    whole = b"".join(frames)
-    sent = whole.replace(b"\n", b"\r\n") if crlf else whole
+@given(FRAMES, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.booleans(), st.data())
+def test_frames_are_the_same_however_they_are_cut(
+    frames: list[bytes], line_end: bytes, marked: bool, data: st.DataObject
+) -> None:
+    whole = b"\xef\xbb\xbf" * marked + b"".join(frames)
+    sent = whole.replace(b"\n", line_end)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12)))
     reader = FrameReader()
     pieces = [sent[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
-    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+    assert [frame for piece in [*pieces, b":"] for frame in reader.feed(piece)] == frames
+
+
+def test_a_byte_order_mark_counts_at_the_beginning_only() -> None:
+    reader = FrameReader()
+    assert reader.feed(b"\xef\xbb\xbfdata: 1\n\n") == [b"data: 1\n\n"]
+    (later,) = reader.feed(b"\xef\xbb\xbfdata: 2\n\n")
+    assert frame_data(later) is None
+
+
+@pytest.mark.parametrize("frame", [b": ping\n\n", b":\n: x\n\n", b"\n\n"])
+def test_comments_are_known(frame: bytes) -> None:
+    assert is_comment(frame)
+
+
+@pytest.mark.parametrize("frame", [b"data\n\n", b"event: x\n\n", b": x\nid: 1\n\n", b" data: 1\n\n"])
+def test_other_lines_are_no_comments(frame: bytes) -> None:
+    assert not is_comment(frame)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ FAILED = b'data: {"error":{"message":"died"}}\n\n'
 HABITS: dict[str, Habit] = {
     "vLLM": lambda frame: frame,
     "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
+    "CR": lambda frame: frame.replace(b"\n", b"\r"),
     "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
     "comment": lambda frame: b": ping\n" + frame,
 }
@@ -61,6 +62,31 @@ def test_a_stream_that_just_stops_is_neither_done_nor_failed(
     assert b"".join(end.feed(part) for part in cut(stream, places)) == stream
     assert not end.done
     assert not end.failed
+
+
+@pytest.mark.parametrize(
+    ("stream", "lacks", "done"),
+    [
+        (b"", b"", False),
+        (b"data: {}\n\n", b"", False),
+        (b"data: {}\n\ndata: [DONE]\n\n", b"", True),
+        (b"data: {}\r\rdata: [DONE]\r\r", b"", True),
+        (b"data: {}\n\ndata: [DONE]", b"\n\n", True),
+        (b"data: {}\n\ndata: [DONE]\r\n", b"\n\n", True),
+        (b'data: {"content":"data: [DONE]', b"\n\n", False),
+        (b'data: {}\n\ndata: {"cho', b"\n\n", False),
+        (b'data: {}\n\ndata: {"error":{"mess', b"\n\n", False),
+        (b'data: {}\n\ndata: {"error":{}}\n\n', b"", False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_the_last_frame_is_completed_where_the_stream_ends_and_done_needs_no_line_end(
+    stream: bytes, lacks: bytes, done: bool, size: int
+) -> None:
+    end = StreamEnd()
+    for start in range(0, len(stream), size):
+        end.feed(stream[start : start + size])
+    assert (end.finish(), end.done) == (lacks, done)
 
 
 def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:

@@ -43,6 +43,22 @@ def chunk(text: str, end: str = "\n\n", **members: object) -> bytes:
     return frame(end, id="c", model="served", choices=[{"index": 0, "delta": {"content": text}}], **members)
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "is_stream"),
+    [
+        (200, "text/event-stream", True),
+        (200, "Text/Event-Stream; charset=utf-8", True),
+        (200, "application/json", False),
+        (400, "text/event-stream", False),
+        (503, "text/event-stream", False),
+    ],
+)
+def test_an_error_is_no_stream_whatever_its_type(status: int, kind: str, is_stream: bool) -> None:
+    connection = Connection([])
+    connection.status, connection.headers = status, {"content-type": kind}
+    assert UpstreamResponse(connection, b"").is_stream is is_stream  # type: ignore[arg-type]
+
+
 USAGE = frame(id="c", model="served", choices=[], usage={"prompt_tokens": 12, "completion_tokens": 7})
 ERROR = frame(error={"message": "out of memory"})
 COMMENT = b": still here\n\n"

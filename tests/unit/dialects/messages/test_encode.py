@@ -40,6 +40,11 @@ def test_usage_counts_cached_tokens_apart() -> None:
     }  # fmt: skip
 
 
+def test_usage_that_is_no_number_counts_nothing() -> None:
+    usage = {"prompt_tokens": 1.5, "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": "4"}}
+    assert set(whole({"content": "x"}, usage=usage)["usage"].values()) == {0}
+
+
 def test_a_broken_call_makes_no_answer() -> None:
     with pytest.raises(EngineError):
         whole({"tool_calls": [call('{"a": ')]}, "tool_calls")

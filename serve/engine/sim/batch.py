@@ -45,19 +45,21 @@ class Batch:
         economics: What the work costs.
         drafts: Draft length; 0 without speculation.
         seats: Sequences that run at the same time.
+        overcommit: As of `Economics`; 1 for whoever preempts nobody.
 
     Attributes:
         kv: The KV memory.
         waiting: Sequences without a seat.
     """
 
-    def __init__(self, economics: Economics, drafts: int, seats: int) -> None:
-        self.kv = KvCache(economics.kv_tokens)
+    def __init__(self, economics: Economics, drafts: int, seats: int, overcommit: float = 1.0) -> None:
+        self.kv = KvCache(economics.kv_tokens, economics.kv_tokens * overcommit)
         self.waiting: deque[SimSequence] = deque()
         self.seats = seats
         self._prefill_tokens_per_s = economics.prefill_tokens_per_s
         self._step_s = step_times(economics.step_times, drafts, seats)
         self._running: set[SimSequence] = set()
+        self._crowded = False  # somebody was preempted, and nobody has ended since
 
     @property
     def running(self) -> int:
@@ -79,7 +81,7 @@ class Batch:
 
     def admitted(self) -> Iterator[tuple[SimSequence, float]]:
         """Gives free seats to those that wait; yields each, and the seconds until its prompt is computed."""
-        while self.waiting and len(self._running) < self.seats:
+        while self.waiting and len(self._running) < self.seats and not (self._crowded and self._running):
             sequence = self.waiting[0]
             parts = sequence.parts
             if self._running and not self.kv.fits(parts):
@@ -95,6 +97,15 @@ class Batch:
         """Takes out a sequence that has ended or was aborted, wherever it is."""
         if sequence in self._running:
             self._running.discard(sequence)
+            self._crowded = False
             self.kv.release(sequence.parts)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def preempt(self, sequence: SimSequence) -> None:
+        """Puts a running sequence back to the head of the queue, where it waits until another one has ended."""
+        self._running.discard(sequence)
+        self._crowded = True
+        self.kv.preempted += 1
+        self.kv.release(sequence.parts)
+        self.waiting.appendleft(sequence)

@@ -10,7 +10,7 @@ from typing import Any
 from policies.load_model import PREFILL_TOKENS_PER_S, PUBLISHED, StepTimes
 from serve.errors import ConfigError
 
-_FIELDS = frozenset({"step_times", "prefill_tokens_per_s", "kv_tokens"})
+_FIELDS = frozenset({"step_times", "prefill_tokens_per_s", "kv_tokens", "overcommit"})
 _SURFACE = frozenset({"drafts", "batches", "step_ms"})
 
 
@@ -24,19 +24,22 @@ class Economics:
         prefill_tokens_per_s: Tokens of prompts that it computes in a second, all other sequences standing still.
         kv_tokens: Tokens that its KV memory holds, of running sequences and of cached prefixes. By default about what
             an 8B model has on an 80 GB GPU.
+        overcommit: How many times that much is promised to sequences, whose answers take it only as they grow; those
+            that then find no room are preempted. At 1 nobody ever is. Only engines that serve HTTP know it.
     """
 
     step_times: StepTimes = PUBLISHED
     prefill_tokens_per_s: float = PREFILL_TOKENS_PER_S
     kv_tokens: int = 400_000
+    overcommit: float = 1.0
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Economics:
         """Returns the costs that a mapping states; what it leaves out is as published.
 
         Args:
-            values: `prefill_tokens_per_s`, `kv_tokens`, and `step_times` with `drafts`, `batches` (both ascending)
-                and `step_ms` (a row for each draft length).
+            values: `prefill_tokens_per_s`, `kv_tokens`, `overcommit`, and `step_times` with `drafts`, `batches` (both
+                ascending) and `step_ms` (a row for each draft length).
 
         Raises:
             ConfigError: A setting is unknown or wrong.
@@ -49,6 +52,8 @@ class Economics:
         for name in ("prefill_tokens_per_s", "kv_tokens"):
             if name in given and not (isinstance(given[name], int | float) and given[name] > 0):
                 raise ConfigError(f"economics: {name} must be a number above 0")
+        if "overcommit" in given and not (isinstance(given["overcommit"], int | float) and given["overcommit"] >= 1):
+            raise ConfigError("economics: overcommit must be a number of at least 1")
         return cls(**given)
 
 

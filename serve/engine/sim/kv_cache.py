@@ -24,20 +24,24 @@ class KvCache:
 
     Args:
         tokens: Its size.
+        promised: What sequences may hold together once their answers are whole; its size if not given.
 
     Attributes:
         used: Tokens in memory, the kept ones included.
         held: Tokens of sequences.
         queried: Tokens of all prompts so far.
         hits: Those of them that were in memory.
+        preempted: Sequences that had to make room before they had ended.
     """
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, promised: float | None = None) -> None:
         self.tokens = tokens
+        self._promised = promised or tokens
         self.used = 0
         self.held = 0
         self.queried = 0
         self.hits = 0
+        self.preempted = 0
         self._parts: OrderedDict[object, list[int]] = OrderedDict()  # key -> [tokens, sequences that hold it]
 
     def cached(self, prompt: Sequence[Part]) -> int:
@@ -53,7 +57,7 @@ class KvCache:
 
     def fits(self, parts: Sequence[Part]) -> bool:
         """Returns True if a sequence with these parts, its answer included, fits beside all that are held."""
-        return self.held + sum(self._growth(part) for part in parts) <= self.tokens
+        return self.held + sum(self._growth(part) for part in parts) <= self._promised
 
     def hold(self, parts: Sequence[Part], prompt_tokens: int, cached: int) -> None:
         """Takes a sequence in, and forgets the prefixes that have not been needed for longest.

@@ -96,8 +96,10 @@ class BatchPace:
     """All sequences share the same steps, whose time depends on their number; prompts are computed between steps."""
 
     def __init__(self, settings: SimSettings) -> None:
-        assert settings.economics is not None
-        self._batch = Batch(settings.economics, settings.num_speculative_tokens, settings.max_num_seqs)
+        economics = settings.economics
+        assert economics is not None
+        self._batch = Batch(economics, settings.num_speculative_tokens, settings.max_num_seqs, economics.overcommit)
+        self._overcommits = economics.overcommit > 1.0
         self.kv: KvCache | None = self._batch.kv
         self._seats: dict[SimSequence, _BatchSeat] = {}
         self._stepping: asyncio.Task[None] | None = None
@@ -125,7 +127,7 @@ class BatchPace:
         at = clock()
         while True:
             for sequence, prefill_s in self._batch.admitted():
-                self._seats[sequence].reach(0)
+                self._seats[sequence].begin()
                 at += prefill_s
             if not self._batch.running:
                 return
@@ -134,16 +136,33 @@ class BatchPace:
             for sequence, seat in list(self._seats.items()):
                 if seat.step():
                     self._batch.remove(sequence)
+            if self._overcommits:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Preempts the newest sequences until what all others have grown to fits into the memory."""
+        running = [(sequence, seat) for sequence, seat in self._seats.items() if seat.runs]
+        used = [seat.grown(sequence) for sequence, seat in running]
+        while len(running) > 1 and sum(used) > self._batch.kv.tokens:
+            used.pop()
+            sequence, seat = running.pop()
+            seat.pause()
+            self._batch.preempt(sequence)
 
 
 class _BatchSeat:
-    """Counts the steps that were taken, and wakes the request at the one that it waits for."""
+    """Counts the steps that were taken, and wakes the request at the one that it waits for.
+
+    Attributes:
+        runs: False in the queue.
+    """
 
     def __init__(self, response: SimResponse, steps: int) -> None:
         self.cached = 0
+        self.runs = False
         self._response = response
         self._left = steps
-        self._taken = -1  # waits in the queue
+        self._taken = -1  # has not begun
         self._awaited = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -159,14 +178,28 @@ class _BatchSeat:
 
     def step(self) -> bool:
         """Counts a step, if the sequence runs; returns True if it was the last one."""
-        if self._taken < 0:
+        if not self.runs:
             return False
         self._left -= 1
-        self.reach(self._taken + 1)
-        return self._left <= 0
+        self._reach(self._taken + 1)
+        self.runs = self._left > 0
+        return not self.runs
 
-    def reach(self, taken: int) -> None:
-        """Tells how many steps have been taken."""
+    def begin(self) -> None:
+        """Runs the sequence: from its first step, or from where it was preempted."""
+        self.runs = True
+        self._reach(max(self._taken, 0))
+
+    def pause(self) -> None:
+        """Stops it until it begins again."""
+        self.runs = False
+
+    def grown(self, sequence: SimSequence) -> float:
+        """Returns the tokens that it has in memory now."""
+        answer = sum(part.tokens for part in sequence.parts) - sequence.prompt_tokens
+        return sequence.prompt_tokens + answer * self._taken / (self._taken + self._left)
+
+    def _reach(self, taken: int) -> None:
         self._taken = taken
         if self._waiter is not None and taken >= self._awaited and not self._waiter.done():
             self._waiter.set_result(None)
@@ -174,5 +207,5 @@ class _BatchSeat:
     async def _until(self, step: int) -> None:
         self._awaited = step
         self._waiter = asyncio.get_running_loop().create_future()
-        self.reach(self._taken)
+        self._reach(self._taken)
         await self._response.until(self._waiter)

@@ -63,14 +63,14 @@ class SimStats:
             ("num_requests_waiting", "gauge"): self.states["waiting"],
             ("prompt_tokens_total", "counter"): self._prompt_tokens,
             ("generation_tokens_total", "counter"): self._tokens,
-            ("num_preemptions_total", "counter"): 0,  # it never does
+            ("num_preemptions_total", "counter"): self._kv.preempted if self._kv is not None else 0,
             ("spec_decode_num_drafts_total", "counter"): self._drafts,
             ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
             ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
         }
         if self._kv is not None:
             values |= {
-                ("kv_cache_usage_perc", "gauge"): round(self._kv.held / self._kv.tokens, 6),
+                ("kv_cache_usage_perc", "gauge"): round(min(1.0, self._kv.held / self._kv.tokens), 6),
                 ("prefix_cache_queries_total", "counter"): self._kv.queried,
                 ("prefix_cache_hits_total", "counter"): self._kv.hits,
             }

@@ -47,6 +47,7 @@ def test_what_is_no_table_is_refused(broken: dict[str, Any]) -> None:
     [
         {"economics": {"kv": 1}},
         {"economics": {"kv_tokens": 0}},
+        {"economics": {"overcommit": 0.5}},
         {"economics": {}, "step_ms": 5},
         {"acceptance": {"tools": [0.9]}},
         {"acceptance": {"tools": [], "json": [0.9], "thinking": [0.9], "prose": [0.9]}},

@@ -1,6 +1,8 @@
 """Steps take as long as the batch that shares them, in virtual time."""
 
 import asyncio
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from bench.goodput.virtual_client import Answer, ask
 from bench.goodput.virtual_time import run_in_virtual_time
 from policies.load_model import PUBLISHED
 from serve.engine.sim import SimSettings, build_sim_app
+from serve.http1.asgi import AsgiApp
 
 
 def settings(**values: Any) -> SimSettings:
@@ -81,3 +84,33 @@ def test_classes_are_accepted_by_their_own_profiles() -> None:
     prose, tools = answers(sim, [body(1), body(1) | {"tools": [tool], "tool_choice": "required"}])
     assert prose.usage["metrics"]["speculative_decoding"]["mean_acceptance_length"] == 1.0
     assert tools.usage["metrics"]["speculative_decoding"]["mean_acceptance_length"] > 3.0
+
+
+async def preemptions(app: AsgiApp) -> float:
+    """What the engine's metrics tell of them."""
+    sent: list[Mapping[str, Any]] = []
+
+    async def send(message: Mapping[str, Any]) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "GET", "path": "/metrics", "headers": []}, asyncio.Event().wait, send)
+    text = b"".join(message.get("body", b"") for message in sent).decode()
+    (counted,) = re.findall(r"^vllm:num_preemptions_total\{.*\} (.*)$", text, re.MULTILINE)
+    return float(counted)
+
+
+@pytest.mark.parametrize(("overcommit", "preempts"), [(1.0, False), (4.0, True)])
+def test_answers_that_outgrow_an_overcommitted_memory_are_preempted_and_still_whole(
+    overcommit: float, preempts: bool
+) -> None:
+    sim = settings(economics={"kv_tokens": 800, "overcommit": overcommit})
+
+    async def main() -> tuple[list[Answer], float]:
+        app = build_sim_app(sim)
+        found = await asyncio.gather(*(ask(app, one) for one in bodies))
+        return found, await preemptions(app)
+
+    bodies = [body(number) for number in range(4)]
+    found, preempted = run_in_virtual_time(main())
+    assert [answer.tokens for answer in found] == [answer.tokens for answer in answers(settings(), bodies)]
+    assert bool(preempted) == preempts

@@ -8,9 +8,11 @@ from starlette.types import ASGIApp
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
 _MODELS = "/v1/models"
-_EXPOSED = (
-    "request-id", "retry-after", "x-request-id", "x-specgate-dropped", "x-specgate-estimate", "x-specgate-pool",
-    "x-specgate-reasons", "x-specgate-rerun", "x-specgate-speculative",
+EXPOSED = (
+    "request-id", "retry-after", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens", "x-request-id", "x-should-retry", "x-specgate-dropped", "x-specgate-estimate",
+    "x-specgate-pool", "x-specgate-reasons", "x-specgate-rerun", "x-specgate-speculative",
 )  # fmt: skip
 _PREFLIGHT_VALID_S = 600
 
@@ -51,6 +53,6 @@ def _with_cors(app: ASGIApp, origins: Sequence[str]) -> CORSMiddleware:
         allow_origins=origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
-        expose_headers=_EXPOSED,
+        expose_headers=EXPOSED,
         max_age=_PREFLIGHT_VALID_S,
     )

@@ -12,6 +12,7 @@ import serve
 from docs._generate import cli, configuration, http_api, metrics, pages
 from policies import Reason
 from serve.admin.routes import DATA_PORT, DOOR
+from serve.gateway.cross_site import EXPOSED
 from serve.guard.core import Outcome
 
 DOCS = pages.REFERENCE.parent
@@ -129,6 +130,14 @@ def test_every_header_that_the_code_names_is_on_the_page():
     }
     assert {"x-specgate-pool", "x-enable-speculative", "x-session-id", "x-request-id"} < found
     assert {header for header in found if f"`{header}`" not in text} == set()
+
+
+def test_pages_of_other_sites_may_read_every_response_header_of_the_inference_routes():
+    section = page("http-api.md").split("## Response headers", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (`[^|]+) \|(.*)", section, re.MULTILINE)
+    told = {name for names, rest in rows if "/v1/route/explain" not in rest for name in re.findall(r"`([^`]+)`", names)}
+    assert {"x-should-retry", "x-ratelimit-reset-tokens"} < told
+    assert told - {"requests"} - set(EXPOSED) == set()
 
 
 def test_every_kind_of_reason_is_on_the_pages_that_list_them():

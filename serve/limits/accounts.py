@@ -271,7 +271,7 @@ class Accounts:
             if enforced:
                 wait_s, line = max(enforced, key=lambda each: each[0])
                 self._count_refusal(plan, line.held.meter.kind, shadow=False)
-                raise over_limit(line, wait_s)
+                raise over_limit(line, wait_s, cost)
             if not open_:
                 for _, line in refusing:
                     self._count_refusal(plan, line.held.meter.kind, shadow=True)

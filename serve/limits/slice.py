@@ -146,8 +146,13 @@ class RateSlice:
         """Ends the time alone."""
         self.alone = False
 
-    def report(self, now_s: float) -> Holding:
-        """Returns what the ledger should know; what is no longer needed is given back with it."""
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
+        """Returns what the ledger should know; what is no longer needed is given back with it.
+
+        Args:
+            now_s: Monotonic.
+            last: Nothing will be needed any more.
+        """
         if self.held < 0 and not self.alone:  # a debt is the scope's: it holds for all replicas, and survives this one
             self._drawn -= self.held
             self.held = 0.0
@@ -155,7 +160,7 @@ class RateSlice:
         self._reported_s = now_s
         self._demand_per_s += _SMOOTHING * (self._spent / elapsed_s - self._demand_per_s)
         self._spent = 0.0
-        unused = now_s - self.used_s > _UNUSED_S
+        unused = last or now_s - self.used_s > _UNUSED_S
         if unused:
             self._demand_per_s = 0.0
         target = self._demand_per_s * _AHEAD_S
@@ -258,9 +263,11 @@ class SeatSlice:
     def meet(self) -> None:
         self.alone = False
 
-    def report(self, now_s: float) -> Holding:
-        """Gives back the seats that nobody has used for two reports, where others may need them."""
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
+        """Gives back the seats that nobody has used for two reports, where others may need them; the last one, all."""
         self._keep(self.in_use)
+        if last:
+            self.held = 0.0
         return Holding(self.terms, self.held + self.in_use, level=self.level)
 
     def _keep(self, least: float) -> None:

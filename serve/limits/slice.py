@@ -53,14 +53,16 @@ class RateSlice:
         self._drawn = 0.0
         self._drawn_s = now_s
         self._spent = 0.0
+        self._open = 0  # reservations of tokens; requests that are counted are not settled
+        self._settles = meter.kind == "tokens"
         self._demand_per_s = 0.0
         self._reported_s = now_s
         self._refused: dict[int, tuple[float, float]] = {}  # what was needed, and until when it will not be there
 
     @property
     def busy(self) -> bool:
-        """True if requests under way hold something of it."""
-        return False
+        """True if requests under way hold something of it: what they will give back or owe must find it here."""
+        return self._open > 0
 
     @property
     def share(self) -> float:
@@ -83,15 +85,18 @@ class RateSlice:
         self.held -= amount
         self._spent += amount
         self.used_s = now_s
+        self._open += self._settles
         return True
 
     def undo(self, amount: float) -> None:
         """Takes back a spending that led to nothing."""
         self.held += amount
         self._spent -= amount
+        self._open -= self._settles
 
     def settle(self, reserved: float, actual: float) -> None:
         """Returns what was reserved and not used, or owes what was used beyond."""
+        self._open -= 1
         difference = reserved - actual
         spent = self._spent - difference
         self._spent = spent if spent > 0 else 0.0

@@ -108,7 +108,8 @@ class RateSlice:
         In advance, it wants at least as much as was spent since the last report: of a demand that has just begun, every
         request would have to ask otherwise.
         """
-        return Ask(self.terms, amount - self.held, max(self._demand_per_s * _AHEAD_S, self._spent), amount)
+        whole = amount if self._settles else 0.0  # requests are all of one size
+        return Ask(self.terms, amount - self.held, max(self._demand_per_s * _AHEAD_S, self._spent), whole)
 
     def wait_s(self, amount: float, now_s: float) -> float:
         """Returns the seconds until an amount could be there; 0 if nobody has said that it is not."""

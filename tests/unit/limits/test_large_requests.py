@@ -125,3 +125,15 @@ async def test_a_request_above_the_burst_is_told_why_it_waits_so_long() -> None:
     refused = await site.ask(large(BURST / 2))
     assert isinstance(refused, RateLimitError)
     assert "burst" not in refused.message
+
+
+async def test_of_requests_which_are_all_of_one_size_nobody_is_told_to_wait_for_longer() -> None:
+    tenant = Tenant("counted", limits=Limits(requests_per_minute=4))
+    counted = Principal("k", tenant, frozenset({"infer"}))
+    site = Site(1)
+    for _ in range(2):
+        await site.accounts[0].reserve(counted, "m", "plain", SMALL, [])
+    for _ in range(3):
+        with pytest.raises(RateLimitError) as refused:
+            await site.accounts[0].reserve(counted, "m", "plain", SMALL, [])
+        assert refused.value.retry_after_s == 15

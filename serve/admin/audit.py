@@ -161,7 +161,7 @@ def verify(path: Path, expected: str = "") -> Checked:
         expected: Hash of a line that must be there, such as the last one of an earlier check.
 
     Raises:
-        ConfigError: There is nothing to read.
+        ConfigError: There is nothing to read, or it can't be read.
     """
     files = sorted(path.glob(_PATTERN)) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
@@ -197,7 +197,7 @@ def _fault(previous: str | None, last: str | None, *, is_first: bool) -> str:
 def _previous(line: bytes) -> str | None:
     try:
         value = json.loads(line)["previous"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return value if isinstance(value, str) else None
 
@@ -205,9 +205,12 @@ def _previous(line: bytes) -> str | None:
 def _lines(files: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     """Yields `FILE:LINE` and each line without its end."""
     for file in files:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                yield f"{file.name}:{number}", line.removesuffix(b"\n")
+        try:
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    yield f"{file.name}:{number}", line.removesuffix(b"\n")
+        except OSError as error:
+            raise ConfigError(f"the audit log can't be read: {error}") from error
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:

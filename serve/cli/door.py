@@ -33,7 +33,9 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
     Raises:
         ConfigError: Nobody answers there, or it is no door, or it refuses; the message says why.
     """
-    key = os.environ.get("SPECGATE_KEY")
+    key = os.environ.get("SPECGATE_KEY", "").strip()
+    if not (key.isascii() and key.isprintable()):  # what HTTP says of such a header repeats it, key and all
+        raise ConfigError("SPECGATE_KEY holds characters that are in no key")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         response = httpx.request(method, f"{url.rstrip('/')}{path}", json=body, headers=headers, timeout=_TIMEOUT_S)
@@ -43,6 +45,14 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
     except ValueError as error:
         message = f"{url} answered {response.status_code} without JSON, so it is not the operator's door"
         raise ConfigError(message) from error
+    if response.status_code == httpx.codes.UNAUTHORIZED and not key:
+        raise ConfigError(f"the operator's door at {url} asks for a key: set SPECGATE_KEY to one")
     if response.status_code != httpx.codes.OK:
-        raise ConfigError(content.get("error", {}).get("message", f"{url} answered {response.status_code}"))
+        raise ConfigError(_message(content) or f"{url} answered {response.status_code}")
     return content
+
+
+def _message(content: Any) -> str:
+    """Returns the message of an error; none if it has another form, since anything may answer at an address."""
+    error = content.get("error") if isinstance(content, dict) else None
+    return str(error.get("message", "")) if isinstance(error, dict) else ""

@@ -226,8 +226,9 @@ class GatewayReplica:
         tasks = [asyncio.create_task(each) for each in always]
         if self._quarantine is not None:
             tasks.append(asyncio.create_task(self._quarantine.run()))
-        if self._accounts is not None:
-            tasks.append(asyncio.create_task(self._accounts.run()))
+        reporting = None if self._accounts is None else asyncio.create_task(self._accounts.run())
+        if reporting is not None:
+            tasks.append(reporting)
         # Without tenants and reserved slots there is nothing to share fairly.
         if self._load is not None or self._access is not None or self._config.limits.reserved_slots:
             tasks.append(asyncio.create_task(SharedLoad(self._load, self._pools, application()).run()))
@@ -242,6 +243,9 @@ class GatewayReplica:
         finally:
             for task in tasks:
                 task.cancel()
+            if self._accounts is not None and reporting is not None:
+                await asyncio.wait([reporting])  # it may be in the midst of a report
+                await self._accounts.end()
             if self._access is not None:
                 self._access.close()
             await asyncio.to_thread(self._telemetry.shutdown)  # with a collector that is gone, seconds

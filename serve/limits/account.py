@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from serve.limits.messages import Ask, Grant, Holding, Terms
+from serve.limits.saving import Saving
 
 _SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
 
@@ -31,10 +32,13 @@ class RateAccount:
 
     Args:
         bucket: What there is.
+        saves: Set something aside for large requests. Where the bucket is not the whole of the rate, that is no help:
+            others take what is kept here.
     """
 
-    def __init__(self, bucket: Supply) -> None:
+    def __init__(self, bucket: Supply, *, saves: bool = True) -> None:
         self._bucket = bucket
+        self._saving = Saving() if saves else None
         self._demand: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
@@ -83,7 +87,7 @@ class RateAccount:
         if grants:
             bucket.give(holding.returned, now_s)
         self._demand[replica] = holding.demand_per_s
-        amount = bucket.take_some(min(holding.wanted, self._fair_part()), now_s) if grants else 0.0
+        amount = self._in_advance(holding.wanted, now_s) if grants else 0.0
         return Grant(amount, bucket.level, self._share(replica, strangers, confirmed))
 
     def lease(self, replica: str, ask: Ask, now_s: float) -> Grant:
@@ -92,10 +96,15 @@ class RateAccount:
         if ask.terms != self.terms:
             bucket.change(*ask.terms, now_s)
         bucket.give(0.0, now_s)
-        if not bucket.take(ask.needed, now_s):
-            return Grant(0.0, bucket.level, self._shares.get(replica, 0.0), bucket.wait_s(ask.needed, now_s))
-        ahead = bucket.take_some(min(ask.wanted, self._fair_part()), now_s)
-        return Grant(ask.needed + ahead, bucket.level, self._shares.get(replica, 0.0))
+        kept = self._kept(ask.whole, now_s)
+        if (kept and bucket.level - kept < ask.needed) or not bucket.take(ask.needed, now_s):
+            wait_s = bucket.wait_s(ask.needed, now_s)
+            if self._saving is not None:
+                wait_s = self._saving.refused(ask.whole, wait_s, *self.terms, now_s)
+            return Grant(0.0, bucket.level, self._shares.get(replica, 0.0), wait_s)
+        if self._saving is not None:
+            self._saving.passed(ask.whole)
+        return Grant(ask.needed + self._in_advance(ask.wanted, now_s), bucket.level, self._shares.get(replica, 0.0))
 
     def owes(self, now_s: float) -> bool:
         """Returns True if a debt is not paid yet."""
@@ -106,6 +115,14 @@ class RateAccount:
         """Forgets a replica that has ended; what it had not spent is lost."""
         self._demand.pop(replica, None)
         self._shares.pop(replica, None)
+
+    def _kept(self, whole: float, now_s: float) -> float:
+        return 0.0 if self._saving is None else self._saving.kept(whole, *self.terms, now_s)
+
+    def _in_advance(self, wanted: float, now_s: float) -> float:
+        """Takes what a replica wants for requests that may come, as far as it is fair."""
+        free = max(0.0, self._bucket.level - self._kept(0.0, now_s))
+        return self._bucket.take_some(min(wanted, self._fair_part(), free), now_s)
 
     def _fair_part(self) -> float:
         """Returns the most that one replica gets in advance, so that something is left for the others."""

@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from serve.limits.tally import Tally
 log = logging.getLogger("ray.serve.specgate.limits")
 
 PERIOD_S = 1.0
+_END_S = 2.0
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
 
@@ -168,14 +169,19 @@ class Accounts:
             await self.sync()
             await asyncio.sleep(PERIOD_S)
 
-    async def sync(self) -> None:
-        """Reports to the ledger and adopts what it grants. Not reentrant."""
+    async def end(self) -> None:
+        """Reports a last time, once `run` has ended: the usage since its last report, and all that is not spent."""
+        with suppress(TimeoutError):  # the ledger may be gone with the cluster
+            await asyncio.wait_for(self.sync(last=True), _END_S)
+
+    async def sync(self, *, last: bool = False) -> None:
+        """Reports to the ledger, with `last` as of `Holdings.report`, and adopts what it grants. Not reentrant."""
         self._turn_month()
         resent = True
         while resent:
             old = self._holdings.unconfirmed(self._clock())
             resent = old is not None
-            report = old or self._next_report()
+            report = old or self._next_report(last)
             try:
                 reply = await self._ledger.sync(report)
             except SharedStateError as error:
@@ -198,12 +204,12 @@ class Accounts:
             for each in plan.headers:
                 each.write(headers)
 
-    def _next_report(self) -> Report:
+    def _next_report(self, last: bool) -> Report:
         usage, spent = self.tally.take()
         for scope, cost in spent:  # until the ledger's next answer counts it
             self._months = {**self._months, scope: self._months.get(scope, 0.0) + cost}
         quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
-        report = self._holdings.report(self._clock(), usage, spent, quotas)
+        report = self._holdings.report(self._clock(), usage, spent, quotas, last=last)
         if self._holdings.forgotten != self._forgotten:
             self._forgotten = self._holdings.forgotten
             self._plans.clear()
@@ -256,8 +262,7 @@ class Accounts:
         while True:
             now_s = self._clock()
             over = self._holdings.alone or rounds == _ROUNDS
-            open_: list[Line] = []
-            refusing: list[tuple[float, Line]] = []
+            open_, refusing = list[Line](), list[tuple[float, Line]]()
             for line in plan.lines:
                 amount = amount_of(line.held, cost)
                 if line.held.affords(amount):
@@ -271,7 +276,7 @@ class Accounts:
             if enforced:
                 wait_s, line = max(enforced, key=lambda each: each[0])
                 self._count_refusal(plan, line.held.meter.kind, shadow=False)
-                raise over_limit(line, wait_s)
+                raise over_limit(line, wait_s, cost)
             if not open_:
                 for _, line in refusing:
                     self._count_refusal(plan, line.held.meter.kind, shadow=True)

@@ -15,7 +15,7 @@ from serve.limits.ledger import SETTLE_S, Ledger
 from serve.limits.messages import Ask, LedgerClient, Meter, Reply, Report
 from serve.shared_actor import SharedActor
 
-VERSION = 1
+VERSION = 2  # of the messages
 
 
 class LedgerActor:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -148,13 +149,13 @@ def read(folder: str, by: Sequence[str], since: datetime | None, until: datetime
     """Returns the sums in a folder's file, while its ledger runs or not.
 
     Raises:
-        ConfigError: There is no such file or dimension.
+        ConfigError: There is no such file or dimension, or the file can't be read.
     """
     path = Path(folder) / FILE
     if not path.exists():
         raise ConfigError(f"{path} does not exist: is this the `access.state_dir` of a gateway that has served?")
-    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        return summed(db, by, since, until)
-    finally:
-        db.close()
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return summed(db, by, since, until)
+    except sqlite3.Error as error:
+        raise ConfigError(f"{path} can't be read as a gateway's usage: {error}") from error

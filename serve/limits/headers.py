@@ -38,8 +38,11 @@ class LimitHeaders:
         if least.level is None and not least.alone:
             return  # the ledger has not told yet: an answer that spends nothing of this kind asks for none of it
         rate_per_s, capacity = least.terms
-        left = min(max(0.0, left), capacity)
-        reset_s = (capacity - left) / rate_per_s if left < capacity else 0.0
+        if left >= capacity:  # what was given back is counted twice until the ledger tells again
+            left, reset_s = capacity, 0.0
+        else:
+            left = left if left > 0 else 0.0
+            reset_s = (capacity - left) / rate_per_s
         headers += limit, (self._remaining, b"%d" % left), (self._reset, b"%.3fs" % reset_s)
 
 

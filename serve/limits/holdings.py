@@ -56,15 +56,25 @@ class Holdings:
         usage: Mapping[UsageKey, UsageSums],
         spent: tuple[Spending, ...] = (),
         quotas: tuple[str, ...] = (),
+        *,
+        last: bool = False,
     ) -> Report:
-        """Returns the next report. The last one must have been answered: see `unconfirmed`."""
+        """Returns the next report. The one before must have been answered: see `unconfirmed`.
+
+        Args:
+            now_s: Monotonic.
+            usage: To be booked.
+            spent: To be booked.
+            quotas: Scopes whose spending is asked for.
+            last: This replica ends, and gives back what it holds.
+        """
         self._number += 1
         alone_s = None if self.answered_s is None else now_s - self.answered_s
         holdings: dict[Meter, Holding] = {}
         for meter, held in list(self._slices.items()):
             if self.alone:
                 held.draw(now_s)
-            holdings[meter] = held.report(now_s)
+            holdings[meter] = held.report(now_s, last=last)
             if now_s - held.used_s > _IDLE_S and not self.alone and not held.busy:
                 del self._slices[meter]
                 self.forgotten += 1

@@ -65,17 +65,19 @@ class Ask(NamedTuple):
     Attributes:
         needed: All of it or nothing.
         wanted: In advance, as much as there is.
+        whole: What the request reserves, of which the replica may hold a part.
     """
 
     terms: Terms
     needed: float
     wanted: float = 0.0
+    whole: float = 0.0
 
     @classmethod
     def of_all(cls, asks: "Sequence[Ask]") -> "Ask":
         """Returns one for several of the same meter: the first one's need, the others' as far as there is something."""
         first, *others = asks
-        return cls(first.terms, first.needed, first.wanted + sum(ask.needed for ask in others))
+        return first._replace(wanted=first.wanted + sum(ask.needed for ask in others))
 
 
 class Grant(NamedTuple):

@@ -12,12 +12,13 @@ _MINUTE_S = 60.0
 _NAMES: dict[Kind, str] = {"tokens": "weighted tokens a minute", "requests": "requests a minute"}
 
 
-def over_limit(line: Line, wait_s: float) -> RateLimitError:
+def over_limit(line: Line, wait_s: float, cost: float) -> RateLimitError:
     """Returns the error for a request that a limit does not let pass.
 
     Args:
         line: The limit.
         wait_s: Seconds until it might.
+        cost: Weighted tokens that it would reserve.
     """
     held = line.held
     kind, _, name = held.meter.scope.partition(":")
@@ -27,6 +28,11 @@ def over_limit(line: Line, wait_s: float) -> RateLimitError:
         limit = f"{held.terms.capacity:.0f} requests at the same time"
     seconds = max(1, math.ceil(wait_s)) if math.isfinite(wait_s) else 60
     message = f"The limit of {limit} for the {kind} {name!r} is reached; try again in {seconds} s."
+    if held.kind == "tokens" and cost > held.terms.capacity:
+        message += (
+            f" This request reserves {cost:.0f} weighted tokens and needs the whole burst of {held.terms.capacity:.0f};"
+            " a shorter prompt or a lower `max_tokens` passes sooner."
+        )
     return RateLimitError(message, None, None, float(seconds))
 
 

@@ -1,5 +1,7 @@
 """One gateway replica's slice of one meter: given in advance by the ledger, spent without asking."""
 
+import math
+
 from serve.limits.messages import Ask, Grant, Holding, Meter, Terms
 
 _AHEAD_S = 1.5  # of its demand that a replica wants to hold: until the next answer of the ledger, and some more
@@ -7,7 +9,16 @@ _UNUSED_S = 2.0  # after which what is held goes back
 _ALONE_WAIT_S = 30.0  # the longest that a lone replica tells a client to wait: the ledger may be back at any time
 _SEAT_WAIT_S = 1.0
 _ASK_AGAIN_S = 0.05  # after the ledger has said that no seat is free
+_LEAST = 1e-6
 _SMOOTHING = 0.5  # weight of the last second in the demand
+
+
+def _magnitude(needed: float) -> int:
+    """Returns a number that amounts share which differ by a quarter at most.
+
+    What was told to a small request is no answer for a large one: the ledger has to hear of that itself.
+    """
+    return int(math.log(max(needed, _LEAST)) * 4)
 
 
 class RateSlice:
@@ -42,14 +53,16 @@ class RateSlice:
         self._drawn = 0.0
         self._drawn_s = now_s
         self._spent = 0.0
+        self._open = 0  # reservations of tokens; requests that are counted are not settled
+        self._settles = meter.kind == "tokens"
         self._demand_per_s = 0.0
         self._reported_s = now_s
-        self._refused = (0.0, 0.0)  # what was needed, and until when it will not be there
+        self._refused: dict[int, tuple[float, float]] = {}  # what was needed, and until when it will not be there
 
     @property
     def busy(self) -> bool:
-        """True if requests under way hold something of it."""
-        return False
+        """True if requests under way hold something of it: what they will give back or owe must find it here."""
+        return self._open > 0
 
     @property
     def share(self) -> float:
@@ -72,15 +85,18 @@ class RateSlice:
         self.held -= amount
         self._spent += amount
         self.used_s = now_s
+        self._open += self._settles
         return True
 
     def undo(self, amount: float) -> None:
         """Takes back a spending that led to nothing."""
         self.held += amount
         self._spent -= amount
+        self._open -= self._settles
 
     def settle(self, reserved: float, actual: float) -> None:
         """Returns what was reserved and not used, or owes what was used beyond."""
+        self._open -= 1
         difference = reserved - actual
         spent = self._spent - difference
         self._spent = spent if spent > 0 else 0.0
@@ -92,15 +108,17 @@ class RateSlice:
         In advance, it wants at least as much as was spent since the last report: of a demand that has just begun, every
         request would have to ask otherwise.
         """
-        return Ask(self.terms, amount - self.held, max(self._demand_per_s * _AHEAD_S, self._spent))
+        whole = amount if self._settles else 0.0  # requests are all of one size
+        return Ask(self.terms, amount - self.held, max(self._demand_per_s * _AHEAD_S, self._spent), whole)
 
     def wait_s(self, amount: float, now_s: float) -> float:
         """Returns the seconds until an amount could be there; 0 if nobody has said that it is not."""
         if self.alone:
             missing = min(amount, self.burst) - self.held
             return min(missing / self.share, _ALONE_WAIT_S) if self.share else _ALONE_WAIT_S
-        needed, until_s = self._refused
-        return max(0.0, until_s - now_s) if amount - self.held >= needed else 0.0
+        missing = amount - self.held
+        needed, until_s = self._refused.get(_magnitude(missing), (math.inf, 0.0))
+        return max(0.0, until_s - now_s) if missing >= needed else 0.0
 
     def apply(self, grant: Grant, now_s: float, needed: float = 0.0) -> None:
         """Takes what the ledger gives; it has booked it, so that even a late answer counts.
@@ -115,9 +133,9 @@ class RateSlice:
         self.shared = max(0.0, grant.level)
         self._share = grant.share or self._share
         if needed and grant.wait_s:
-            self._refused = (needed, now_s + grant.wait_s)
+            self._refused[_magnitude(needed)] = (needed, now_s + grant.wait_s)
         elif grant.amount:
-            self._refused = (0.0, 0.0)
+            self._refused.clear()
 
     def draw(self, now_s: float) -> None:
         """Refills the slice of a replica that is alone."""
@@ -134,8 +152,13 @@ class RateSlice:
         """Ends the time alone."""
         self.alone = False
 
-    def report(self, now_s: float) -> Holding:
-        """Returns what the ledger should know; what is no longer needed is given back with it."""
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
+        """Returns what the ledger should know; what is no longer needed is given back with it.
+
+        Args:
+            now_s: Monotonic.
+            last: Nothing will be needed any more.
+        """
         if self.held < 0 and not self.alone:  # a debt is the scope's: it holds for all replicas, and survives this one
             self._drawn -= self.held
             self.held = 0.0
@@ -143,7 +166,7 @@ class RateSlice:
         self._reported_s = now_s
         self._demand_per_s += _SMOOTHING * (self._spent / elapsed_s - self._demand_per_s)
         self._spent = 0.0
-        unused = now_s - self.used_s > _UNUSED_S
+        unused = last or now_s - self.used_s > _UNUSED_S
         if unused:
             self._demand_per_s = 0.0
         target = self._demand_per_s * _AHEAD_S
@@ -246,9 +269,11 @@ class SeatSlice:
     def meet(self) -> None:
         self.alone = False
 
-    def report(self, now_s: float) -> Holding:
-        """Gives back the seats that nobody has used for two reports, where others may need them."""
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
+        """Gives back the seats that nobody has used for two reports, where others may need them; the last one, all."""
         self._keep(self.in_use)
+        if last:
+            self.held = 0.0
         return Holding(self.terms, self.held + self.in_use, level=self.level)
 
     def _keep(self, least: float) -> None:

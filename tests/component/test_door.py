@@ -231,10 +231,13 @@ async def board_of(door: str) -> dict[str, Any]:
 async def test_the_command_line_sends_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(config(), authenticate=keys) as ports:
         command = ["quarantine", "list", "--url", ports.door]
+        without = await asyncio.to_thread(CliRunner().invoke, specgate, command)
+        monkeypatch.setenv("SPECGATE_KEY", "another")
         refused = await asyncio.to_thread(CliRunner().invoke, specgate, command)
         monkeypatch.setenv("SPECGATE_KEY", "observe")
         served = await asyncio.to_thread(CliRunner().invoke, specgate, command)
         listed = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "list", "--url", ports.door])
+    assert (without.exit_code, "set SPECGATE_KEY" in without.output) == (2, True)
     assert (refused.exit_code, "not valid here" in refused.output) == (2, True)
     assert (served.exit_code, "no counts yet" in served.output) == (0, True)
     assert "invalid_api_key" in listed.output

@@ -59,6 +59,35 @@ async def load(url: str, stopped: asyncio.Event) -> list[tuple[int, float]]:
     return answers
 
 
+async def counted(folder: Path, expected: int) -> int:
+    """Returns how many requests were booked, once that is as many as expected: replicas report once a second."""
+    booked = 0
+    for _ in range(120):
+        booked = read(str(folder), [], None, None)[0]["requests"]
+        if booked == expected:
+            break
+        await asyncio.sleep(0.5)
+    return booked
+
+
+@pytest.mark.timeout(900)
+async def test_usage_is_exact_while_gateway_replicas_come_and_go(bare_cluster: Cluster, tmp_path: Path) -> None:
+    """What a replica had counted since its last report went with it."""
+    await bare_cluster.deploy(config(tmp_path))
+    await bare_cluster.until_replicas("Gateway", 2)
+    stopped = asyncio.Event()
+    clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
+    await asyncio.sleep(2)
+    for replicas in (3, 1):
+        await bare_cluster.deploy({**config(tmp_path), "replicas": replicas})
+        await bare_cluster.until_replicas("Gateway", replicas)
+    await asyncio.sleep(2)
+    stopped.set()
+    answers = [answer for each in await asyncio.gather(*clients) for answer in each]
+    assert {status for status, _ in answers} == {200}
+    assert await counted(tmp_path, len(answers)) == len(answers)
+
+
 @pytest.mark.timeout(900)
 async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_exact_afterwards(
     bare_cluster: Cluster, tmp_path: Path
@@ -76,13 +105,7 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     assert {status for status, _ in answers} == {200}
     assert max(duration_s for _, duration_s in answers) < HELD_S
 
-    counted = 0
-    for _ in range(120):  # until both replicas have reported what came last
-        counted = read(str(tmp_path), [], None, None)[0]["requests"]
-        if counted == len(answers):
-            break
-        await asyncio.sleep(0.5)
-    assert counted == len(answers)
+    assert await counted(tmp_path, len(answers)) == len(answers)
     (another,) = ledgers(bare_cluster)
     assert another.pid != ledger.pid
 

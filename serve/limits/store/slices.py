@@ -37,9 +37,9 @@ class RateAdvance(RateSlice):
         """Returns what the store should know with what is needed at once."""
         return Holding(self.terms, self.held, wanted=ask.wanted, demand_per_s=self._demand_per_s)
 
-    def report(self, now_s: float) -> Holding:
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
         """Returns what the store should know; what is no longer needed is given back with it."""
-        holding = super().report(now_s)
+        holding = super().report(now_s, last=last)
         if self.alone or now_s - self.used_s > IDLE_S:
             return holding
         missing = max(0.0, self._reserve - self.held)
@@ -73,7 +73,7 @@ class SeatAdvance(SeatSlice):
         """Returns what the store should know with what is needed at once."""
         return Holding(self.terms, self.held + self.in_use, wanted=ask.wanted)
 
-    def report(self, now_s: float) -> Holding:
+    def report(self, now_s: float, *, last: bool = False) -> Holding:
         """Gives back the seats that nobody has used for two reports, but for a few."""
         least = self._reserve if not self.alone and now_s - self.used_s < IDLE_S else 0.0
         self._keep(self.in_use + least)

@@ -103,4 +103,4 @@ def prepaid_account(advances: Advances, meter: Meter, terms: Terms, now_s: float
     """Returns a new account of what the store gives to this cluster."""
     if meter.kind == "concurrency":
         return SeatAccount(terms, ClaimedSeats(advances, meter))
-    return RateAccount(PrepaidBucket(advances, meter, terms, now_s))
+    return RateAccount(PrepaidBucket(advances, meter, terms, now_s), saves=False)

@@ -104,3 +104,24 @@ def test_what_a_client_sends_is_cut_and_stays_on_its_line(tmp_path: Path) -> Non
     (path,) = tmp_path.glob("*.jsonl")
     assert path.read_bytes().count(b"\n") == 1
     assert len(json.loads(path.read_text())["object"]) == 1024
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"\xff\xfe", b'"previous"', b'{"previous":5}', b""])
+def test_a_line_that_no_log_has_is_a_fault_and_no_crash(tmp_path: Path, line: bytes) -> None:
+    (path,) = written(tmp_path, 2)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    assert verify(tmp_path).faults == (f"{path.name}:3: not a whole line of an audit log",)
+
+
+def test_two_lines_that_changed_places_are_found(tmp_path: Path) -> None:
+    (path,) = written(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    lines[1], lines[2] = lines[2], lines[1]
+    path.write_text("".join(lines))
+    assert verify(tmp_path).faults
+
+
+def test_a_first_file_that_was_emptied_is_found_by_the_next(tmp_path: Path) -> None:
+    first, *_ = written(tmp_path, 6, max_file_bytes=600)
+    first.write_bytes(b"")
+    assert verify(tmp_path).faults

@@ -41,3 +41,11 @@ def test_hours_can_be_chosen(folder: str) -> None:
 @pytest.mark.parametrize("wrong", [["--by", "price"], ["--since", "yesterday"]])
 def test_wrong_questions_are_refused(folder: str, wrong: list[str]) -> None:
     assert CliRunner().invoke(app, ["usage", *wrong, "--state-dir", folder]).exit_code == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"no database " * 100])
+def test_a_file_that_holds_no_usage_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "usage.sqlite").write_bytes(content)
+    result = CliRunner().invoke(app, ["usage", "--state-dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "can't be read" in result.output.replace("\n", " ")

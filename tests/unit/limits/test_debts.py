@@ -138,3 +138,16 @@ async def test_the_time_to_wait_is_that_of_the_debt() -> None:
     with pytest.raises(RateLimitError) as refused:
         await site.accounts[0].reserve(Principal("k", TENANT, frozenset()), "m", "plain", size, [])
     assert 165 < refused.value.retry_after_s < 175
+
+
+async def test_an_answer_that_takes_minutes_is_owed_like_any_other() -> None:
+    """A slice that nobody had used for two minutes was forgotten, and with it what its open request was to owe."""
+    site = Site(1)
+    await site.second()
+    charge = await site.begin()
+    await site.second(300)
+    site.end(charge, 100_000)
+    await site.second(2)
+    assert await site.begin() is None
+    await site.second(300)
+    assert not site.accounts[0]._holdings._slices, "after that, nothing is kept"

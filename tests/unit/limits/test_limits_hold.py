@@ -108,6 +108,22 @@ class System(RuleBasedStateMachine):
             self.died_owing += sum(each.drawn for each in report.holdings.values()) if report else 0.0
             self.replicas[number] = self._new_replica()
 
+    @rule(number=st.integers(0, REPLICAS - 1), arrives=st.booleans())
+    def a_replica_leaves_and_another_joins(self, number: int, arrives: bool) -> None:
+        """It has ended its requests, and tells all it knows, unless its last report is lost."""
+        replica = self.replicas[number]
+        while replica.running:
+            self.a_request_ends(number, 1.0)
+        self._sync(number, arrives=arrives, answered=True)
+        if not replica.holdings.alone:
+            self._sync(number, arrives=True, answered=True, last=True)
+            assert all(held.held <= SLACK and not held._drawn for held in _slices(replica, RateSlice)), "not given back"
+            assert not any(held.held for held in _slices(replica, SeatSlice))
+            self.replicas[number] = self._new_replica()
+            self._sync(number, arrives=True, answered=True)
+        else:
+            self.a_replica_dies(number)
+
     @rule()
     def the_ledger_dies(self) -> None:
         if self.ledger is not None and self.deaths_allowed:
@@ -148,10 +164,10 @@ class System(RuleBasedStateMachine):
         account = self.ledger.accounts.get(TOKENS) if self.ledger else None
         return max(0.0, -account.level) if isinstance(account, RateAccount) else 0.0
 
-    def _sync(self, number: int, arrives: bool, answered: bool) -> None:
+    def _sync(self, number: int, arrives: bool, answered: bool, last: bool = False) -> None:
         holdings = self.replicas[number].holdings
         self._lines(self.replicas[number])
-        report = holdings.unconfirmed(self.now_s) or holdings.report(self.now_s, {})
+        report = holdings.unconfirmed(self.now_s) or holdings.report(self.now_s, {}, last=last)
         if not arrives or self.ledger is None:
             holdings.lost(self.now_s)
             return

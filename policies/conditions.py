@@ -84,7 +84,7 @@ def _negated(value: bool | None) -> bool | None:
 def _same(name: str, actual: Any, wanted: Any) -> bool:
     if isinstance(actual, bool) or isinstance(wanted, bool) or not isinstance(wanted, str):
         return bool(actual == wanted)
-    text = short_name(str(actual)) if name == "drafter" else str(actual)
+    text = short_name(str(actual)) if name in ("drafter", "family") else str(actual)
     return fnmatchcase(text.lower(), wanted.lower())
 
 

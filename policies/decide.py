@@ -3,6 +3,8 @@
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 from zlib import crc32
 
 from policies import canary
@@ -185,7 +187,8 @@ def _reasons(policy: Policy, option: Option, mask: int, preference: bool | None)
 
 def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
     for lift in rule.lifts:
-        if covers(lift.masks, mask):
+        # Whoever proved prose right did not look at the numbers beside it.
+        if covers(lift.masks, mask, _numbers(rule.masks, mask) if lift.effect == "proven" else 0):
             return Reason(rule.advisory, lift.effect, f"{rule.summary} ({lift.note})", rule.basis)
     effect = rule.force
     if effect == "suspect":
@@ -195,8 +198,13 @@ def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
     return Reason(rule.advisory, effect, rule.summary, rule.basis)
 
 
+def _numbers(masks: Iterable[int], mask: int) -> int:
+    """Returns the classes of numbers for which a rule's masks match a request."""
+    return reduce(or_, (required & NUMBERS for required in masks if required & mask == required), 0)
+
+
 def _suspected(masks: Iterable[int], mask: int, optimistic: bool) -> str:
-    if any(required & NUMBERS for required in masks if required & mask == required):
+    if _numbers(masks, mask):
         return "forbid"  # a wrong number looks right, also to the guard
     if not mask & CHECKED:
         return "warn"  # free text is neither right nor wrong: a mere suspicion does not cost the caller speed

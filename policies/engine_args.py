@@ -1,13 +1,12 @@
 """Derives the facts about a pool from the configuration and its engine's arguments."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from policies.errors import PolicyError
 from policies.facts import PoolFacts, Scalar
+from policies.stated_facts import checked
 from policies.vllm_args import facts_of_vllm
 
 # GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
@@ -52,12 +51,9 @@ def facts_from_engine_args(
             `settings` are merged.
 
     Raises:
-        PolicyError: An override names no fact, or the speculative config can't be read.
+        PolicyError: An override names no fact or can't be its value, or the speculative config can't be read.
     """
-    known = {field.name for field in dataclasses.fields(PoolFacts)} - {"model", "pool"}
-    if unknown := set(overrides) - known:
-        raise PolicyError(f"{model}/{pool}: unknown facts {sorted(unknown)}; known: {', '.join(sorted(known))}")
-    stated = {name: value for name, value in overrides.items() if value is not None}
+    stated = checked(f"{model}/{pool}", overrides)
     args = {key.replace("-", "_"): value for key, value in engine_args.items()}
     names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
     hybrid = bool(_HYBRID.search(f"{names} {family}-{version}".lower()))

@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
 from policies.facts import Scalar
+from policies.stated_facts import method_of
 
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 _METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
@@ -136,7 +137,7 @@ def _method(spec: Mapping[str, Any]) -> str | None:
     if method is None:
         name = str(spec.get("model", "")).lower()
         return next((method for method in _METHOD_BY_NAME if method in name), "draft_model")
-    return "mtp" if str(method).endswith("_mtp") else str(method)
+    return method_of(str(method))
 
 
 def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:

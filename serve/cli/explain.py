@@ -17,12 +17,15 @@ def explain(
     config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
     request: Annotated[str, typer.Option("--request", "-r", help="File with a request's JSON body; - for stdin.")],
     header: Annotated[list[str] | None, typer.Option("--header", "-H", help="A request header, 'name: value'.")] = None,
+    api: Annotated[
+        str, typer.Option(help="The request's API: chat, which includes text, responses or messages.")
+    ] = "chat",
     as_json: Json = False,
 ) -> None:
     """Decide one request, without an engine, and explain the decision."""
     decider = Decider.load(config)
     body = sys.stdin.buffer.read() if request == "-" else Path(request).read_bytes()
-    features, decision = decider(body, dict(map(_header, header or ())))
+    features, decision = decider(body, dict(map(_header, header or ())), api)
     report = explained(decider.policy, features, decision)
     if as_json:
         print_json(report)

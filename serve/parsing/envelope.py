@@ -34,14 +34,17 @@ class Envelope:
         """True if the text so far ends inside a string."""
         return self._scanner.in_string
 
-    def feed(self, text: str) -> tuple[int, str]:
+    def feed(self, text: str, place: int = 0) -> tuple[int, str]:
         """Reads on.
+
+        Args:
+            text: The next piece.
+            place: Where in `text` to begin.
 
         Returns:
             The place after the object's end, or -1 if it has not come; and arguments to pass on. They come once the
             name is known.
         """
-        place = 0
         while place < len(text):
             start = place
             place = self._scanner.feed(text, start, depth=1)

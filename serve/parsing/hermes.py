@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -15,6 +16,13 @@ from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reason
 from serve.parsing.tool_call_block import QWEN_IDS, Block
 
 _KEYS = {"name", "arguments", "parameters"}
+_SPACE = re.compile(r"\s*")
+
+
+def _end_of_space(text: str, start: int) -> int:
+    match = _SPACE.match(text, start)
+    assert match is not None  # the pattern matches the empty text
+    return match.end()
 
 
 class Hermes(Block):
@@ -30,55 +38,56 @@ class Hermes(Block):
 
     def begin_object(self, raw: str) -> State | None:
         """Reads what follows `<tool_call>`: an object, or prose."""
-        space = len(raw) - len(raw.lstrip())
-        if raw[space : space + 1] != "{":
+        start = _end_of_space(raw, 0)
+        if not raw.startswith("{", start):
             return self.not_a_call(raw)
         self.keep_space(raw)
-        return self._read_object(raw, space)
-
-    def read(self, raw: str) -> State:
-        envelope = self._envelope
-        end, text = envelope.feed(raw)
-        inside = raw if end < 0 else raw[:end]
-        self.raw.append(inside)
-        if envelope.name and envelope.opened and not self._started:
-            self._start()
-        if text and self._started:
-            self.out.arguments(text)
-        self.in_string = envelope.in_string
-        if end < 0:
-            return State.ENVELOPE
-        state = self._finish()
-        if end == len(raw):
-            return state
-        self._go(state)
-        return self._read_on(raw, end)
-
-    def _read_object(self, raw: str, place: int) -> State:
-        """Reads an object that begins in the middle of a token."""
         self._envelope = Envelope()
         self._started = False
-        self.position += place
-        state = self.read(raw[place:])
-        self.position -= place
-        return state
+        return self._read(raw, start)
 
-    def _read_on(self, raw: str, place: int) -> State:
-        """Hands the rest of a token to the state at hand."""
-        self.position += place
-        state = self._row.text(self, raw[place:])
-        self.position -= place
-        return state or self.state
+    def read(self, raw: str) -> State:
+        """Reads on inside an object."""
+        return self._read(raw, 0)
 
     def next_object(self, raw: str) -> State | None:
         """Reads what follows an object: another one, or text."""
-        space = len(raw) - len(raw.lstrip())
-        if raw[space : space + 1] != "{":
+        start = _end_of_space(raw, 0)
+        if not raw.startswith("{", start):
             return self.write_behind(raw)
-        if space:
-            self.out.content(raw[:space])
-        self.begin_call(State.CONTENT, self.position + space)
-        return self._read_object(raw, space)
+        self._begin_next(raw, 0, start)
+        return self._read(raw, start)
+
+    def _read(self, raw: str, start: int) -> State:
+        """Reads a token from `start` on, which lies in an object: to the end of it, and of all objects behind it."""
+        end, text = self._envelope.feed(raw, start)
+        while end >= 0:
+            self._take(raw[start:end], text)
+            state = self._finish()
+            start = _end_of_space(raw, end)
+            if not raw.startswith("{", start):
+                return (self.write_behind(raw[end:]) or state) if end < len(raw) else state
+            self._begin_next(raw, end, start)
+            end, text = self._envelope.feed(raw, start)
+        self._take(raw[start:], text)
+        self.in_string = self._envelope.in_string
+        return State.ENVELOPE
+
+    def _begin_next(self, raw: str, end: int, start: int) -> None:
+        """Begins another object of the same block."""
+        if start > end:
+            self.out.content(raw[end:start])
+        self.begin_call(State.CONTENT, self.position + start)
+        self._envelope = Envelope()
+        self._started = False
+
+    def _take(self, inside: str, text: str) -> None:
+        """Takes a piece of an object, and what it holds of the arguments."""
+        self.raw.append(inside)
+        if self._envelope.name and self._envelope.opened and not self._started:
+            self._start()
+        if text and self._started:
+            self.out.arguments(text)
 
     def cut_object(self, raw: str) -> State:
         """Ends a call where a marker, or the end of the output, comes inside its object."""
@@ -88,6 +97,8 @@ class Hermes(Block):
         else:
             self.enter_call()
             self.release("malformed_call" if raw else "unfinished_call")
+            if self.lexicon.kind(raw) == "end_block":
+                self.close_block(raw)
         self.in_string = False
         return State.CONTENT
 
@@ -98,6 +109,7 @@ class Hermes(Block):
 
     def _start(self) -> None:
         self.enter_call()
+        self.spoiled = False
         self._started = True
         self.out.start_call(f"call_{self.out.calls}", self._envelope.name)
 
@@ -106,7 +118,6 @@ class Hermes(Block):
         envelope = self._envelope
         raw = "".join(self.raw)
         whole = read_object(raw[raw.find("{") :])
-        fault: ViolationKind | None = None if whole is not None else "malformed_call"
         self.in_string = False
         if not envelope.name or (whole is None and not self._started):
             self.enter_call()
@@ -115,8 +126,11 @@ class Hermes(Block):
         if not self._started:
             self._start()
             self.out.arguments(self._late_arguments(whole or {}))
+        fault: ViolationKind | None = None
         if whole is not None:
             self._report_extra_keys(whole, raw)
+        elif read_object(self.out.current_arguments()) is not None:
+            fault = "malformed_call"  # the object around good arguments is none
         self.out.end_call(self.begin, raw, fault)
         self.raw = []
         return State.AFTER

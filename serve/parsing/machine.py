@@ -85,8 +85,7 @@ class Machine:
         self._ids = self.token_ids if marker_ids is None else marker_ids
         self._lexer = Lexer(self.lexicon)
         self._real: Counter[str] = Counter()  # markers that token ids announced and the text has not shown yet
-        self._batch: Sequence[Token] = ()
-        self._place = 0
+        self._ahead: Counter[str] = Counter()  # tokens of this step from the one at hand on, by spelling
         self.state = State.REASONING if thinking else State.CONTENT
         self._row = self._rows[self.state]
 
@@ -127,11 +126,12 @@ class Machine:
         If one step brings a spelling more often than its token, the last ones are the tokens.
         """
         real = self._real.get(raw, 0)
-        return real > 0 and real >= sum(token.raw == raw for token in self._batch[self._place :])
+        return real > 0 and real >= self._ahead[raw]
 
     def _feed_tokens(self, tokens: Sequence[Token]) -> None:
-        self._batch = tokens
-        for self._place, (kind, raw) in enumerate(tokens):
+        if self._real:
+            self._ahead = Counter(token.raw for token in tokens if token.kind)
+        for kind, raw in tokens:
             if kind:
                 self._marker(kind, raw)
             else:
@@ -149,6 +149,8 @@ class Machine:
         if self._real and self._real[raw] > 0 and (action is not None or self.announced(raw)):
             self._real[raw] -= 1
         self._go((action or row.text)(self, raw))
+        if self._real:
+            self._ahead[raw] -= 1
         self.position += len(raw)
 
     def _go(self, state: State | None) -> None:

@@ -54,7 +54,8 @@ class Qwen3Coder(Block):
         self._value = Value(None, {})
         self._closings = Closings()
         self._key = ""
-        self._value_at = 0
+        self._value_at = 0  # its first piece among `raw`
+        self._value_begin = 0
         self._candidate = ""
         self._held: list[str] = []
         self._held_at = 0
@@ -131,6 +132,7 @@ class Qwen3Coder(Block):
         self._closings = Closings(self._wrapped)
         self._key = key
         self._value_at = len(self.raw)
+        self._value_begin = self.position + len(raw)
         self.out.arguments(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         return State.VALUE
 
@@ -217,7 +219,7 @@ class Qwen3Coder(Block):
     def _end_value(self) -> None:
         self.out.arguments(self._value.finish())
         if self._closings.odd:
-            self._fault("ambiguous_value", self.begin, "".join(self.raw))
+            self._fault("ambiguous_value", self._value_begin, "".join(self.raw[self._value_at :]))
 
     # The end of a call
 

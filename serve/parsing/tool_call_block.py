@@ -15,6 +15,7 @@ class Block(Prose):
     Attributes:
         begin: Where the call begins.
         raw: The call as the model wrote it.
+        spoiled: Inside a block that is reported already, and whose text is content.
     """
 
     def __init__(self, *args: object) -> None:
@@ -23,7 +24,7 @@ class Block(Prose):
         self.raw: list[str] = []
         self._origin = State.CONTENT
         self._unclosed = False  # text came after a call, its block still open
-        self._spoiled = False  # inside a block that is reported already
+        self.spoiled = False
 
     def begin_call(self, origin: State, begin: int, *raw: str) -> None:
         """Begins to hold back what may be a call.
@@ -40,7 +41,7 @@ class Block(Prose):
     def open_block(self, raw: str) -> State:
         """Takes `<tool_call>` in prose."""
         self._unclosed = False
-        self._spoiled = False
+        self.spoiled = False
         self.begin_call(State.REASONING if self.state is State.REASONING else State.CONTENT, self.position, raw)
         return State.OPENED
 
@@ -103,7 +104,7 @@ class Block(Prose):
         self.raw = []
         if fault:
             self.out.violation(fault, self.begin, text)
-            self._spoiled = True
+            self.spoiled = True
         self._write(text)
         return self._origin
 
@@ -123,6 +124,10 @@ class Block(Prose):
         return State.CONTENT
 
     def close_block(self, raw: str) -> State:
+        """Takes `</tool_call>` after a call, or after what was meant as one and is content with its opening tag."""
+        if self.spoiled:
+            self.out.content(raw)
+            self.spoiled = False
         self.out.boundary()
         return State.CONTENT
 
@@ -133,7 +138,7 @@ class Block(Prose):
     def stray_tag(self, raw: str) -> None:
         """Takes a tag in content that belongs to no call: markup if a block was open, or else a word."""
         closes = self.lexicon.kind(raw) == "end_block"
-        if not self._spoiled:
+        if not self.spoiled:
             self.out.violation("stray_marker", self.position, raw)
         if closes and self._unclosed:
             self.out.boundary()
@@ -141,7 +146,7 @@ class Block(Prose):
             self.out.content(raw)
         if closes:
             self._unclosed = False
-            self._spoiled = False
+            self.spoiled = False
 
     def _write(self, text: str) -> None:
         if self._origin is State.REASONING:

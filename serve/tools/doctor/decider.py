@@ -6,8 +6,11 @@ from pathlib import Path
 from policies import Decision, Policy, RequestFeatures, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.request.completion import parse
+from serve.dialects.table import as_chat
 from serve.request.features import FeatureReader
+from serve.request.field_rules import RequestReader
+from serve.request.model_suffix import NO_SPECULATION, without_suffix
+from serve.request.schema_limits import check_schemas
 
 
 class Decider:
@@ -16,6 +19,7 @@ class Decider:
     def __init__(self, config: GatewayConfig) -> None:
         self.config = config
         self.policy: Policy = compile_for(config)
+        self._reader = RequestReader(config.requests)
         self._features = FeatureReader(config)
 
     @classmethod
@@ -27,11 +31,20 @@ class Decider:
         """
         return cls(GatewayConfig.load(path))
 
-    def __call__(self, body: bytes, headers: Mapping[str, str]) -> tuple[RequestFeatures, Decision]:
+    def __call__(self, body: bytes, headers: Mapping[str, str], api: str = "chat") -> tuple[RequestFeatures, Decision]:
         """Returns the features of a request and the decision on it.
+
+        Args:
+            body: The request's.
+            headers: By lower-case name.
+            api: `chat`, which includes text completions, or the name of a dialect.
 
         Raises:
             GatewayError: The request is invalid or names an unknown model.
         """
-        features = self._features.read(parse(body), headers)
+        body, request = self._reader.read(as_chat(body, headers, api))
+        check_schemas(request, self.config.limits)
+        if request.model.endswith(NO_SPECULATION):
+            without_suffix(body, request, self._features.known)
+        features = self._features.read(request, headers)
         return features, decide(self.policy, features, features.preference)

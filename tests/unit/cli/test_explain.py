@@ -57,3 +57,26 @@ def test_wrong_input_ends_with_code_2_and_one_line(specgate, kimi, body, tmp_pat
         code, out = specgate("explain", *arguments, stdin=stdin)
         assert code == 2, out
         assert out.startswith("specgate: ")
+
+
+def test_the_suffix_of_a_models_name_forbids_speculation_here_too(specgate, kimi, body):
+    code, out = specgate("explain", "-c", kimi(), "-r", "-", "--json", stdin=body("kimi:nospec", tools=False))
+    report = json.loads(out)
+    assert (code, report["model"], report["speculative"]) == (0, "kimi", False)
+    assert [reason["advisory"] for reason in report["reasons"]] == ["caller-opt-out"]
+
+
+def test_a_request_of_another_api_is_decided_as_the_gateway_does(specgate, kimi):
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    request = {"model": "kimi", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+    run = ("explain", "-c", kimi(), "-r", "-", "--json")
+    _, out = specgate(*run, "--api", "messages", stdin=json.dumps(request))
+    assert json.loads(out)["classes"] == ["tools_auto"]
+    code, out = specgate(*run, "--api", "grpc", stdin=json.dumps(request))
+    assert (code, "`api` must be one of chat" in out) == (2, True)
+
+
+def test_what_the_gateway_refuses_is_refused_here_too(specgate, kimi, body):
+    refused = json.dumps({**json.loads(body()), "prompt_embeds": "AAAA"})
+    code, out = specgate("explain", "-c", kimi(), "-r", "-", stdin=refused)
+    assert (code, "prompt_embeds" in out) == (2, True)

@@ -43,3 +43,29 @@ def test_what_a_call_that_looks_whole_has_swallowed_is_hidden() -> None:
         message = parse(f"<tool_call>{text}</tool_call>", "hermes", TOOLS)
         assert [call.name for call in message.tool_calls] == ["get_weather"]
         assert [(fault.kind, fault.hidden) for fault in message.violations] == [("unfinished_call", hidden)]
+
+
+def test_any_number_of_objects_in_a_block_are_as_many_calls() -> None:
+    message = parse(f"<tool_call>{GOOD * 3000}</tool_call>", "hermes", TOOLS)
+    assert (len(message.tool_calls), message.content, message.violations) == (3000, None, ())
+    assert {call.arguments for call in message.tool_calls} == {'{"city": "Bern"}'}
+
+
+@pytest.mark.parametrize("inner", ['{"arguments": {"city": "Bern"}}', "{name: get_weather}", "{{}", f"{{}} {GOOD[:9]}"])
+def test_an_object_that_is_no_call_keeps_both_tags_of_its_block(inner: str) -> None:
+    text = f"<tool_call>\n{inner}\n</tool_call>"
+    message = parse(text, "hermes", TOOLS)
+    assert (message.content, message.tool_calls) == (text, ())
+    assert {fault.kind for fault in message.violations} == {"malformed_call"}
+
+
+def test_the_tag_behind_a_good_call_is_markup_whatever_came_before() -> None:
+    message = parse(f"<tool_call>{{}}{GOOD}</tool_call>", "hermes", TOOLS)
+    assert (message.content, len(message.tool_calls)) == ("<tool_call>{}", 1)
+
+
+@pytest.mark.parametrize("arguments", ['{"city": "Bern",}', '{"city": NaN}', '{"city": "a\nb"}'])
+def test_arguments_that_are_not_json_are_a_call_with_malformed_arguments(arguments: str) -> None:
+    message = parse(GOOD.replace('{"city": "Bern"}', arguments).join(("<tool_call>", "</tool_call>")), "hermes", TOOLS)
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", arguments)]
+    assert [fault.kind for fault in message.violations] == ["malformed_arguments"]

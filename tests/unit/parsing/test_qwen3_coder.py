@@ -134,3 +134,14 @@ def test_a_closing_tag_that_drifted_closes_where_the_next_parameter_follows_and_
     text = parse(call(("city", f"{tag}\nBern")), "qwen3_coder", TOOLS)
     assert json.loads(text.tool_calls[0].arguments) == {"city": f"{tag}\nBern"}
     assert text.violations == ()
+
+
+def test_each_ambiguous_value_is_reported_by_itself() -> None:
+    text = call(("city", "Bern</city>"), ("note", "\nfine"), ("days", "2</days>"))
+    message = parse(text, "qwen3_coder", TOOLS)
+    faults = [fault for fault in message.violations if fault.kind == "ambiguous_value"]
+    assert [fault.raw.strip().partition("<")[0] for fault in faults] == ["Bern", "2"]
+    assert all(text.startswith(fault.raw, fault.position) for fault in faults)
+    many = call(*(("city", "x</city>") for _ in range(2000)))
+    reported = sum(len(fault.raw) for fault in parse(many, "qwen3_coder", TOOLS).violations)
+    assert reported < 5 * len(many)

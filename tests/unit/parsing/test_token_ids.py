@@ -8,14 +8,15 @@ import random
 import pytest
 
 from serve.parsing import GRAMMARS, Message, StreamParser, fold
+from serve.parsing.lexer import Token
 from tests.unit.parsing import cases
 from tests.unit.parsing.test_laws import MARKERS, TOOLS, good_call
 
-Token = tuple[int, str]
+Step = tuple[int, str]
 LETTER = 17  # any id that is no marker's
 
 
-def tokens(grammar: str, text: str, quoted: str = "") -> list[Token]:
+def tokens(grammar: str, text: str, quoted: str = "") -> list[Step]:
     """One token a marker, one a letter; `quoted` is spelt in letters."""
     ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
     before, found, behind = text.partition(quoted) if quoted else (text, "", "")
@@ -26,7 +27,7 @@ def tokens(grammar: str, text: str, quoted: str = "") -> list[Token]:
     ]
 
 
-def read(grammar: str, given: list[Token], seed: int, size: int) -> Message:
+def read(grammar: str, given: list[Step], seed: int, size: int) -> Message:
     parser, steps, events, place = StreamParser(grammar, TOOLS), random.Random(seed), [], 0
     while place < len(given):
         step = given[place : place + steps.randint(1, size)]
@@ -70,3 +71,26 @@ def test_ids_of_any_mixture_give_the_same_in_any_steps(grammar: str) -> None:
         first = read(grammar, given, 0, size=1)
         for size in (2, 5, 9):
             assert read(grammar, given, number, size) == first, given
+
+
+def test_markers_that_mean_nothing_where_they_stand_are_looked_at_once_each() -> None:
+    marker = "<|tool_call_argument_begin|>"
+    text = f"<|tool_call_begin|>functions.get_weather:0{marker}" + marker * 500
+    parser = StreamParser("kimi_k2", TOOLS)
+    compared = 0
+
+    class Spelling(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    lexer = parser.machine._lexer
+    read_tokens = lexer.feed
+    lexer.feed = lambda piece: [Token(kind, Spelling(raw)) for kind, raw in read_tokens(piece)]  # type: ignore[method-assign]
+    events = parser.feed(text, [163597, 163598, *[163598] * 500])
+    assert fold([*events, *parser.finish()]).tool_calls[0].arguments == marker * 500
+    assert compared < 20 * 500

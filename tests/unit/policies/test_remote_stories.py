@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies import PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
+from policies import PolicyError, PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
 from tests.unit.policies.test_stories import FORCED, JSON, REFUSED, TOOLS
 
 REMOTE = {"kind": "remote", "engine": "vllm", "method": "eagle3", "tool_parser": "kimi_k2", "hybrid": False}
@@ -81,3 +81,58 @@ def test_a_gateway_that_crashes_on_reserved_ids_is_named_but_not_avoided(shipped
     decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m"), None)
     assert decision.speculative
     assert ("kimi-reserved-ids-crash" in [each.advisory for each in decision.reasons]) is warned
+
+
+@pytest.mark.parametrize("method", ["mtp", "MTP", "qwen3_next_mtp", "deepseek_mtp", "NEXTN"])
+def test_every_name_of_mtp_is_mtp_where_an_operator_states_it(shipped, method):
+    hybrid = REMOTE | {"method": method, "hybrid": True, "prefix_caching": True, "engine_version": "0.28.0"}
+    facts = [facts_from_engine_args("m", "s", "qwen3.6", "3.6", {}, hybrid)]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **TOOLS), None)
+    assert decision.refused
+    assert "mtp-prefix-cache-on-hybrid" in [each.advisory for each in decision.reasons]
+
+
+def test_a_method_of_none_is_an_engine_without_a_drafter():
+    for method in ("none", "None", "", None):
+        assert not facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | {"method": method}).speculative
+
+
+def test_settings_may_be_spelt_with_dashes_as_on_the_command_line(shipped):
+    known = REMOTE | {"engine_version": "0.33.0", "drafter": "d", "settings": {"kv-cache-dtype": "turboquant_k8v4"}}
+    facts = [facts_from_engine_args("m", "s", "kimi-k2", "2.5", {}, known)]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **TOOLS), None)
+    assert "turboquant-kv-with-speculation" in [each.advisory for each in decision.reasons if each.effect == "forbid"]
+
+
+def test_a_family_may_be_stated_as_the_hub_names_the_model(shipped):
+    facts = [facts_from_engine_args("m", "s", "moonshotai/Kimi-K2.5", "2.5", {}, REMOTE | {"engine_version": "0.19.1"})]
+    decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **TOOLS), None)
+    assert "kimi-counting-tool-parser" in [each.advisory for each in decision.reasons if each.effect == "forbid"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        ({"hybrid": "false"}, "hybrid is true or false"),
+        ({"prefix_caching": "no"}, "prefix_caching is true or false"),
+        ({"async_scheduling": 1}, "async_scheduling is true or false"),
+        ({"engine": ["vllm"]}, "engine is a text"),
+        ({"tool_parser": False}, "tool_parser is a text"),
+        ({"settings": ["kv_cache_dtype"]}, "settings is a mapping"),
+        ({"method": {"method": "mtp"}}, "method is a text"),
+    ],
+)
+def test_a_fact_that_would_match_no_advisory_is_refused(fact, message):
+    with pytest.raises(PolicyError, match=message):
+        facts_from_engine_args("m", "s", "kimi-k2", "2.6", {}, REMOTE | fact)
+
+
+@pytest.mark.parametrize(
+    ("proven", "speculative"), [(["any"], False), (["plain"], False), (["plain+prompt_logprobs"], True)]
+)
+def test_a_proof_of_answers_does_not_vouch_for_log_probabilities(shipped, proven, speculative):
+    known = REMOTE | {"method": "mtp", "engine_version": "0.30.0", "tool_parser": "none", "proven": proven}
+    facts = [facts_from_engine_args("m", "s", "glm-5", None, {}, known)]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    decision = decide(policy, RequestFeatures("m", prompt_logprobs=True), None)
+    assert decision.speculative is speculative

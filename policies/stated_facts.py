@@ -1,0 +1,54 @@
+"""Facts that an operator states about a pool: checked, and in the words of the advisories."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from policies.errors import PolicyError
+from policies.facts import PoolFacts
+
+_SWITCHES = frozenset({"hybrid", "prefix_caching", "async_scheduling", "opt_out"})
+_OTHER = frozenset({"settings", "proven", "num_speculative_tokens", "canary_share"})
+_KNOWN = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool"}
+_NEXTN = "nextn"  # SGLang's name for MTP
+
+
+def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts that have a value. A fact that can't be read would match no advisory: it is refused.
+
+    Args:
+        where: The pool, for errors.
+        facts: By their names in `PoolFacts`.
+
+    Raises:
+        PolicyError: A name is no fact's, or a value is of the wrong type.
+    """
+    if unknown := set(facts) - _KNOWN:
+        raise PolicyError(f"{where}: unknown facts {sorted(unknown)}; known: {', '.join(sorted(_KNOWN))}")
+    stated = {name: value for name, value in facts.items() if value is not None}
+    for name, value in stated.items():
+        if name in _SWITCHES and not isinstance(value, bool):
+            raise PolicyError(f"{where}: the fact {name} is true or false, without quotes, not {value!r}")
+        if name not in _SWITCHES | _OTHER and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+            raise PolicyError(f"{where}: the fact {name} is a text, not {value!r}")
+    settings = stated.get("settings", {})
+    if not isinstance(settings, Mapping):
+        raise PolicyError(f"{where}: the fact settings is a mapping of names to values, not {settings!r}")
+    if settings:
+        stated["settings"] = {str(name).replace("-", "_"): value for name, value in settings.items()}
+    return _with_method(stated)
+
+
+def method_of(name: str) -> str | None:
+    """Returns a speculative method in the advisories' words: `qwen3_next_mtp` is `mtp`; `none` is no method."""
+    plain = name.strip().lower()
+    if plain in ("", "none"):
+        return None
+    return "mtp" if plain == _NEXTN or plain.endswith("_mtp") else plain
+
+
+def _with_method(stated: dict[str, Any]) -> dict[str, Any]:
+    if "method" not in stated:
+        return stated
+    method = method_of(str(stated.pop("method")))
+    return stated if method is None else {**stated, "method": method}

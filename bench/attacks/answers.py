@@ -92,7 +92,7 @@ def fault(reply: Reply) -> str:
         return f"500: {reply.body[:120]!r}"
     if reply.status != 200:
         return "" if reply.is_error else f"{reply.status} without an error: {reply.body[:120]!r}"
-    if b"text/event-stream" in reply.head:
+    if b"text/event-stream" in reply.head.lower():
         return _stream_fault(reply)
     if reply.ended not in ("complete", "quiet"):
         return f"cut off, {reply.ended}"

@@ -169,7 +169,8 @@ class RequestResponseCycle:
         """ASGI's `send`; does nothing after the client has left.
 
         Raises:
-            ValueError: The body is longer or shorter than its content-length, or a header holds a line break.
+            ValueError: The body is longer or shorter than its content-length, or has no head before it, or a header
+                holds a line break; then the response has not begun.
         """
         if self._is_over():
             return
@@ -177,6 +178,8 @@ class RequestResponseCycle:
             # Ray Serve's health checks have lists for the pairs.
             self._start(message["status"], [(name, value) for name, value in message.get("headers", ())])
             return
+        if self.progress is PENDING:
+            raise ValueError("a response's body without a head")
         self._send_part(message.get("body", b""), last=not message.get("more_body", False))
         if self._wire.drain is not None:
             await self._wire.drain
@@ -218,7 +221,6 @@ class RequestResponseCycle:
 
     def _start(self, status: int, headers: RawHeaders) -> None:
         values = {name.lower(): value for name, value in headers}
-        self.progress = STARTED
         self._framing = self._frame(status, values, headers)
         closes = self._framing is UNTIL_CLOSED or values.get(b"connection", b"").lower() == b"close"
         self._wire.refused_keys += status == 401
@@ -230,6 +232,7 @@ class RequestResponseCycle:
         if b"date" not in values:
             headers.append((b"date", http_date()))
         self._head = encode_head(STATUS_LINES.get(status, b"HTTP/1.1 %d " % status), headers)
+        self.progress = STARTED
 
     def _frame(self, status: int, values: dict[bytes, bytes], headers: RawHeaders) -> Framing:
         length = values.get(b"content-length")

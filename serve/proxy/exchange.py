@@ -187,15 +187,24 @@ class Exchange:
         """Ends what goes on beside the response; here there is nothing."""
 
     async def start(self, status: int, headers: RawHeaders) -> None:
-        """Sends the response's status and headers, with our own."""
+        """Sends the response's status and headers, with our own.
+
+        Raises:
+            ValueError: A header can't be sent; nothing has been.
+        """
+        headers = [*headers, *self._own_headers()]
         self.status = status
         self.span.set_attribute("http.response.status_code", status)
-        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self._own_headers()]})
+        try:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        except ValueError:
+            self.status = 0  # or the error would be sent as the body of a response that has not begun
+            raise
 
     async def start_stream(self, status: int, headers: RawHeaders) -> None:
         """Begins a response whose body follows by `part`."""
-        self.streaming = True
         await self.start(status, headers)
+        self.streaming = True
 
     async def part(self, data: bytes) -> None:
         """Sends a part of the body."""

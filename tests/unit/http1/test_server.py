@@ -296,6 +296,18 @@ async def test_a_header_with_a_line_break_is_never_sent() -> None:
     assert b"set-cookie" not in (await converse([HELLO], forging)).sent
 
 
+async def test_a_head_that_cannot_be_sent_may_be_followed_by_another_one() -> None:
+    async def repentant(_: Any, __: Any, send: Any) -> None:
+        with pytest.raises(ValueError, match="line break"):
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"1\r\n")]})
+        with pytest.raises(ValueError, match="without a head"):
+            await send({"type": "http.response.body", "body": b"x"})
+        await send({"type": "http.response.start", "status": 502, "headers": []})
+        await send({"type": "http.response.body", "body": b"sorry"})
+
+    assert responses_in((await converse([HELLO], repentant)).sent) == [(502, b"sorry")]
+
+
 async def test_a_client_that_does_not_read_stops_the_app_and_one_that_sends_too_much_is_made_to_wait() -> None:
     sent = 0
 

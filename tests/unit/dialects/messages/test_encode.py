@@ -40,9 +40,11 @@ def test_usage_counts_cached_tokens_apart() -> None:
     }  # fmt: skip
 
 
-def test_usage_that_is_no_number_counts_nothing() -> None:
-    usage = {"prompt_tokens": 1.5, "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": "4"}}
-    assert set(whole({"content": "x"}, usage=usage)["usage"].values()) == {0}
+def test_usage_that_is_no_number_is_estimated() -> None:
+    usage = {"prompt_tokens": "90", "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": "4"}}
+    assert whole({"content": "x" * 40}, usage=usage)["usage"] == {
+        "input_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 10,
+    }  # fmt: skip
 
 
 def test_a_broken_call_makes_no_answer() -> None:

@@ -97,7 +97,8 @@ class GatewayReplica:
         rates = self._config.rate_limits
         counted = self._config.counts_usage
         ledger = connect_ledger(application(), self._config.access.state_dir, rates.store) if counted else None
-        self._accounts = Accounts(rates, ledger, gateways) if ledger is not None else None
+        names = dict(self._config.each_name())
+        self._accounts = Accounts(rates, ledger, gateways, names=names) if ledger is not None else None
         if self._accounts is not None:
             LimitMetrics(self._telemetry.meter, self._accounts)
         self._access = live_access(self._config.access, door)

@@ -12,7 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
 from serve.guard.attempt_result import AttemptResult
-from serve.limits.accounts import Standing
+from serve.limits.plan import Standing
 from serve.quarantine.live import QuarantinedPolicy
 from serve.routing.pool import Pool
 

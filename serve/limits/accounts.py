@@ -7,10 +7,10 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from serve.access.principal import Principal
-from serve.config.rate_limits import Limits, RateLimitsConfig
+from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
@@ -18,7 +18,7 @@ from serve.limits.estimate import Estimates, Size
 from serve.limits.holdings import Holdings
 from serve.limits.lease_rounds import LeaseRounds
 from serve.limits.messages import LedgerClient, Meter, Report, Terms
-from serve.limits.plan import Plan, limits_of, plan_of, tenant_scope
+from serve.limits.plan import Plan, Standing, limits_of, plan_of, tenant_scope
 from serve.limits.refusal import over_limit, over_quota
 from serve.limits.reservation import Line, Reservation, amount_of, reserve
 from serve.limits.slice import Slice
@@ -31,22 +31,6 @@ _END_S = 2.0
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
 
-class Standing(NamedTuple):
-    """A tenant and its limits, as one replica sees them.
-
-    Attributes:
-        tenant: As metrics name it.
-        limits: Its own.
-        in_use: Requests of this replica under way; 0 without a limit of concurrency.
-        spent: Weighted tokens of this month, of all replicas; 0 without a quota.
-    """
-
-    tenant: str
-    limits: Limits
-    in_use: float
-    spent: float
-
-
 class Accounts:
     """Limits and usage of the requests that pass through this replica.
 
@@ -56,6 +40,7 @@ class Accounts:
         replicas: Gateway replicas that there are.
         clock: Monotonic seconds.
         calendar: The time of day.
+        names: The models' own names, by every name under which limits may call them.
 
     Attributes:
         tally: Usage, for metrics.
@@ -69,6 +54,7 @@ class Accounts:
         replicas: int = 1,
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self.tally = Tally(config.weights)
         self.estimates = Estimates(config.estimate == "strict", config.tokens_per_image)
@@ -76,6 +62,8 @@ class Accounts:
         self._ledger = ledger
         self._clock = clock
         self._calendar = calendar
+        self._names = names or {}
+        self._unknown: set[tuple[str, str]] = set()  # tenants, and names of models that are none
         self._begun_s = clock()
         self._holdings = Holdings(uuid.uuid4().hex, replicas, self._begun_s)
         self._plans: dict[tuple[str, str, str], Plan] = {}
@@ -228,7 +216,11 @@ class Accounts:
         return plan
 
     def _new_plan(self, principal: Principal, model: str) -> Plan:
-        plan = plan_of(principal, model, self._config, self._slice)
+        plan = plan_of(principal, model, self._config, self._slice, self._names)
+        for name in principal.tenant.model_limits.keys() - self._names.keys() if self._names else ():
+            if (missed := (principal.tenant.name, name)) not in self._unknown:
+                self._unknown.add(missed)
+                log.warning("the tenant %s has limits for %r, which is no model of this gateway", *missed)
         self._plans[principal.key_id, principal.tenant.name, model] = plan
         self.tally.meet(principal.tenant.name, limits_of(principal.tenant, self._config.default))
         return plan

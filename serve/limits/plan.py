@@ -1,7 +1,7 @@
 """The limits that a principal's requests to a model meet, as slices to spend from."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
@@ -12,6 +12,7 @@ from serve.limits.reservation import Line
 from serve.limits.slice import Slice
 
 _MINUTE_S = 60.0
+Value = TypeVar("Value", Limits, int)
 
 
 class Quota(NamedTuple):
@@ -49,8 +50,28 @@ class Plan(NamedTuple):
     output_cap: int = 0
 
 
+class Standing(NamedTuple):
+    """A tenant and its limits, as one replica sees them.
+
+    Attributes:
+        tenant: As metrics name it.
+        limits: Its own.
+        in_use: Requests of this replica under way; 0 without a limit of concurrency.
+        spent: Weighted tokens of this month, of all replicas; 0 without a quota.
+    """
+
+    tenant: str
+    limits: Limits
+    in_use: float
+    spent: float
+
+
 def plan_of(
-    principal: Principal, model: str, config: RateLimitsConfig, slice_of: Callable[[Meter, Terms], Slice]
+    principal: Principal,
+    model: str,
+    config: RateLimitsConfig,
+    slice_of: Callable[[Meter, Terms], Slice],
+    names: Mapping[str, str],
 ) -> Plan:
     """Returns what requests meet.
 
@@ -59,16 +80,17 @@ def plan_of(
         model: The model's own name.
         config: Settings.
         slice_of: Returns the slice of a meter.
+        names: As of `Accounts`.
     """
     lines: list[Line] = []
     quotas: list[Quota] = []
-    for scope, limits in _scopes(principal, model, config.default):
+    for scope, limits in _scopes(principal, model, config.default, names):
         for meter, terms in _meters(scope, limits, config.burst_s):
             lines.append(Line(slice_of(meter, terms), limits.shadow))
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
-    queued = _queued(principal, model, config.default)
-    cap = config.output_caps.get(model, config.output_cap)
+    queued = _queued(principal, model, config.default, names)
+    cap = _of_model(config.output_caps, model, names) or config.output_cap
     return Plan(principal, tuple(lines), tuple(quotas), config.weights, limit_headers(lines), queued, cap)
 
 
@@ -82,18 +104,27 @@ def limits_of(tenant: Tenant, default: Limits) -> Limits:
     return default if tenant.limits == NO_LIMITS else tenant.limits
 
 
-def _queued(principal: Principal, model: str, default: Limits) -> int | None:
+def _of_model(named: Mapping[str, Value], model: str, names: Mapping[str, str]) -> Value | None:
+    """Returns what is set for a model, by its own name before any other: whoever writes an alias means the model."""
+    found = named.get(model)
+    return found or next((value for name, value in named.items() if names.get(name) == model), None)
+
+
+def _queued(principal: Principal, model: str, default: Limits, names: Mapping[str, str]) -> int | None:
     """Returns the smallest limit of waiting requests that is enforced. Keys have none: their tenant's requests wait."""
-    scopes = [limits for scope, limits in _scopes(principal, model, default) if not scope.startswith("key:")]
+    found = _scopes(principal, model, default, names)
+    scopes = [limits for scope, limits in found if not scope.startswith("key:")]
     return min((each.queued for each in scopes if each.queued is not None and not each.shadow), default=None)
 
 
-def _scopes(principal: Principal, model: str, default: Limits) -> Iterator[tuple[str, Limits]]:
+def _scopes(
+    principal: Principal, model: str, default: Limits, names: Mapping[str, str]
+) -> Iterator[tuple[str, Limits]]:
     tenant = principal.tenant
     yield tenant_scope(tenant.name), limits_of(tenant, default)
     yield f"key:{principal.key_id}", principal.limits
-    if model in tenant.model_limits:
-        yield f"model:{tenant.name}:{model}", tenant.model_limits[model]
+    if (of_model := _of_model(tenant.model_limits, model, names)) is not None:
+        yield f"model:{tenant.name}:{model}", of_model
 
 
 def _meters(scope: str, limits: Limits, burst_s: float) -> Iterator[tuple[Meter, Terms]]:

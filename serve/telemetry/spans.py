@@ -12,6 +12,7 @@ Attribute = str | bool | int | float | Sequence[str]
 
 _SERVER_ERROR = 500
 _TRACE_HEADERS = ("traceparent", "tracestate")
+_BAGGAGE = "baggage"
 
 
 @contextmanager
@@ -25,6 +26,8 @@ def server_span(tracer: Tracer, path: str, headers: Mapping[str, str], *, contin
         continued: The trace is the client's, whose choice of what is sampled counts too. Otherwise it is a new one with
             a link to the client's.
     """
+    if _BAGGAGE in headers:  # it has no use here, and OpenTelemetry logs what it can't read of it
+        headers = {name: value for name, value in headers.items() if name != _BAGGAGE}
     client = propagate.extract(headers)
     theirs = trace.get_current_span(client).get_span_context()
     token = context.attach(client if continued else context.Context())

@@ -12,7 +12,7 @@ import pytest
 from support.cluster import Cluster, running
 from support.limits_store import StoreServer, needs_server
 
-from serve.limits.book import read
+from serve.limits.book import FILE, read
 
 pytestmark = pytest.mark.ray
 CLIENTS = 8
@@ -59,40 +59,52 @@ async def load(url: str, stopped: asyncio.Event) -> list[tuple[int, float]]:
     return answers
 
 
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cluster's ledger outlives its applications, and so does the folder that it was started with."""
+    return tmp_path_factory.mktemp("state")
+
+
+def booked(folder: Path) -> int:
+    """Returns how many requests the ledger has booked so far."""
+    rows = read(str(folder), [], None, None) if (folder / FILE).exists() else []
+    return sum(row["requests"] for row in rows)
+
+
 async def counted(folder: Path, expected: int) -> int:
-    """Returns how many requests were booked, once that is as many as expected: replicas report once a second."""
-    booked = 0
+    """Returns what is booked once that is as many as expected: replicas report once a second."""
     for _ in range(120):
-        booked = read(str(folder), [], None, None)[0]["requests"]
-        if booked == expected:
+        if booked(folder) == expected:
             break
         await asyncio.sleep(0.5)
-    return booked
+    return booked(folder)
 
 
 @pytest.mark.timeout(900)
-async def test_usage_is_exact_while_gateway_replicas_come_and_go(bare_cluster: Cluster, tmp_path: Path) -> None:
+async def test_usage_is_exact_while_gateway_replicas_come_and_go(bare_cluster: Cluster, state_dir: Path) -> None:
     """What a replica had counted since its last report went with it."""
-    await bare_cluster.deploy(config(tmp_path))
+    before = booked(state_dir)
+    await bare_cluster.deploy(config(state_dir))
     await bare_cluster.until_replicas("Gateway", 2)
     stopped = asyncio.Event()
     clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
     await asyncio.sleep(2)
     for replicas in (3, 1):
-        await bare_cluster.deploy({**config(tmp_path), "replicas": replicas})
+        await bare_cluster.deploy({**config(state_dir), "replicas": replicas})
         await bare_cluster.until_replicas("Gateway", replicas)
     await asyncio.sleep(2)
     stopped.set()
     answers = [answer for each in await asyncio.gather(*clients) for answer in each]
     assert {status for status, _ in answers} == {200}
-    assert await counted(tmp_path, len(answers)) == len(answers)
+    assert await counted(state_dir, before + len(answers)) == before + len(answers)
 
 
 @pytest.mark.timeout(900)
 async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_exact_afterwards(
-    bare_cluster: Cluster, tmp_path: Path
+    bare_cluster: Cluster, state_dir: Path
 ) -> None:
-    await bare_cluster.deploy(config(tmp_path))
+    before = booked(state_dir)
+    await bare_cluster.deploy(config(state_dir))
     await bare_cluster.until_replicas("Gateway", 2)
     stopped = asyncio.Event()
     clients = [asyncio.create_task(load(bare_cluster.url, stopped)) for _ in range(CLIENTS)]
@@ -105,7 +117,7 @@ async def test_no_request_fails_or_waits_while_the_ledger_is_dead_and_usage_is_e
     assert {status for status, _ in answers} == {200}
     assert max(duration_s for _, duration_s in answers) < HELD_S
 
-    assert await counted(tmp_path, len(answers)) == len(answers)
+    assert await counted(state_dir, before + len(answers)) == before + len(answers)
     (another,) = ledgers(bare_cluster)
     assert another.pid != ledger.pid
 

@@ -62,3 +62,14 @@ async def test_a_burst_asks_for_rates_together(limits: Limits) -> None:
     ledger = Elsewhere()
     assert await admitted(limits, ledger) == REQUESTS
     assert ledger.calls <= 3
+
+
+async def test_limits_for_what_is_no_model_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    accounts = Accounts(RateLimitsConfig(), Elsewhere(), names={"m": "m", "alias": "m"})
+    limits = {name: Limits(concurrency=9) for name in ("m", "alias", "mm")}
+    for key in ("k1", "k2"):
+        principal = Principal(key, Tenant("t", model_limits=limits), frozenset({"infer"}))
+        await accounts.reserve(principal, "m", "plain", Size(100), [])
+    assert [record.message for record in caplog.records] == [
+        "the tenant t has limits for 'mm', which is no model of this gateway"
+    ]

@@ -96,3 +96,16 @@ def test_an_error_is_told_by_its_kind_and_only_a_servers_fault_is_a_failure() ->
         "bug": ("KeyError", StatusCode.ERROR),
     }
     assert "secret" not in "".join(span.to_json() for span in spans.values())
+
+
+@pytest.mark.parametrize("baggage", ["no pair", "a=1,no pair", "=" * 10_000])
+def test_what_a_client_puts_in_its_baggage_is_in_no_log_and_stays_as_it_is(
+    baggage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry logs what it can't read of it."""
+    traced = Traced()
+    headers = {**CLIENT, "baggage": baggage}
+    with traced.telemetry.request("/p", headers), traced.telemetry.step("s"):
+        inject(headers)
+    assert headers["baggage"] == baggage
+    assert not caplog.records

@@ -37,6 +37,8 @@ def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_da
         if engine in engines and Version(engines[engine]) > Version(version):
             return f"checked up to {engine} {version}; {engines[engine]} is in use"
     age = (today - checked.date).days
+    if age < 0:
+        return f"checked on {checked.date}, a day that has not come"
     return f"checked {age} days ago, on {checked.date}" if age > max_age_days else None
 
 

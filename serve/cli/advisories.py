@@ -57,6 +57,9 @@ def list_all(
             unsafe = ", ".join(advisory.unsafe)
             table.add_row(advisory.id, advisory.status, advisory.severity, unsafe, advisory.title)
         console().print(table)
+    for advisory in advisories:
+        if advisory.problem and not as_json:
+            typer.echo(f"{advisory.id}.yaml can't be read: {advisory.problem}", err=True)
     cut = [
         f"{advisory.id}.yaml, line {text}: what follows is a comment; quote the text"
         for advisory in advisories
@@ -70,6 +73,10 @@ def list_all(
 
 
 def _list_stale(advisories: tuple[Advisory, ...], engines: Mapping[str, str], max_age_days: int, as_json: bool) -> None:
+    known = {engine for advisory in advisories if advisory.checked for engine in advisory.checked.engine_versions}
+    if known and (unknown := engines.keys() - known - {"vllm"}):
+        others = " and ".join(sorted(known))
+        raise ConfigError(f"--engine: no advisory was checked against {min(unknown)!r}, only {others}")
     reasons = stale(advisories, engines, datetime.now(UTC).date(), max_age_days)
     if as_json:
         print_json([{"id": name, "why": why} for name, why in reasons.items()])

@@ -7,6 +7,7 @@ from typing import Any
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.policy import Policy
 from serve.config.exposure import open_gateway
+from serve.config.gateway import GatewayConfig
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
@@ -31,7 +32,8 @@ _STOCK_PARSERS = {
     "hermes": "specgate_hermes",
 }
 # Facts that many advisories depend on; a pool that speculates should state them.
-_IMPORTANT_FACTS = ("family", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
+_IMPORTANT_FACTS = ("family", "engine", "engine_version", "drafter", "tool_parser", "hybrid", "prefix_caching")
+_ENGINE_FACTS = ("engine", "engine_version")  # every pool should state these
 
 
 def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -51,6 +53,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *([_finding("error", openness)] if openness else []),
         *_policy_findings(policy),
         *_pool_findings(policy),
+        *_unstated_methods(decider.config),
         *_holes(policy),
         *_request_findings(policy, models),
         *seats,
@@ -149,8 +152,9 @@ def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
 
 def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
     for facts in policy.facts:
-        unknown = [name for name in _IMPORTANT_FACTS if getattr(facts, name) is None]
-        if facts.speculative and unknown:
+        important = _IMPORTANT_FACTS if facts.speculative else _ENGINE_FACTS
+        unknown = [name for name in important if getattr(facts, name) is None and facts.kind != "sim"]
+        if unknown:
             text = f"unknown, so advisories that depend on it count as matched: {', '.join(unknown)}; set it in `facts`"
             yield _finding("warning", text, facts.model, facts.pool)
         if facts.canary_share:
@@ -169,6 +173,17 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if (facts.family or "").startswith("kimi") and facts.settings.get("tokenizer_mode") == "auto":
             text = "tokenizer-mode auto may shift Kimi's special ids (transformers 5); specgate_kimi checks them"
             yield _finding("warning", text, facts.model, facts.pool)
+
+
+def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+    """Yields a finding for each remote pool of which nobody says whether its engine drafts tokens."""
+    for model, _, name, pool in config.each_pool():
+        if pool.kind == "remote" and "method" not in pool.facts:
+            text = (
+                "`facts` does not say `method`, so the pool counts as one without a drafter, and requests that must "
+                "not be drafted go there; say `method: none` if that is so"
+            )
+            yield _finding("warning", text, model, name)
 
 
 def _holes(policy: Policy) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,8 @@ def test_show_of_an_unknown_one_is_wrong_input(specgate):
 
 def test_list_fails_on_an_unreadable_one(specgate, tmp_path):
     (tmp_path / "broken.yaml").write_text("{")
-    assert specgate("advisories", "list", "--folder", tmp_path)[0] == 1
+    code, out = specgate("advisories", "list", "--folder", tmp_path)
+    assert (code, "broken.yaml can't be read: while parsing" in out) == (1, True)
     assert specgate("advisories", "list", "--folder", tmp_path / "none")[0] == 2
 
 
@@ -44,6 +45,18 @@ def test_stale_ones_are_listed_with_the_reason(specgate):
     assert "99.0 is in use" in reasons["kimi-counting-tool-parser"]
     assert "sglang-relaxed-penalties" not in reasons
     assert specgate("advisories", "list", "--stale", "--engine", "vllm")[0] == 2
+
+
+def test_an_engine_that_no_advisory_knows_is_a_typing_error(specgate):
+    code, out = specgate("advisories", "list", "--stale", "--engine", "vlm==0.40")
+    assert (code, out) == (2, "specgate: --engine: no advisory was checked against 'vlm', only sglang and vllm\n")
+
+
+def test_a_check_on_a_day_to_come_counts_as_none(specgate, tmp_path):
+    whole = (SHIPPED_ADVISORIES / "mimo-mtp-async.yaml").read_text()
+    (tmp_path / "mimo-mtp-async.yaml").write_text(whole.replace('date: "20', 'date: "21'))
+    code, out = specgate("advisories", "list", "--stale", "--folder", tmp_path)
+    assert (code, "a day that has not come" in " ".join(out.split())) == (1, True)
 
 
 def test_none_is_stale_for_the_engine_they_were_checked_against(specgate):

@@ -101,3 +101,26 @@ def test_known_holes_of_an_engine_are_warnings(specgate, kimi):
         each["advisory"]: each["level"] for each in json.loads(out)["findings"] if "cve-" in (each["advisory"] or "")
     }
     assert holes == {"cve-2026-34756": "warning"}
+
+
+REMOTE = """models:
+  m:
+    family: kimi-k2
+    grammar: kimi_k2
+    pools:
+      a: {kind: remote, url: "http://127.0.0.1:9", facts: %s}
+"""
+
+
+def test_what_nobody_says_of_a_remote_engine_is_pointed_out(specgate, tmp_path):
+    config = tmp_path / "remote.yaml"
+    for facts, method, engine in (
+        ("{}", True, True),
+        ("{method: none, engine: vllm}", False, True),
+        ('{method: none, engine: vllm, engine_version: "0.33.0"}', False, False),
+    ):
+        config.write_text(REMOTE % facts)
+        _, out = specgate("doctor", "-c", config, "--json")
+        messages = [each["message"] for each in json.loads(out)["findings"] if each["pool"] == "a"]
+        assert any("does not say `method`" in message for message in messages) is method
+        assert any("count as matched" in message and "engine_version" in message for message in messages) is engine

@@ -18,7 +18,7 @@ from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
-from serve.admin.replicas import Answer, GatewayReplicas, ask
+from serve.admin.replicas import LOOK_TIMEOUT_S, Answer, GatewayReplicas, ask
 from serve.admin.routes import DOOR
 from serve.admin.watch import Watch, sights_of
 from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
@@ -244,7 +244,7 @@ class _Secured:
 async def _metrics_of(endpoint: Endpoint) -> str:
     """Returns a process's metrics; none if it does not answer, so that one process never hides the others."""
     try:
-        answer = await ask(endpoint, "GET", "/metrics")
+        answer = await ask(endpoint, "GET", "/metrics", timeout_s=LOOK_TIMEOUT_S)
     except PoolUnavailableError as error:
         log.info("no metrics: %s", error)
         return ""

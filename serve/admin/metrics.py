@@ -41,5 +41,5 @@ def _labelled(sample: str, added: str) -> str:
     space = sample.find(" ")
     if brace == -1 or 0 <= space < brace:
         return f"{sample[:space]}{{{added}}}{sample[space:]}"
-    separator = "" if sample[brace + 1] == "}" else ","
+    separator = "" if sample[brace + 1 :].startswith("}") else ","
     return f"{sample[: brace + 1]}{added}{separator}{sample[brace + 1 :]}"

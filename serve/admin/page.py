@@ -56,6 +56,7 @@ class Page:
 def tagged(request: Request, content: bytes, etag: str, media_type: str) -> Response:
     """Returns content with its entity tag, or 304 if the client has it already."""
     headers = {"etag": etag, "cache-control": "no-cache", "vary": "authorization, x-api-key"}
-    if etag in request.headers.get("if-none-match", "").replace(" ", "").split(","):
+    known = {each.strip().removeprefix("W/") for each in ",".join(request.headers.getlist("if-none-match")).split(",")}
+    if known & {etag, "*"}:  # a proxy that compresses makes a tag weak
         return Response(None, 304, headers)
     return Response(content, 200, headers, media_type=media_type)

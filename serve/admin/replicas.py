@@ -14,6 +14,9 @@ from serve.routing.endpoint import Endpoint
 _GONE_S = 10.0  # after its last announcement
 _CONNECT_TIMEOUT_S = 2.0
 _READ_TIMEOUT_S = 10.0
+# Of questions that all processes are asked at once: one that hangs must not keep the others' answers from a page that
+# looks every two seconds, or from Prometheus, which gives up after ten.
+LOOK_TIMEOUT_S = 3.0
 _MAX_ANSWER_BYTES = 64 * 2**20
 
 
@@ -57,7 +60,12 @@ class GatewayReplicas:
 
 
 async def ask(
-    endpoint: Endpoint, method: str, path: str, body: bytes = b"", headers: Iterable[tuple[bytes, bytes]] = ()
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    timeout_s: float = _READ_TIMEOUT_S,
 ) -> Answer:
     """Sends a request to a replica, with the replica's key, on a connection of its own.
 
@@ -67,6 +75,7 @@ async def ask(
         path: With its query.
         body: JSON, if any.
         headers: Further ones.
+        timeout_s: For all of the answer.
 
     Raises:
         PoolUnavailableError: It does not answer, or not in time.
@@ -76,9 +85,9 @@ async def ask(
     if endpoint.key is not None:
         fields.append((b"authorization", f"Bearer {endpoint.key}".encode("latin-1")))
     head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
-    connections = ConnectionPool(_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S)
+    connections = ConnectionPool(_CONNECT_TIMEOUT_S, timeout_s)
     try:
-        async with asyncio.timeout(_READ_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             connection = await connections.connect(origin)
             try:
                 connection.send(head, body)

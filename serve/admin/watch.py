@@ -10,7 +10,7 @@ from typing import Any
 
 from serve.admin.board import board
 from serve.admin.history import PERIOD_S, History, PoolName
-from serve.admin.replicas import GatewayReplicas, ask, reachable
+from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, ask, reachable
 from serve.errors import PoolUnavailableError, encode_json
 from serve.routing.endpoint import Endpoint
 
@@ -81,7 +81,7 @@ async def sights_of(replicas: GatewayReplicas) -> tuple[dict[str, Any], list[str
 
 async def _sight(endpoint: Endpoint) -> dict[str, Any] | None:
     try:
-        answer = await ask(endpoint, "GET", "/admin/v1/sight")
+        answer = await ask(endpoint, "GET", "/admin/v1/sight", timeout_s=LOOK_TIMEOUT_S)
     except PoolUnavailableError as error:
         log.info("a gateway replica does not answer: %s", error)
         return None

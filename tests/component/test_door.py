@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,7 @@ from serve.gateway.ingress import GatewayReplica
 from serve.http1.allowed_routes import AllowedRoutes
 from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory
+from serve.routing.endpoint import Endpoint
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}
@@ -281,6 +283,31 @@ async def test_the_board_is_there_once_and_304_after_that() -> None:
     board = json.loads(body)
     assert [(pool["pool"], pool["state"]) for pool in board["pools"]] == [("p", "down")]
     assert "key" not in board["pools"][0]
+
+
+@pytest.mark.parametrize("form", ["{}", "W/{}", "*", '"other", W/{}', '{},"other"'])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_what_the_caller_has_is_304_however_it_says_so(method: str, form: str) -> None:
+    async with serving(config()) as ports:
+        for path in ("/admin/v1/board", "/page/app.js"):
+            etag = (await ask(method, f"{ports.door}{path}"))[1]["etag"]
+            found = await ask(method, f"{ports.door}{path}", headers={"if-none-match": form.format(etag)})
+            assert (found[0], found[2]) == (304, b"")
+            for other in ("", "nonsense", '"other"', etag.strip('"'), "W/", ",,"):
+                assert (await ask(method, f"{ports.door}{path}", headers={"if-none-match": other}))[0] == 200
+
+
+async def test_a_process_that_hangs_hides_neither_the_metrics_nor_the_board_of_the_others() -> None:
+    hung = socket.create_server(("127.0.0.1", 0))  # takes connections, and nobody answers them
+    with hung:
+        async with serving(config()) as ports, asyncio.timeout(10):  # as long as Prometheus waits
+            ports.replicas.announce("hung", Endpoint(f"http://127.0.0.1:{hung.getsockname()[1]}", "key"))
+            text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+        assert 'replica="replica-1"' in text
+        async with serving(config()) as ports, asyncio.timeout(10):
+            ports.replicas.announce("hung", Endpoint(f"http://127.0.0.1:{hung.getsockname()[1]}", "key"))
+            board = json.loads((await ask("GET", f"{ports.door}/admin/v1/board"))[2])
+    assert {each["replica"]: each["answers"] for each in board["gateways"]} == {"replica-1": True, "hung": False}
 
 
 async def test_it_goes_on_with_the_replicas_that_are_left_and_says_so_if_there_is_none() -> None:

@@ -31,6 +31,7 @@ LIMITS = {"requests_per_minute": 600, "tokens_per_minute": 100_000, "concurrency
 _KEYS = {
     "all": ANONYMOUS,
     "looks": Principal("viewer", Tenant("default"), frozenset({"observe", "explain"})),
+    "asks": Principal("client", Tenant("default"), frozenset({"infer"})),
 }
 
 
@@ -324,6 +325,30 @@ async def test_a_key_without_the_scope_sees_no_buttons_of_operators() -> None:
         await opened.until(f"{POOL} !== null")
         assert "Quarantine a class" not in await opened.text()
         assert await opened.page.locator("[data-action]").count() == 0
+
+
+async def test_a_key_that_may_not_look_is_told_so_once_and_another_one_may_be_entered(tmp_path: Path) -> None:
+    def refusals() -> int:
+        return "".join(path.read_text() for path in tmp_path.glob("*.jsonl")).count('"refused"')
+
+    how = {"authenticate": by_key, "audit": tmp_path}
+    async with gateway(**how) as (ports, _), tab(ports.door, key="asks") as opened:
+        await opened.until("document.body.innerText.includes('scope')")
+        first = refusals()
+        await asyncio.sleep(2.5)  # the page would have looked again
+        assert (first, refusals()) == (1, 1)
+        await opened.page.fill("input[name=key]", "looks")
+        await opened.page.keyboard.press("Enter")
+        await opened.until(f"{POOL} !== null")
+
+
+async def test_a_share_that_is_not_quite_none_or_all_does_not_look_like_it() -> None:
+    shares = "[0, 0.0004, 0.5, 0.9996, 1, null]"
+    async with gateway() as (ports, _), tab(ports.door) as opened:
+        told = await opened.page.evaluate(
+            f"import('/page/format.js').then(({{ percent }}) => {shares}.map((share) => percent(share)))"
+        )
+    assert told == ["0.0\xa0%", "<0.1\xa0%", "50.0\xa0%", ">99.9\xa0%", "100.0\xa0%", "–"]
 
 
 @pytest.mark.parametrize("size", [_NARROW, _WIDE], ids=["narrow", "wide"])

@@ -41,9 +41,10 @@ function useDoor() {
         setState((before) => ({ ...before, ...news }));
       } catch (error) {
         if (ended) return;
-        if (error.status === 401) {
-          setState((before) => ({ ...before, board: null, me: null, locked: true, problem: hasKey() ? error.message : "" }));
-          return; // nothing is asked again without another key
+        if (error.status === 401 || error.status === 403) {
+          const problem = hasKey() || error.status === 403 ? error.message : "";
+          setState((before) => ({ ...before, board: null, me: null, locked: true, problem }));
+          return; // nothing is asked again without another key: each refusal is a line of the audit log
         }
         setState((before) => ({ ...before, problem: error.message }));
       } finally {

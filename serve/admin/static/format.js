@@ -2,7 +2,14 @@
 
 const NONE = "–";
 
-export const percent = (share, digits = 1) => (share == null ? NONE : `${(share * 100).toFixed(digits)}\u00a0%`);
+/** A share; one that is not quite none or all never looks as if it were. */
+export const percent = (share, digits = 1) => {
+  if (share == null) return NONE;
+  const text = (share * 100).toFixed(digits);
+  const least = 10 ** -digits;
+  if (share > 0 && Number(text) === 0) return `<${least}\u00a0%`;
+  return share < 1 && Number(text) === 100 ? `>${(100 - least).toFixed(digits)}\u00a0%` : `${text}\u00a0%`;
+};
 export const number = (value, digits = 1) => (value == null ? NONE : value.toFixed(digits).replace(/\.0+$/, ""));
 export const seconds = (value) =>
   value == null ? NONE : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`;

@@ -44,3 +44,8 @@ def test_each_metric_is_described_once_and_its_samples_stand_together() -> None:
 
 def test_a_process_without_metrics_adds_nothing() -> None:
     assert merge([({"replica": "a"}, ""), ({"replica": "b"}, "")]) == ""
+
+
+def test_a_line_that_is_cut_off_keeps_no_other_process_from_being_read() -> None:
+    merged = merge([({"replica": "a"}, "# TYPE up gauge\nup{"), ({"replica": "b"}, "# TYPE up gauge\nup 1\n")])
+    assert 'up{replica="b"} 1\n' in merged

@@ -11,6 +11,7 @@ import pytest
 import serve
 from docs._generate import cli, configuration, http_api, metrics, pages
 from policies import Reason
+from policies.classes import GROUPS, KINDS, MODIFIERS
 from serve.admin.routes import DATA_PORT, DOOR
 from serve.gateway.cross_site import EXPOSED
 from serve.guard.core import Outcome
@@ -151,6 +152,11 @@ def test_every_kind_of_reason_is_on_the_pages_that_list_them():
     assert {"caller-opt-out", "load"} <= in_code <= named
     for text in (page("http-api.md"), (DOCS / "explanation" / "policy.md").read_text(encoding="utf-8")):
         assert {name for name in in_code if f"`{name}`" not in text} == set()
+
+
+def test_every_request_class_is_explained_on_the_page_of_the_policy():
+    text = (DOCS / "explanation" / "policy.md").read_text(encoding="utf-8")
+    assert {name for name in (*KINDS, *MODIFIERS, *GROUPS) if f"`{name}`" not in text} == set()
 
 
 def test_every_outcome_is_explained_on_the_page_of_the_guard():

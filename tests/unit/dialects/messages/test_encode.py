@@ -43,7 +43,7 @@ def test_usage_counts_cached_tokens_apart() -> None:
 def test_usage_that_is_no_number_is_estimated() -> None:
     usage = {"prompt_tokens": "90", "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": "4"}}
     assert whole({"content": "x" * 40}, usage=usage)["usage"] == {
-        "input_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 10,
+        "input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 10,
     }  # fmt: skip
 
 

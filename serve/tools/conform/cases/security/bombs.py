@@ -43,6 +43,59 @@ _SCHEMAS: dict[str, tuple[str, str]] = {
     "odd identifier": ('{"$id":"http://[","type":"object"}', "{}"),
     "endless reference": ('{"$ref":"#"}', '{"a":1}'),
 }  # fmt: skip
+_MANY = 2_000
+_ROWS = json.dumps({"a": list(range(_MANY))})
+_MEMBERS = json.dumps({f"k{n}": n for n in range(_MANY)})
+
+
+def _chain(link: Callable[[int], _Schema], start: str, links: int) -> str:
+    """Returns a schema each of whose definitions leads to the next."""
+    return json.dumps({"$defs": {f"d{n}": link(n) for n in range(links)}, "$ref": start})
+
+
+def _branching(keyword: str) -> str:
+    """Returns a schema that doubles by another keyword than `allOf`."""
+
+    def link(number: int) -> _Schema:
+        following = {"$ref": f"#/$defs/d{number + 1}"} if number < _DOUBLINGS else {"type": "object"}
+        return (
+            {"if": following, "then": following, "else": following} if keyword == "if" else {keyword: [following] * 2}
+        )
+
+    return _chain(link, "#/$defs/d0", _DOUBLINGS + 1)
+
+
+# Keywords whose cost is not that of the schema's size: each is looked up, joined or applied again and again.
+_KEYWORDS: dict[str, tuple[str, str]] = {
+    "any of doubling": (_branching("anyOf"), "{}"),
+    "one of doubling": (_branching("oneOf"), "{}"),
+    "conditions doubling": (_branching("if"), "{}"),
+    "a chain of ids": (_chain(lambda n: {"$id": f"urn:c{n}", "$ref": f"urn:c{n + 1}"}, "urn:c0", _MANY), "{}"),
+    "a chain of anchors": (_chain(lambda n: {"$anchor": f"c{n}", "$ref": f"#c{n + 1}"}, "#c0", _MANY), "{}"),
+    "relative ids": (json.dumps({"$id": "http://conform.example/a/", "$defs": {
+        f"d{n}": {"$id": "../" * n + "b"} for n in range(400)}, "properties": {"a": {"$ref": "../../b"}}}), '{"a":1}'),
+    "ids around a long one": (json.dumps({"$id": "http://conform.example/" + "a/" * 20_000, "$defs": {
+        f"d{n}": {"$id": f"b{n}"} for n in range(400)}, "properties": {"a": {"$ref": "b1"}}}), '{"a":1}'),
+    "many references": (json.dumps({"$defs": {"n": {"type": "integer"}}, "properties": {
+        f"k{n}": {"$ref": "#/$defs/n"} for n in range(_MANY)}}), _MEMBERS),
+    "dynamic references": (json.dumps({"$dynamicAnchor": "n", "allOf": [{"$dynamicRef": "#n"}]}), "{}"),
+    "unevaluated properties": (json.dumps({"allOf": [{"properties": {f"k{n}": True}} for n in range(500)],
+                                           "unevaluatedProperties": False}), _MEMBERS),
+    "unevaluated items": (json.dumps({"properties": {"a": {
+        "anyOf": [{"contains": {"const": n}} for n in range(100)], "unevaluatedItems": False}}}), _ROWS),
+    "contains": (json.dumps({"properties": {"a": {"contains": {"contains": {"const": 1}}, "minContains": _MANY}}}),
+                 json.dumps({"a": [list(range(100))] * 100})),
+    "unique items": (json.dumps({"properties": {"a": {"uniqueItems": True}}}),
+                     json.dumps({"a": [{"b": [n]} for n in range(_MANY)]})),
+    "dependent names": (json.dumps({"dependentRequired": {f"k{n}": [f"k{m}" for m in range(100)] for n in range(100)}}),
+                        _MEMBERS),
+    "names": (json.dumps({"propertyNames": {"enum": [f"k{n}" for n in range(_MANY)]}}), _MEMBERS),
+    "names by pattern": (json.dumps({"patternProperties": {r"^(\w+\s?)*$": {}}}), json.dumps({"a" * 40 + "!": 1})),
+    "types": (json.dumps({"type": ["string"] * 10_000}), "{}"),
+    "colliding numbers": (json.dumps({"properties": {"a": {"enum": [n * (2**61 - 1) for n in range(_MANY)]}}}),
+                          '{"a":1}'),
+    "remote reference": ('{"$ref":"http://203.0.113.7:1/schema"}', "{}"),
+}  # fmt: skip
 _ARGUMENTS = {
     "digits": '{"a":' + "7" * _DIGITS + "}",
     "brackets": '{"a":' + "[" * 2_000 + "]" * 2_000 + "}",
@@ -84,6 +137,10 @@ async def _all(lab: Lab, bombs: dict[str, tuple[str, str | None]]) -> CaseResult
 
 async def schemas(lab: Lab) -> CaseResult:
     return await _all(lab, {name: (_tool(schema), call) for name, (schema, call) in _SCHEMAS.items()})
+
+
+async def keywords(lab: Lab) -> CaseResult:
+    return await _all(lab, {name: (_tool(schema), call) for name, (schema, call) in _KEYWORDS.items()})
 
 
 async def arguments(lab: Lab) -> CaseResult:
@@ -136,4 +193,6 @@ CASES = (
     Case("bomb-arguments", "Nor do calls of endless digits or brackets, which are an error or arrive whole.", _SOURCE,
          arguments),
     Case("bomb-schemas", "Nor do schemas that double, nest, repeat or are just large.", _SOURCE, schemas),
+    Case("bomb-keywords", "Nor do ids, references and keywords that make much work of a small schema.", _SOURCE,
+         keywords),
 )  # fmt: skip

@@ -42,7 +42,7 @@ def _usage_in(data: bytes) -> Usage | None:
     return Usage(tokens.prompt_tokens, cached, tokens.completion_tokens or 0)
 
 
-class AnswerMeter(Struct, eq=False):
+class AnswerMeter(Struct, eq=False, gc=False):
     """The usage of one attempt.
 
     Attributes:

@@ -18,7 +18,7 @@ _UNANSWERED = 0
 _NOTHING = Usage()
 
 
-class Charge(Struct, eq=False):
+class Charge(Struct, eq=False, gc=False):
     """One request that was admitted.
 
     Attributes:

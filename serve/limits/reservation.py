@@ -22,7 +22,7 @@ class Line(NamedTuple):
     shadow: bool
 
 
-class Reservation(Struct, eq=False):
+class Reservation(Struct, eq=False, gc=False):
     """A request's reservation; it is settled or kept once, whoever asks how often.
 
     Attributes:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serve.dialects.answer import REASONING, TEXT, Answer
+from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.failure import Failure
 from serve.dialects.responses.errors import stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
@@ -47,7 +47,7 @@ class ResponsesEncoder:
         self._response = response
         self._summary = response.memo.summary
         self._sequence = 0
-        self._answer = Answer()
+        self._answer = response.answer()
         self._output: list[Item] = []
         self._kind = ""  # of the open item; empty if none is open
         self._form = _MESSAGE

@@ -49,7 +49,7 @@ class Answer:
 
     Args:
         taken: Ids of calls in the conversation before. Clients match results to calls by their ids, and some drop calls
-            whose id they have seen, but some models count anew in every turn.
+            whose id they have seen, but some models count from zero in every turn.
         fresh: Of this answer alone, for the ids of calls that have none of their own.
 
     Attributes:

@@ -4,7 +4,7 @@ Text passes at once. Calls wait until the answer is complete: agents act on a ca
 dialect can neither go back to a call once something else has begun nor take one back.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,6 +47,11 @@ class _CallParts:
 class Answer:
     """Everything of one answer but its text.
 
+    Args:
+        taken: Ids of calls in the conversation before. Clients match results to calls by their ids, and some drop calls
+            whose id they have seen, but some models count from zero in every turn.
+        fresh: Of this answer alone, for the ids of calls that have none of their own.
+
     Attributes:
         finish_reason: The engine's; empty until it is known.
         stop: The stop sequence that ended the answer, if one did.
@@ -54,10 +59,12 @@ class Answer:
         characters: Of its texts and arguments; whoever takes a text past `feed` counts it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str] = (), fresh: str = "") -> None:
         self.finish_reason = ""
         self.stop: str | None = None
         self.specgate: Any = None
+        self._taken = taken
+        self._fresh = fresh
         self._calls: list[_CallParts] = []
         self._latest: dict[int, _CallParts] = {}  # by the index under which a server goes on with them
         self._usage: Mapping[str, Any] | None = None
@@ -170,14 +177,13 @@ class Answer:
         return list(self._complete_calls())
 
     def _complete_calls(self) -> Iterator[Call]:
-        taken: set[str] = set()
+        taken = set(self._taken)
         for number, parts in enumerate(sorted(self._calls, key=_place_of)):
             arguments = "".join(parts.arguments).strip()
             if not arguments and not self.cut:
                 arguments = "{}"
             if parts.name and _is_object(arguments):
-                identity = parts.id or f"call_{number}"
-                identity = identity if identity not in taken else f"{identity}_{number}"  # clients match results by it
+                identity = parts.id if parts.id and parts.id not in taken else f"call_{self._fresh}_{number}"
                 taken.add(identity)
                 yield Call(identity, parts.name, arguments)
             elif not self.cut:

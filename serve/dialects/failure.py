@@ -10,9 +10,11 @@ import msgspec
 from serve.errors import EngineError, GatewayError, InvalidApiKeyError
 
 _NUMBER = re.compile(r"\d+")
-# vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources.
+# vLLM 0.32 and 0.33, OpenAI, llama.cpp and SGLang, as read in their sources; the last two are Anthropic's and Google's.
 _OVERFLOW = re.compile(
-    r"maximum (context|model|input) length|context length|context window|context size|context_length_exceeded", re.I
+    r"maximum (context|model|input) length|context length|context window|context size|context_length_exceeded"
+    r"|(prompt|input) is too long|input token count",
+    re.I,
 )
 _CHARACTERS = re.compile(r"is (\d+) tokens\..*contains (\d+) characters", re.S)
 _CHARACTERS_PER_TOKEN = 4

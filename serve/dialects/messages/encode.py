@@ -46,7 +46,7 @@ def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) 
     Raises:
         EngineError: The completion holds no message, or a call that can't be read.
     """
-    answer = Answer()
+    answer = Answer(memo.call_ids, identity.request_id)
     texts = answer.feed_whole(completion)
     content: list[dict[str, Any]] = []
     if memo.thinking and REASONING in texts:

@@ -33,6 +33,10 @@ class ResponseObject:
     identity: Identity
     created_at: int
 
+    def answer(self) -> Answer:
+        """Returns the answer that the response is to hold, still empty."""
+        return Answer(self.memo.call_ids, self.identity.request_id)
+
     def at(
         self, status: str, output: Iterable[Item] = (), usage: Mapping[str, Any] | None = None, **more: Any
     ) -> dict[str, Any]:
@@ -140,7 +144,7 @@ def whole_response(completion: Mapping[str, Any], response: ResponseObject) -> d
     Raises:
         EngineError: The completion holds no message, or a call that can't be read.
     """
-    answer = Answer()
+    answer = response.answer()
     texts = answer.feed_whole(completion)
     calls = answer.calls()
     if not calls and texts.keys() <= {REASONING} and text_status(answer) == "completed":

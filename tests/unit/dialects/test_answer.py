@@ -61,11 +61,11 @@ def test_a_call_whose_id_changes_on_its_way_is_one_call() -> None:
     assert answer.calls() == [Call("a", "f", "{}")]
 
 
-def test_two_calls_with_one_id_or_none_have_two() -> None:
-    answer = Answer()
-    for index, identity in enumerate(["a", "a", None, ""]):
+def test_a_call_without_an_id_or_with_that_of_another_in_the_conversation_has_one_of_its_own() -> None:
+    answer = Answer({"before"}, "r1")
+    for index, identity in enumerate(["a", "a", None, "", "before"]):
         answer.feed(chunk(called(index, identity, "f", "{}")))
-    assert [call.id for call in answer.calls()] == ["a", "a_1", "call_2", "call_3"]
+    assert [call.id for call in answer.calls()] == ["a", "call_r1_1", "call_r1_2", "call_r1_3", "call_r1_4"]
 
 
 @pytest.mark.parametrize(("arguments", "read"), [({"city": "Köln"}, '{"city":"Köln"}'), ({}, "{}"), (None, "{}")])

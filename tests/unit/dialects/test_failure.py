@@ -7,7 +7,7 @@ import pytest
 from serve.dialects.failure import Failure, Overflow, overflow_in
 from serve.errors import OverloadedError
 
-# Verbatim from vLLM 0.32, OpenAI, SGLang and llama.cpp.
+# Verbatim from vLLM 0.32, OpenAI, SGLang, Anthropic, Google and llama.cpp.
 _MOST = "This model's maximum context length is 4096 tokens. However, your prompt contains "
 _LENGTH = "The decoder prompt (length {}) "
 TOO_LONG = {
@@ -21,6 +21,8 @@ TOO_LONG = {
     + "plus the number of requested output tokens (at least 1) is longer than the maximum model length of "
     "4096.": Overflow(4097, 4096),
     "Input length (5000) exceeds model's maximum context length (4096).": Overflow(5000, 4096),
+    "prompt is too long: 5000 tokens > 4096 maximum": Overflow(5000, 4096),
+    "The input token count (5000) exceeds the maximum number of tokens allowed (4096).": Overflow(5000, 4096),
     "the request exceeds the available context size, try increasing it": Overflow(0, 0),
 }
 

@@ -307,3 +307,15 @@ def test_what_the_client_sends_back_is_the_turn_that_the_model_had(
 
 def _call(call: dict[str, Any]) -> tuple[str, str, Any]:
     return call["id"], call["function"]["name"], json.loads(call["function"]["arguments"])
+
+
+def test_an_id_that_the_model_used_in_an_earlier_turn_is_not_given_out_again() -> None:
+    before = [
+        {"type": "function_call", "call_id": "functions.f:0", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "functions.f:0", "output": "done"},
+    ]
+    delta = call_delta(0, "{}", "functions.f:0", "f")
+    (item,) = final(encoded([chunk(delta), chunk({}, "tool_calls")], items=before))["output"]
+    assert item["call_id"] == "call_r1_0"
+    (item,) = final(encoded([chunk(delta), chunk({}, "tool_calls")]))["output"]
+    assert item["call_id"] == "functions.f:0"

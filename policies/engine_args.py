@@ -11,8 +11,8 @@ from policies.vllm_args import facts_of_vllm
 
 # GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
 _HYBRID = re.compile(
-    r"qwen3?-?3\.[5-9]|qwen-?3-?(coder-)?next|kimi-(linear|k3)|nemotron-?(h\b|3\b|nano-\d+b-v2)|granite-?4|falcon-?h1"
-    r"|lfm-?2|minimax-(m1|(text|vl)-01)|\bling-2\.[5-9]|bailing|[zjb]amba|plamo-?3|glm-5\.3-flash|olmo-?hybrid"
+    r"qwen3?-?3\.[5-9]|qwen3_[5-9](?![\db])|qwen-?3-?(coder-)?next|kimi-(linear|k3)|nemotron-?(h\b|3\b|nano-\d+b-v2)"
+    r"|granite-?4|falcon-?h1|lfm-?2|minimax-(m1|(text|vl)-01)|\b[lr]ing-2\.[5-9]|bailing|[zjb]amba|plamo-?3|glm-5\.3-flash|olmo-?hybrid"
     r"|minicpm-?v-?4[._]6"
 )
 _VARIANTS = (("nvfp4", ("nvfp4", "modelopt_fp4")), ("fp8", ("fp8",)), ("awq", ("awq",)), ("gptq", ("gptq",)))
@@ -56,7 +56,8 @@ def facts_from_engine_args(
     stated = checked(f"{model}/{pool}", overrides)
     args = {key.replace("-", "_"): value for key, value in engine_args.items()}
     names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
-    hybrid = bool(_HYBRID.search(f"{names} {family}-{version}".lower()))
+    known_as = f"{names} {family}-{version}".lower()
+    hybrid = bool(_HYBRID.search(known_as) or _HYBRID.search(known_as.replace("_", "-")))  # or by vLLM's model types
     derived = PoolFacts(
         model,
         pool,

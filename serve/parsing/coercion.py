@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from serve.parsing.tools import Schema
 
@@ -50,31 +51,46 @@ def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH
         root: The schema that `$ref` refers to.
         depth: Limit of nested references and unions.
     """
-    if not isinstance(schema, Mapping) or depth == 0:
-        return frozenset()
     types: set[str] = set()
-    kind = schema.get("type")
-    names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
-    for name in names:
-        plain = str(name).strip().lower()
-        types.add(_ALIASES.get(plain, plain))
-    if not types and isinstance(schema.get("enum"), list):
-        types |= {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
-    if not types and "const" in schema:
-        types.add(_PYTHON_TYPES.get(type(schema["const"]), "string"))
-    if schema.get("nullable") is True:  # OpenAPI's spelling
-        types |= {"null"} if types else {"string", "null"}
-    for union in ("anyOf", "oneOf", "allOf"):
-        for member in schema.get(union) or ():
-            types |= stated_types(member, root, depth - 1)
-    if isinstance(schema.get("$ref"), str):
-        types |= stated_types(_resolve(schema["$ref"], root), root, depth - 1)
+    _add_types(schema, root, depth, types, set())
     return frozenset(types)
 
 
+def _add_types(schema: Any, root: Schema | None, depth: int, types: set[str], followed: set[str]) -> None:
+    """Adds the types that a schema states. Each reference is followed once: unions of references to themselves grow."""
+    if not isinstance(schema, Mapping) or depth == 0:
+        return
+    own = _own_types(schema)
+    if schema.get("nullable") is True:  # OpenAPI's spelling
+        own |= {"null"} if own else {"string", "null"}
+    types |= own
+    for union in ("anyOf", "oneOf", "allOf"):
+        members = schema.get(union)
+        for member in members if isinstance(members, list | tuple) else ():
+            _add_types(member, root, depth - 1, types, followed)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in followed:
+        followed.add(reference)
+        _add_types(_resolve(reference, root), root, depth - 1, types, followed)
+
+
+def _own_types(schema: Schema) -> set[str]:
+    """Returns the types that a schema states itself: by `type`, or else by its values."""
+    kind = schema.get("type")
+    names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
+    plain = [name.strip().lower() for name in names if isinstance(name, str)]
+    if plain:
+        return {_ALIASES.get(name, name) for name in plain}
+    if isinstance(schema.get("enum"), list):
+        return {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
+    return {_PYTHON_TYPES.get(type(schema["const"]), "string")} if "const" in schema else set()
+
+
 def _resolve(reference: str, root: Schema | None) -> Schema | None:
+    """Returns what a reference into the document names; `#` is all of it."""
+    path = unquote(reference.removeprefix("#").strip("/"))
     place: Any = root
-    for step in reference.removeprefix("#").strip("/").split("/"):
+    for step in path.split("/") if path else ():
         place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, Mapping) else None
     return place if isinstance(place, Mapping) else None
 

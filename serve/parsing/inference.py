@@ -26,7 +26,8 @@ def infer(arguments: Mapping[str, Any], tools: Tools) -> str | None:
 
 
 def _fits(arguments: Mapping[str, Any], name: str, tools: Tools) -> bool:
-    properties = tools.schema(name).get("properties") or {}
+    declared = tools.schema(name).get("properties")
+    properties = declared if isinstance(declared, Mapping) else {}
     if not tools.required(name) <= arguments.keys() <= set(properties):
         return False
     return all(_is(value, stated_types(properties[key], tools.schema(name))) for key, value in arguments.items())

@@ -34,6 +34,7 @@ class Output:
         calls: Number of calls begun.
         quoting: True if the prose ends with the opening backtick of a quotation.
         tail: The last pieces of content.
+        by_tags: True if each argument has a tag of its own.
     """
 
     def __init__(self, tools: Tools) -> None:
@@ -43,6 +44,7 @@ class Output:
         self.wrote_content = False
         self.calls = 0
         self.quoting = False
+        self.by_tags = False
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._space: list[str] = []
         self._in_run = False
@@ -135,7 +137,7 @@ class Output:
             fault: The violation that the grammar found, if any.
         """
         index = self.calls - 1
-        kinds = audit(self.current_arguments(), self._name, self.tools)
+        kinds = audit(self.current_arguments(), self._name, self.tools, by_tags=self.by_tags)
         if fault:
             self.violation(fault, position, raw, index, hidden="malformed_arguments" not in kinds)
         for kind in kinds:

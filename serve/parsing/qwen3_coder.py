@@ -19,10 +19,7 @@ _NAME = re.compile(r"[^\s<>{}=\"']+")
 
 
 def _name(raw: str) -> str:
-    return raw.partition("=")[2][:-1].strip()
-
-
-def _key(raw: str) -> str:
+    """Returns the name of a function, or of a parameter, in its tag."""
     return raw.partition("=")[2][:-1].strip()
 
 
@@ -48,6 +45,7 @@ class Qwen3Coder(Block):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
+        self.out.by_tags = True
         self._wrapped = False
         self._name = ""
         self._given: set[str] = set()
@@ -97,7 +95,7 @@ class Qwen3Coder(Block):
         return self.back_to_prose(raw, self.fault()) if raw else None
 
     def first_parameter(self, raw: str) -> State:
-        if not self._plausible(_key(raw)):
+        if not self._plausible(_name(raw)):
             return self.malformed(raw)
         self._start()
         return self.parameter(raw)
@@ -120,7 +118,7 @@ class Qwen3Coder(Block):
     # Parameters
 
     def parameter(self, raw: str) -> State:
-        key = _key(raw)
+        key = _name(raw)
         if key in self._given:
             self._fault("duplicate_argument", self.position, raw)
         if self.tools.properties(self._name) is None and not self._plausible(key):
@@ -147,7 +145,7 @@ class Qwen3Coder(Block):
 
     def parameter_in_value(self, raw: str) -> State | None:
         """Takes the next parameter, if its predecessor's closing tag is missing, or letters of the value."""
-        key = _key(raw)
+        key = _name(raw)
         properties = self.tools.properties(self._name)
         if key in self._given or not self._plausible(key) or (properties is not None and key not in properties):
             self.tag_in_value(raw)

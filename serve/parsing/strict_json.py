@@ -39,6 +39,23 @@ def _is_dense(text: str) -> bool:
     return has_long_numbers(text.encode("utf-8", "surrogatepass"))
 
 
+def repeats_a_key(text: str, size: int) -> bool:
+    """Returns whether the outermost object of a document names a key twice. False if the document is long.
+
+    Args:
+        text: The document's JSON.
+        size: Number of keys that the object has once it is parsed.
+    """
+    if text.count(":") <= size or len(text) > _LONG:
+        return False
+    sizes: list[int] = []
+    try:
+        json.JSONDecoder(object_pairs_hook=lambda members: sizes.append(len(members))).decode(text)
+    except RecursionError:  # just not deep enough for `loads`
+        return False
+    return sizes[-1] > size  # the outermost object ends last
+
+
 def has_half_character(text: str, value: Any) -> bool:
     """Returns whether a string in a document holds a lone surrogate, which cannot be encoded.
 

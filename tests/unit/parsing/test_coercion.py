@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import coerce
+from serve.parsing import GRAMMARS, coerce, parse
+from tests.unit.parsing.test_laws import good_call
 
 ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a/b": {"type": "boolean"}}}
 
@@ -39,3 +40,29 @@ def test_a_value_becomes_what_its_schema_says_or_stays_text(value: str, schema: 
     got = coerce(value, schema, ROOT)
     assert got == wanted
     assert type(got) is type(wanted)
+
+
+@pytest.mark.parametrize("union", [5, True, "x", None, {"type": "integer"}, [5, None, "x"]])
+@pytest.mark.parametrize("name", ["anyOf", "oneOf", "allOf", "enum", "$ref", "type"])
+def test_a_schema_that_is_none_says_nothing(name: str, union: Any) -> None:
+    assert coerce("text", {name: union}) == "text"
+
+
+def test_a_schema_that_refers_to_itself_many_times_is_read_once() -> None:
+    root = {"$defs": {"tree": {"anyOf": [{"$ref": "#/$defs/tree"}] * 40 + [{"type": "integer"}]}}}
+    assert coerce("7", {"$ref": "#/$defs/tree"}, root) == 7
+
+
+def test_references_may_mean_the_whole_document_and_be_percent_encoded() -> None:
+    assert coerce('{"a": 1}', {"$ref": "#"}, {"type": "object"}) == {"a": 1}
+    assert coerce("7", {"$ref": "#/%24defs/n"}, ROOT) == 7
+
+
+@pytest.mark.parametrize("properties", [5, [], None, {"city": {"anyOf": 5}}, {"city": 5}])
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_tools_with_odd_schemas_break_no_parser(grammar: str, properties: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"properties": properties}}}]
+    text = good_call(grammar, "Bern", 0)
+    assert [call.name for call in parse(text, grammar, tools).tool_calls] == ["get_weather"]
+    nameless = text.replace("functions.get_weather:0", "0")
+    assert len(parse(nameless, grammar, tools).tool_calls) <= 1

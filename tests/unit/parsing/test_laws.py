@@ -261,3 +261,13 @@ def test_a_call_starts_before_its_arguments_and_only_once() -> None:
         assert isinstance(found[0], CallStart)
         assert isinstance(found[-1], CallEnd)
         assert sum(isinstance(event, CallStart) for event in found) == 1
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_an_argument_that_comes_twice_is_reported_once(grammar: str) -> None:
+    parameter = "<parameter=city>\nRome\n</parameter>\n</function>"
+    text = good_call(grammar, "Bern", 1).replace('"days"', '"city": "Rome", "days"').replace("</function>", parameter)
+    message = parse(text, grammar, TOOLS)
+    assert [violation.kind for violation in message.violations] == ["duplicate_argument"]
+    assert "Bern" in message.tool_calls[0].arguments
+    assert "Rome" in message.tool_calls[0].arguments

@@ -3,7 +3,7 @@ from types import FunctionType
 
 import pytest
 
-from serve.parsing.strict_json import _patient, loads
+from serve.parsing.strict_json import _patient, loads, repeats_a_key
 
 
 def test_a_long_document_is_read_as_a_short_one() -> None:
@@ -35,3 +35,28 @@ def test_a_document_that_would_hold_everybody_up_is_refused(text: str) -> None:
 def test_what_is_no_json_is_refused_in_a_long_document_too() -> None:
     with pytest.raises(ValueError, match="NaN"):
         loads("[" + " " * 70_000 + "NaN]")
+
+
+@pytest.mark.parametrize(
+    ("text", "repeats"),
+    [
+        ('{"a": 1, "a": 2}', True),
+        ('{"a": 1, "\\u0061": 2}', True),
+        ('{"a": {"b": 1}, "c": ":::", "a": 2}', True),
+        ('{"a": {"b": 1, "b": 2}, "c": [{"a": 1}]}', False),
+        ('{"a": "a: b", "b": ":"}', False),
+        ("{}", False),
+    ],
+)
+def test_a_key_of_the_outermost_object_that_comes_twice_is_found(text: str, repeats: bool) -> None:
+    assert repeats_a_key(text, len(json.loads(text))) is repeats
+
+
+def test_any_depth_that_can_be_read_can_be_looked_through() -> None:
+    for depth in range(900, 1000):
+        text = '{"a":' * depth + "1" + "}" * depth
+        try:
+            value = loads(text)
+        except ValueError:
+            break
+        assert repeats_a_key(text, len(value)) is False

@@ -82,6 +82,8 @@ def test_async_scheduling_is_unknown_where_the_default_depends_on_more():
      ("Falcon-H1-7B", "falcon", None, True), ("m", "minimax-m1", None, True), ("m", "minimax-m2", None, False),
      ("Ling-2.5-1T", "ling", None, True), ("glm-5.3-flash", "glm", None, True),
      ("MiniMax-VL-01", "minimax", None, True), ("Olmo-Hybrid-7B", "olmo", None, True), ("glm-5", "glm-5", None, False),
+     ("Ring-2.5-1T", "ring", None, True), ("m", "qwen3_5_moe", None, True), ("m", "qwen3_next", None, True),
+     ("nemotron_h", "nemotron", None, True), ("m", "kimi_linear", None, True), ("qwen3_8b", "qwen3", None, False),
      ("m", "qwen3-coder", None, False), ("m", "qwen3-coder-next", None, True), ("m", "kimi-k2", "2.6", False)],
 )  # fmt: skip
 def test_hybrids_are_known_by_name_even_if_the_config_forgot(model, family, version, hybrid):

@@ -21,7 +21,9 @@ from bench.goodput.claims import claims
 from bench.goodput.loads import LOADS
 from bench.goodput.report import ORACLE, RESULTS, print_table, save
 from bench.goodput.runs import CLUSTERS, measured
+from policies import PolicyError
 from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
 from serve.tools.simulation.figures import compared
 from serve.tools.simulation.site import default_config
 from serve.tools.simulation.traffic import read_traffic
@@ -35,7 +37,7 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="with --traffic: print JSON instead of a table")
     arguments.add_argument("--seeds", type=int, default=3, help="runs of each load and arm")
     arguments.add_argument("--first-seed", type=int, default=1)
-    arguments.add_argument("--processes", type=int, default=2, help="loads that are played at the same time")
+    arguments.add_argument("--processes", type=int, default=2, help="runs that are played at the same time")
     arguments.add_argument("--quick", action="store_true", help="a quarter of the time, one seed")
     arguments.add_argument("--no-save", action="store_true", help=f"do not write {RESULTS.name}")
     chosen = arguments.parse_args()
@@ -43,9 +45,13 @@ def main() -> None:
     if chosen.traffic is None:
         _play_loads(range(chosen.first_seed, chosen.first_seed + (1 if chosen.quick else chosen.seeds)), chosen)
         return
-    config = GatewayConfig.load(chosen.config) if chosen.config else default_config()
-    with chosen.traffic.open("rb") as lines:
-        report = compared(read_traffic(lines), config, chosen.first_seed)
+    try:
+        config = GatewayConfig.load(chosen.config) if chosen.config else default_config()
+        with chosen.traffic.open("rb") as lines:
+            traffic = read_traffic(lines)
+        report = compared(traffic, config, chosen.first_seed, chosen.processes)
+    except (ConfigError, PolicyError, OSError) as error:
+        arguments.exit(2, f"{arguments.prog}: {error}\n")
     if chosen.json:
         print(json.dumps(report, indent=1))
     else:

@@ -138,13 +138,13 @@ def _simulated(drafts: int, sent: Sequence[tuple[float, dict[str, Any], Answer]]
     source = Recorded(requests)
     ended: list[SimRequest] = []
     while len(ended) < len(requests):
-        if source.next_s() <= engine.next_end_s():
+        if source.next_s() <= engine.next_end_s:
             now_s = source.next_s()
             for request in source.due(now_s):
                 request.length = drafter.length(request.kind, drafts, now_s)
                 engine.submit(request, now_s)
         else:
-            ended.append(engine.finish(engine.next_end_s()))
+            ended.append(engine.finish(engine.next_end_s))
     return requests
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "goodput.json"
 PLOT = ROOT / "docs" / "img" / "goodput.png"
 _COLOURS = {"speculative_first": "tab:red", "standard_only": "tab:grey", "specgate": "tab:green"}
-ORACLE = "The oracle knows step times and acceptance, nothing of prompts: where prefill counts, an arm can be above it."
+ORACLE = "The oracle knows step times, acceptance and answers, not what engines have cached: an arm can be above it."
 _WIDEST = 1.6  # of the oracle's, in the plot
 Rows = Sequence[Mapping[str, Any]]
 

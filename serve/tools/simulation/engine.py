@@ -25,11 +25,13 @@ class SimEngine:
 
     Attributes:
         batch: What runs and what waits.
+        next_end_s: When the next request ends if none comes before; infinity if none runs.
     """
 
     def __init__(self, economics: Economics, drafts: int, seats: int) -> None:
         self.drafts = drafts
         self.batch = Batch(economics, drafts, seats)
+        self.next_end_s = math.inf
         self._requests: dict[SimSequence, SimRequest] = {}
         self._ends: list[tuple[float, int, SimSequence]] = []
         self._steps = 0.0
@@ -49,13 +51,6 @@ class SimEngine:
         self._requests[sequence] = request
         self.batch.add(sequence)
         self._admit()
-
-    def next_end_s(self) -> float:
-        """Returns when the next request ends if none comes before; infinity if none runs."""
-        if not self._ends:
-            return float("inf")
-        start_s = max(self._at_s, self._busy_until_s)
-        return start_s + max(self._ends[0][0] - self._steps, 0.0) * self.batch.step_s
 
     def finish(self, now_s: float) -> SimRequest:
         """Ends the request that is due now and returns it; those that wait take its seat."""
@@ -87,3 +82,12 @@ class SimEngine:
             begun.append(request)
         for request in begun:
             request.first_s = self._busy_until_s + (step - self._steps + 1.0) * self.batch.step_s
+        self._foresee()
+
+    def _foresee(self) -> None:
+        # Once for each request that begins or ends: a run asks all engines at every event.
+        if not self._ends:
+            self.next_end_s = math.inf
+            return
+        start_s = max(self._at_s, self._busy_until_s)
+        self.next_end_s = start_s + max(self._ends[0][0] - self._steps, 0.0) * self.batch.step_s

@@ -1,12 +1,16 @@
 """The figures of simulated runs, beside an oracle's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from statistics import quantiles
 from typing import Any
 
+from policies import Policy
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.tools.simulation.arms import ARMS, MakeArm
+from serve.tools.simulation.arms import ARMS
 from serve.tools.simulation.oracle import ORACLES
 from serve.tools.simulation.request import PROSE
 from serve.tools.simulation.simulation import Outcome, Recorded, play
@@ -14,27 +18,59 @@ from serve.tools.simulation.site import Site
 from serve.tools.simulation.traffic import Traffic
 
 
-def compared(traffic: Traffic, config: GatewayConfig, seed: int = 1) -> dict[str, Any]:
+def compared(traffic: Traffic, config: GatewayConfig, seed: int = 1, processes: int = 1) -> dict[str, Any]:
     """Plays traffic against every arm and the oracle.
 
     Args:
         traffic: The requests.
         config: The cluster; its first model serves them.
         seed: Of all random choices.
+        processes: Arms that are played at the same time.
 
     Returns:
         `arms` by name and `oracle`, each with its figures.
     """
-    policy = compile_for(config)
-
-    def run(make_arm: MakeArm) -> Outcome:
-        return play(Recorded(traffic.fresh()), Site(config, policy), traffic.drafter, make_arm, seed)
-
-    best = max((run(make_arm) for make_arm in ORACLES.values()), key=lambda outcome: outcome.tokens_per_s)
+    run = partial(_played, traffic, config, compile_for(config), seed)
+    names = [*ORACLES, *ARMS]
+    if processes > 1:  # forked: an hour of traffic would take seconds to send
+        with ProcessPoolExecutor(processes, get_context("fork"), _begin, (run,)) as pool:
+            found = dict(zip(names, pool.map(_run, names), strict=True))
+    else:
+        found = {name: run(name) for name in names}
+    best, best_row = max((found[name] for name in ORACLES), key=lambda each: each[0])
     return {
-        "arms": {name: figures(run(make_arm), best.tokens_per_s) for name, make_arm in ARMS.items()},
-        "oracle": figures(best, best.tokens_per_s),
+        "arms": {name: _beside(best, *found[name]) for name in ARMS},
+        "oracle": _beside(best, best, best_row),
     }
+
+
+_Run = Callable[[str], tuple[float, dict[str, Any]]]
+_run_here: list[_Run] = []  # in a process that plays arms
+
+
+def _begin(run: _Run) -> None:
+    _run_here.append(run)
+
+
+def _run(arm: str) -> tuple[float, dict[str, Any]]:
+    return _run_here[0](arm)
+
+
+def _played(
+    traffic: Traffic, config: GatewayConfig, policy: Policy, seed: int, arm: str
+) -> tuple[float, dict[str, Any]]:
+    """Returns the throughput of an arm, and its other figures."""
+    make_arm = {**ORACLES, **ARMS}[arm]
+    outcome = play(Recorded(traffic.fresh()), Site(config, policy), traffic.drafter, make_arm, seed)
+    return outcome.tokens_per_s, figures(outcome, outcome.tokens_per_s)
+
+
+def _beside(best_tokens_per_s: float, tokens_per_s: float, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "ratio_to_oracle": _ratio(tokens_per_s, best_tokens_per_s)}
+
+
+def _ratio(tokens_per_s: float, best_tokens_per_s: float) -> float:
+    return round(tokens_per_s / best_tokens_per_s, 4) if best_tokens_per_s else 1.0
 
 
 def figures(outcome: Outcome, best_tokens_per_s: float) -> dict[str, Any]:
@@ -53,12 +89,12 @@ def figures(outcome: Outcome, best_tokens_per_s: float) -> dict[str, Any]:
     ]
     return {
         "tokens_per_s": round(outcome.tokens_per_s, 1),
-        "ratio_to_oracle": round(outcome.tokens_per_s / best_tokens_per_s, 4) if best_tokens_per_s else 1.0,
+        "ratio_to_oracle": _ratio(outcome.tokens_per_s, best_tokens_per_s),
         "ttft_ms": _percentiles([request.first_s - request.at_s for request in outcome.requests]),
         "tpot_ms": _percentiles(per_token),
         "prefix_hit_rate": round(outcome.hit_rate, 4),
         "clean_calls_per_s": round(calls / duration_s, 3),
-        "engine_s_per_call": round(outcome.engines * duration_s / calls, 4) if calls else None,
+        **({"engine_s_per_call": round(outcome.engines * duration_s / calls, 4)} if calls else {}),
         "requests": len(outcome.requests),
         "refused": outcome.refused,
         "forbidden": outcome.forbidden,

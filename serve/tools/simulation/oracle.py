@@ -6,6 +6,7 @@ from random import Random
 from policies import Candidate, Decision
 from serve.tools.simulation.arms import Arm, MakeArm
 from serve.tools.simulation.engine import SimEngine
+from serve.tools.simulation.informed import informed_oracle
 from serve.tools.simulation.request import KINDS, Drafter, SimRequest
 from serve.tools.simulation.site import Site
 from serve.tools.simulation.split import Splits
@@ -97,4 +98,8 @@ def faithful_oracle(site: Site, drafter: Drafter, rng: Random) -> Arm:
     return Oracle(site, drafter, faithful=True)
 
 
-ORACLES: Mapping[str, MakeArm] = {"oracle": oracle, "faithful oracle": faithful_oracle}
+ORACLES: Mapping[str, MakeArm] = {
+    "oracle": oracle,
+    "faithful oracle": faithful_oracle,
+    "informed oracle": informed_oracle,
+}

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from random import Random
 from typing import Protocol
 from zlib import crc32
@@ -16,6 +17,7 @@ from serve.tools.simulation.request import Drafter, SimRequest
 from serve.tools.simulation.site import Site
 
 _NEVER = math.inf
+_NEXT_END = attrgetter("next_end_s")
 
 
 class Source(Protocol):
@@ -125,8 +127,8 @@ class _Run:
         """Goes from event to event."""
         while True:
             arrival_s = self._source.next_s()
-            engine = min(self._engines, key=SimEngine.next_end_s)
-            end_s = engine.next_end_s()
+            engine = min(self._engines, key=_NEXT_END)
+            end_s = engine.next_end_s
             self._now_s = min(arrival_s, end_s)
             if self._now_s >= until_s or self._now_s == _NEVER:
                 break

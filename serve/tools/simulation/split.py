@@ -52,11 +52,19 @@ class Splits:
             self._lengths = [list(row) for row in lengths]
             self._known.clear()
         if (key := tuple(present)) not in self._known:
-            self._known[key] = max(
-                ([list(row) for row in split] for split in product(*map(_rows, present, lengths))),
-                key=lambda split: _Climb(self._rates, lengths, split).tokens_per_s(),
-            )
+            best = max(product(*map(_rows, present, lengths)), key=lambda split: self._tokens_per_s(split, lengths))
+            self._known[key] = [list(row) for row in best]
         return self._known[key]
+
+    def _tokens_per_s(self, split: Sequence[Sequence[int]], lengths: Sequence[Sequence[float]]) -> float:
+        found = 0.0
+        for pool, rate in enumerate(self._rates):
+            requests, tokens = 0, 0.0
+            for row, length in zip(split, lengths, strict=True):
+                requests += row[pool]
+                tokens += row[pool] * length[pool]
+            found += rate(requests) * tokens
+        return found
 
     def _adjusted(self, present: Sequence[int], lengths: Sequence[Sequence[float]]) -> list[list[int]]:
         """Returns the last split with as many requests as there are now."""

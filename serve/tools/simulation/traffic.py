@@ -1,6 +1,5 @@
 """Traffic files: JSON lines, one request each, in order of time; the first line may state what drafters accept."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,11 @@ from serve.tools.simulation.request import ACCEPTANCE, KINDS, Drafter, SimReques
 _Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Profiles = dict[str, Annotated[list[_Chance], msgspec.Meta(min_length=1)]]
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_FORM = (
+    "a request is a JSON object with `t_s`, `class`, `prompt_tokens` and `output_tokens`, and may have `session` and "
+    "`prefix`; what drafters accept (`acceptance`, `acceptance_at`) only the first line may say"
+)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
@@ -26,7 +30,7 @@ class _Line(msgspec.Struct):
     kind: str = msgspec.field(name="class")
     prompt_tokens: _Count
     output_tokens: Annotated[int, msgspec.Meta(ge=1)]
-    session: str = ""
+    session: str | int | None = None
     prefix: tuple[str, _Count] | None = None
 
 
@@ -53,26 +57,33 @@ def read_traffic(lines: Iterable[bytes]) -> Traffic:
     """
     drafter = Drafter()
     requests: list[SimRequest] = []
+    begun = False
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
+        if not text:
             continue
         try:
-            if not requests and _is_header(line):
-                drafter = _drafter(msgspec.json.decode(line, type=_Header))
+            if not begun and _is_header(text):
+                drafter = _drafter(msgspec.json.decode(text, type=_Header))
+                begun = True
                 continue
-            request = _request(msgspec.json.decode(line, type=_Line), number)
+            request = _request(msgspec.json.decode(text, type=_Line), number)
         except (msgspec.DecodeError, ValueError) as error:
-            raise ConfigError(f"line {number} of the traffic is no request: {error}") from error
+            raise ConfigError(f"line {number} of the traffic is no request: {error}; {_FORM}") from error
+        begun = True
         if requests and request.at_s < requests[-1].at_s:
-            raise ConfigError(f"line {number} of the traffic is earlier than the one before it")
+            raise ConfigError(
+                f"line {number} of the traffic is earlier ({request.at_s:g} s) than the request before it "
+                f"({requests[-1].at_s:g} s): sort the lines by `t_s`"
+            )
         requests.append(request)
     if not requests:
-        raise ConfigError("the traffic holds no request")
+        raise ConfigError(f"the traffic holds no request: {_FORM}")
     return Traffic(requests, drafter)
 
 
 def _is_header(line: bytes) -> bool:
-    value = json.loads(line)
+    value = msgspec.json.decode(line)
     return isinstance(value, dict) and bool(value.keys() & {"acceptance", "acceptance_at"})
 
 
@@ -81,7 +92,7 @@ def _request(line: _Line, number: int) -> SimRequest:
         raise ValueError(f"`class` must be one of {', '.join(KINDS)}, not {line.kind!r}")
     if not math.isfinite(line.t_s):
         raise ValueError("`t_s` must be finite")
-    session = line.session or f"line {number}"
+    session = f"line {number}" if line.session in (None, "") else str(line.session)
     return SimRequest(line.t_s, session, line.kind, line.prompt_tokens, line.output_tokens, line.prefix or ("", 0))
 
 

@@ -18,7 +18,7 @@ def test_a_full_batch_takes_the_table_s_time_a_step(batch: int, drafts: int) -> 
     engine = SimEngine(Economics(), drafts, 64)
     for number in range(batch):
         engine.submit(request(f"s{number}", 1000, length=2.0), 0.0)
-    assert engine.next_end_s() / 500 == pytest.approx(PUBLISHED.at(batch, drafts), rel=0.02)
+    assert engine.next_end_s / 500 == pytest.approx(PUBLISHED.at(batch, drafts), rel=0.02)
 
 
 def test_a_request_beyond_the_seats_waits_for_the_first_to_end() -> None:
@@ -26,10 +26,10 @@ def test_a_request_beyond_the_seats_waits_for_the_first_to_end() -> None:
     one, two = request("a", 100), request("b", 100)
     engine.submit(one, 0.0)
     engine.submit(two, 0.0)
-    end_s = engine.next_end_s()
+    end_s = engine.next_end_s
     assert engine.finish(end_s) is one
     assert two.first_s > end_s
-    assert engine.next_end_s() == pytest.approx(2 * end_s)
+    assert engine.next_end_s == pytest.approx(2 * end_s)
 
 
 def test_a_turn_prefills_what_its_replica_has_not_cached() -> None:
@@ -39,5 +39,5 @@ def test_a_turn_prefills_what_its_replica_has_not_cached() -> None:
         turn = request("a", 100, prompt)
         engine.submit(turn, now_s)
         assert turn.first_s - now_s == pytest.approx(missing / PREFILL_TOKENS_PER_S + PUBLISHED.at(1, 0))
-        now_s = engine.next_end_s()
+        now_s = engine.next_end_s
         engine.finish(now_s)

@@ -9,7 +9,7 @@ from serve.config.gateway import GatewayConfig
 from serve.tools.simulation.arms import ARMS, two_gateways
 from serve.tools.simulation.figures import compared
 from serve.tools.simulation.oracle import ORACLES
-from serve.tools.simulation.request import KINDS, Drafter, SimRequest
+from serve.tools.simulation.request import KINDS, PROSE, TOOLS, Drafter, SimRequest
 from serve.tools.simulation.simulation import Recorded, play
 from serve.tools.simulation.site import Site, default_config
 from serve.tools.simulation.traffic import Traffic
@@ -69,3 +69,10 @@ def test_the_report_has_the_figures_of_every_arm() -> None:
         assert 0 < row["prefix_hit_rate"] < 1
         assert row["clean_calls_per_s"] > 0
     assert report["oracle"]["ratio_to_oracle"] == 1.0
+
+
+def test_no_arm_is_far_above_the_oracle_where_prompts_are_long() -> None:
+    kinds = [TOOLS, PROSE]
+    given = [SimRequest(n * 0.5, f"s{n}", kinds[n % 2], 4000 + 251 * (n % 40), 100 + n % 90) for n in range(200)]
+    report = compared(Traffic(given), default_config(seats=64))
+    assert max(row["ratio_to_oracle"] for row in report["arms"].values()) <= 1.02

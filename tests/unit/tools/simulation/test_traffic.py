@@ -42,6 +42,18 @@ def test_requests_without_a_session_share_nothing() -> None:
     assert first.session != second.session
 
 
+@pytest.mark.parametrize("session", [None, 7, "7"])
+def test_a_session_may_be_a_number_and_optional_fields_may_be_null(session: Any) -> None:
+    first, second = read(LINE | {"session": session, "prefix": None}, LINE | {"session": session}).requests
+    assert (first.session == second.session) == (session is not None)
+    assert first.prefix == ("", 0)
+
+
+def test_a_byte_order_mark_and_other_ends_of_lines_are_no_part_of_the_traffic() -> None:
+    line = json.dumps(LINE).encode()
+    assert len(read_traffic([b"\xef\xbb\xbf" + line + b"\r\n", b"\r\n", line]).requests) == 2
+
+
 @pytest.mark.parametrize(
     ("lines", "word"),
     [
@@ -53,6 +65,9 @@ def test_requests_without_a_session_share_nothing() -> None:
         ([{"acceptance": {"poetry": [0.5]}}, LINE], "line 1"),
         ([{"acceptance": {"tools": []}}, LINE], "line 1"),
         ([[1]], "line 1"),
+        ([LINE, {"acceptance": {"tools": [0.5]}}], "line 2 .* only the first line"),
+        ([{"t_s": 1.0}], "line 1 .*`prompt_tokens`"),
+        ([LINE, LINE | {"t_s": 0.1}], "sort the lines"),
         ([], "no request"),
     ],
 )

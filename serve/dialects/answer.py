@@ -6,6 +6,7 @@ dialect can neither go back to a call once something else has begun nor take one
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -183,7 +184,10 @@ class Answer:
             if not arguments and not self.cut:
                 arguments = "{}"
             if parts.name and _is_object(arguments):
-                identity = parts.id if parts.id and parts.id not in taken else f"call_{self._fresh}_{number}"
+                identity = parts.id
+                if not identity or identity in taken:  # a client may use one id for all of its requests
+                    numbered = (f"call_{self._fresh}_{each}" for each in count(number))
+                    identity = next(each for each in numbered if each not in taken)
                 taken.add(identity)
                 yield Call(identity, parts.name, arguments)
             elif not self.cut:

@@ -68,6 +68,12 @@ def test_a_call_without_an_id_or_with_that_of_another_in_the_conversation_has_on
     assert [call.id for call in answer.calls()] == ["a", "call_r1_1", "call_r1_2", "call_r1_3", "call_r1_4"]
 
 
+def test_a_call_without_an_id_has_one_of_its_own_although_the_client_names_all_requests_alike() -> None:
+    answer = Answer(["call_r1_0"], "r1")
+    answer.feed(chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}))
+    assert [call.id for call in answer.calls()] == ["call_r1_1"]
+
+
 @pytest.mark.parametrize(("arguments", "read"), [({"city": "Köln"}, '{"city":"Köln"}'), ({}, "{}"), (None, "{}")])
 def test_arguments_that_are_an_object_are_those_of_the_call(arguments: Any, read: str) -> None:
     answer = Answer()

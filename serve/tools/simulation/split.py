@@ -33,10 +33,7 @@ class Splits:
             present: Requests of each kind.
             lengths: Tokens per step of each kind in each pool; 0 where it may not go.
         """
-        if (
-            prod(comb(count + sum(map(bool, row)) - 1, count) for count, row in zip(present, lengths, strict=True))
-            <= _FEW
-        ):
+        if prod(map(_ways, present, lengths)) <= _FEW:
             self._last = self._best_of_all(present, lengths)
             return [list(row) for row in self._last]
         starts = [self._adjusted(present, lengths)] if self._last else []

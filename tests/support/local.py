@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import yaml
 
+from support.marked import MARK, environment_of, marked
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
-_MARK = "SPECGATE_TEST_MARK"
 
 
 class LocalGateway:
@@ -67,17 +68,17 @@ class LocalGateway:
             command = [sys.executable, "-c", _WITH_TERMINAL, os.ttyname(terminal), *command]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env={**os.environ, **(environment or {}), _MARK: self._mark}, start_new_session=True,
+                command, cwd=ROOT, env={**os.environ, **(environment or {}), MARK: self._mark}, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=terminal or log, stderr=subprocess.STDOUT if terminal is None else log,
             )  # fmt: skip
 
     def processes(self) -> list[psutil.Process]:
         """All processes of this gateway, whoever their parent is now."""
-        return [each for each in psutil.process_iter() if _environment(each).get(_MARK) == self._mark]
+        return marked(self._mark)
 
     def environment(self) -> dict[str, str]:
         """The environment that its replicas have."""
-        return next(env for env in map(_environment, self.processes()) if env.get("RAY_AUTH_TOKEN_PATH"))
+        return next(env for env in map(environment_of, self.processes()) if env.get("RAY_AUTH_TOKEN_PATH"))
 
     def listeners(self) -> set[tuple[str, int]]:
         """Addresses and ports on which its processes listen."""
@@ -143,13 +144,6 @@ def local_gateway(folder: Path, model: str, port: int, **how: Any) -> Iterator[L
         yield gateway
     finally:
         gateway.kill()
-
-
-def _environment(process: psutil.Process) -> dict[str, str]:
-    try:
-        return process.environ()
-    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-        return {}
 
 
 def until(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:

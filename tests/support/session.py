@@ -10,8 +10,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +22,12 @@ import yaml
 
 from serve.config.gateway import GatewayConfig
 from serve.launch.ports import free_port
+from support.marked import MARK, marked
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 900
 ENGINE_KEY = "the-engines-key-in-tests"
+_MARK = uuid.uuid4().hex  # other gateways on this machine have pools of the same names, and tests kill replicas
 AUTHORIZED = {"authorization": f"Bearer {ENGINE_KEY}"}
 
 
@@ -82,7 +85,7 @@ def served(folder: Path) -> Iterator[Served]:
     config, output, port, door = folder / "serve.yaml", folder / "serve.log", free_port(), free_port()
     config.write_text(yaml.safe_dump(session_config(), allow_unicode=True))
     command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), "--verbose"]
-    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY, "SPECGATE_ADMIN_PORT": str(door)}
+    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY, "SPECGATE_ADMIN_PORT": str(door), MARK: _MARK}
     with output.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
     try:
@@ -129,7 +132,12 @@ def replicas(model: str, pool: str) -> list[psutil.Process]:
 def processes(deployment: str) -> list[psutil.Process]:
     """The replica processes of a deployment."""
     title = f"ServeReplica:specgate:{deployment}"
-    return [each for each in psutil.process_iter(["cmdline"]) if title in " ".join(each.info["cmdline"] or [])]
+    found = []
+    for each in marked(_MARK):
+        with suppress(psutil.NoSuchProcess):  # it has ended since
+            if title in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 async def engine_url(model: str, pool: str) -> str:

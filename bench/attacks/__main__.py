@@ -11,12 +11,12 @@ import argparse
 import asyncio
 import sys
 
-from bench.attacks import bodies, engines, framing, schemas, slow
+from bench.attacks import bodies, engines, framing, leaks, schemas, slow
 from bench.attacks.answers import HELLO
 from bench.attacks.attack import Attack
 from bench.attacks.lab import Gateway, gateway
 
-_ALL = (*schemas.ATTACKS, *bodies.ATTACKS, *framing.ATTACKS, *engines.ATTACKS, *slow.ATTACKS)
+_ALL = (*schemas.ATTACKS, *bodies.ATTACKS, *leaks.ATTACKS, *framing.ATTACKS, *engines.ATTACKS, *slow.ATTACKS)
 _LONG_HOLD_S = 0.02
 _SETTLE_S = 0.05
 _CALM_S = 3.0  # after a round: what its attacks left open has ended by then

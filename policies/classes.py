@@ -64,9 +64,10 @@ def class_of(mask: int) -> str:
 
 
 @lru_cache(maxsize=1024)
-def class_of_names(names: tuple[str, ...]) -> str:
-    """Returns what `class_of` does, by the names that `names_of` returns."""
-    return "+".join(name for name in JUDGED if name in names)
+def class_of_names(names: tuple[str, ...]) -> tuple[str, int]:
+    """Returns what `class_of` does, and the mask, by the names that `names_of` returns."""
+    mask = sum(BIT[name] for name in names)
+    return class_of(mask), mask
 
 
 def masks_of(expression: str) -> tuple[int, ...]:

@@ -10,12 +10,8 @@ from typing import Any
 
 from bench.attacks.answers import fault
 from bench.attacks.attack import Attack
-from bench.attacks.lab import CHAT, Gateway
+from bench.attacks.lab import CHAT, COUNT, MESSAGES, RESPONSES, TEXT, Gateway
 
-_MESSAGES = "/v1/messages"
-_RESPONSES = "/v1/responses"
-_COUNT = "/v1/messages/count_tokens"
-_TEXT = "/v1/completions"
 _EXPLAIN = "/v1/route/explain"
 _AT_ONCE = 16
 
@@ -40,9 +36,9 @@ _FULL: dict[str, dict[str, Any]] = {
         "prompt_cache_key": "k", "enable_speculative": True, "user": "u", "metadata": {}, "include_reasoning": True,
         "thinking": {"type": "enabled"}, "max_completion_tokens": 3, "min_p": 0, "presence_penalty": 0,
     },
-    _TEXT: {"model": "m", "prompt": "x", "stream": True, "echo": False, "logprobs": 1, "suffix": "x", "best_of": 1,
+    TEXT: {"model": "m", "prompt": "x", "stream": True, "echo": False, "logprobs": 1, "suffix": "x", "best_of": 1,
             "max_tokens": 3},
-    _MESSAGES: {
+    MESSAGES: {
         "model": "m", "max_tokens": 5, "stream": True, "system": [{"type": "text", "text": "s"}],
         "messages": [
             {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}},
@@ -60,7 +56,7 @@ _FULL: dict[str, dict[str, Any]] = {
         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}},
         "context_management": {"edits": []}, "container": None, "mcp_servers": [], "service_tier": "auto",
     },
-    _RESPONSES: {
+    RESPONSES: {
         "model": "m", "stream": True, "instructions": "i", "max_output_tokens": 5, "store": False,
         "input": [
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"},
@@ -85,7 +81,7 @@ _FULL: dict[str, dict[str, Any]] = {
         "conversation": None, "prompt": None, "max_tool_calls": 3, "temperature": 1, "user": "u",
     },
 }  # fmt: skip
-_FULL[_COUNT] = {name: _FULL[_MESSAGES][name] for name in ("model", "messages", "system", "tools", "tool_choice")}
+_FULL[COUNT] = {name: _FULL[MESSAGES][name] for name in ("model", "messages", "system", "tools", "tool_choice")}
 
 _WRONG = (
     "null", "true", "false", "0", "-1", "1e999", "9" * 400, "-0.5", '""', '"\\u0000"', '"\\ud800"', '"x"', "[]",
@@ -220,27 +216,27 @@ _DENSE_MESSAGES = json.dumps(
 ).encode()
 _DENSE_ITEMS = json.dumps({"model": "m", "input": [{"role": "user", "content": "x"}] * 25_000}).encode()
 _OTHER = (
-    _posting("25,000 blocks", _DENSE_MESSAGES, _MESSAGES),
-    _posting("25,000 blocks, counted", _DENSE_MESSAGES, _COUNT),
-    _posting("25,000 items", _DENSE_ITEMS, _RESPONSES),
+    _posting("25,000 blocks", _DENSE_MESSAGES, MESSAGES),
+    _posting("25,000 blocks, counted", _DENSE_MESSAGES, COUNT),
+    _posting("25,000 items", _DENSE_ITEMS, RESPONSES),
     _posting("4 MB of tool input", json.dumps({"model": "m", "max_tokens": 5, "messages": [
         {"role": "user", "content": "x"}, {"role": "assistant", "content": [
             {"type": "tool_use", "id": "t", "name": "f", "input": {"a": [1.5] * 250_000}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]}).encode(),
-        _MESSAGES),
+        MESSAGES),
     _posting("4 MB of sealed reasoning", json.dumps({"model": "m", "input": [
         {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "A" * 4 * _MB},
-        {"role": "user", "content": "x"}]}).encode(), _RESPONSES),
+        {"role": "user", "content": "x"}]}).encode(), RESPONSES),
     _posting("a grammar of 4 MB", json.dumps({"model": "m", "input": "x", "tools": [
         {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "a" * 4 * _MB}}],
-        }).encode(), _RESPONSES),
+        }).encode(), RESPONSES),
     _posting("deep input_schema", b'{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"x"}],"tools":[{'
-             b'"name":"f","input_schema":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}]}", _MESSAGES),
+             b'"name":"f","input_schema":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}]}", MESSAGES),
     _posting("messages of brackets", b'{"model":"m","max_tokens":5,"messages":' + b"[" * _MB + b"]" * _MB + b"}",
-             _MESSAGES),
-    _posting("input of brackets", b'{"model":"m","input":' + b"[" * _MB + b"]" * _MB + b"}", _RESPONSES),
+             MESSAGES),
+    _posting("input of brackets", b'{"model":"m","input":' + b"[" * _MB + b"]" * _MB + b"}", RESPONSES),
     _posting("numbers of 4,000 digits in input", b'{"model":"m","input":"x","metadata":{"a":[' + b",".join(
-        [b"7" * 4_000] * 1_000) + b"]}}", _RESPONSES),
+        [b"7" * 4_000] * 1_000) + b"]}}", RESPONSES),
     _posting("L12 explain", _chat('"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]'), _EXPLAIN),
 )  # fmt: skip
 

@@ -24,6 +24,10 @@ from bench.attacks.replica import VITALS
 from serve.launch.ports import free_port
 
 CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses"
 PATIENCE_S = 20.0  # after which an answer that does not come is a hang
 _MB = 2**20
 _WINDOW = 2**16

@@ -8,12 +8,8 @@ from typing import Any
 
 from bench.attacks.answers import fault
 from bench.attacks.attack import Attack
-from bench.attacks.lab import CHAT, Gateway
+from bench.attacks.lab import CHAT, COUNT, MESSAGES, RESPONSES, TEXT, Gateway
 
-_MESSAGES = "/v1/messages"
-_RESPONSES = "/v1/responses"
-_COUNT = "/v1/messages/count_tokens"
-_TEXT = "/v1/completions"
 _SECRET = "SECRETSECRET"
 
 
@@ -45,10 +41,10 @@ def _member(name: str) -> Iterator[tuple[str, str]]:
 
 _SMALL: dict[str, dict[str, Any]] = {
     CHAT: {"model": "m", "messages": [{"role": "user", "content": "x"}]},
-    _TEXT: {"model": "m", "prompt": "x"},
-    _MESSAGES: {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
-    _COUNT: {"model": "m", "messages": [{"role": "user", "content": "x"}]},
-    _RESPONSES: {"model": "m", "input": "x"},
+    TEXT: {"model": "m", "prompt": "x"},
+    MESSAGES: {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
+    COUNT: {"model": "m", "messages": [{"role": "user", "content": "x"}]},
+    RESPONSES: {"model": "m", "input": "x"},
 }
 
 

@@ -161,8 +161,9 @@ class Answer:
 
     def fills(self, context: int | None) -> bool:
         """Returns True if prompt and answer, as the engine counted them, fill a context of so many tokens."""
-        given = self._usage or {}
-        return bool(context) and _count(given.get("prompt_tokens")) + self.completion_tokens >= (context or 0)
+        if not context:
+            return False
+        return _count((self._usage or {}).get("prompt_tokens")) + self.completion_tokens >= context
 
     @property
     def completion_tokens(self) -> int:

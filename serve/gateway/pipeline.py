@@ -222,7 +222,7 @@ class Gateway:
             raise PolicyConflictError(_refusal(decision))
         if self._accounts is not None and exchange.path in _COMPLETIONS:
             size, told = size_of(body, parsed, features), exchange.attribution.limits
-            request_class = class_of_names(decision.classes)
+            request_class, _ = class_of_names(decision.classes)
             with self._telemetry.step("limits"):
                 exchange.charge = await self._accounts.reserve(
                     exchange.principal, decision.model, request_class, size, told

@@ -61,9 +61,7 @@ def write_errors(folder: Path) -> None:
     """Writes the responses that HAProxy gives in a replica's place, one file a status."""
     for status, (phrase, code, message) in _ERRORS.items():
         error = {"message": message, "type": "upstream_error", "param": None, "code": code}
-        body = json.dumps(
-            {"type": "error", "error": error}
-        )  # for clients of either API: nothing here tells which it is
+        body = json.dumps({"type": "error", "error": error})  # read by clients of either API: HAProxy knows of none
         head = [
             f"HTTP/1.1 {status} {phrase}",
             "content-type: application/json",

@@ -7,7 +7,7 @@ from typing import Any
 
 from policies import Candidate, Decision, Policy, Reason, RequestFeatures, in_order
 from policies.acceptance import Acceptance
-from policies.classes import BIT, class_of
+from policies.classes import class_of_names
 from policies.load_model import PUBLISHED
 from policies.ranking import Option, PoolLoad, Prompt, may_rank, option, price_of_time, ranked, step_times, value
 from serve.config.gateway import GatewayConfig
@@ -143,7 +143,7 @@ class LiveLoad:
             candidate: Where it goes.
             size_bytes: Of its body.
         """
-        answers = self._learned.answers(decision.model, _class_of(decision.classes)[0])
+        answers = self._learned.answers(decision.model, class_of_names(decision.classes)[0])
 
         def place(candidate: Candidate) -> Place:
             key = (decision.model, candidate.pool)
@@ -198,7 +198,7 @@ class LiveLoad:
 
     def _ranking(self, decision: Decision) -> "_Ranking":
         options = self._options(decision) if may_rank(decision) else ()
-        keys = [(decision.model, each.pool, _class_of(decision.classes)[0]) for each in options]
+        keys = [(decision.model, each.pool, class_of_names(decision.classes)[0]) for each in options]
         steps = [self._learned.steps[model, pool] for model, pool, _ in keys]
         hopes = self._trials.hopes(keys, options, steps, self._clock()) if self.routes else []
         found = _Ranking(decision, options, hopes)
@@ -209,7 +209,7 @@ class LiveLoad:
     def _options(self, decision: Decision) -> tuple[Option, ...]:
         model = decision.model
         first, last = decision.candidates[0], self._canaries[model]
-        answers = self._learned.answers(model, _class_of(decision.classes)[0])
+        answers = self._learned.answers(model, class_of_names(decision.classes)[0])
         return tuple(
             option(each, first, self.loads[model, each.pool], self._acceptance(decision, each), answers, last)
             for each in decision.candidates
@@ -238,7 +238,7 @@ class LiveLoad:
 
     def _acceptance(self, decision: Decision, candidate: Candidate) -> Acceptance:
         pool = (decision.model, candidate.pool)
-        return self._learned.acceptance(pool, *_class_of(decision.classes), candidate.speculative)
+        return self._learned.acceptance(pool, *class_of_names(decision.classes), candidate.speculative)
 
 
 class _Ranking:
@@ -271,17 +271,3 @@ def _moved(decision: Decision, options: Sequence[Option], order: Sequence[int]) 
     )
     candidates = [decision.candidates[number] for number in order]
     return in_order(decision, candidates, Reason("load", "inform", summary, "operator"))
-
-
-_CLASSES: dict[tuple[str, ...], tuple[str, int]] = {}
-
-
-def _class_of(classes: tuple[str, ...]) -> tuple[str, int]:
-    """Returns the class under which answers are counted, and the mask, by a decision's class names."""
-    found = _CLASSES.get(classes)
-    if found is None:
-        mask = sum(BIT[name] for name in classes)
-        if len(_CLASSES) >= _CONVERSATIONS:
-            _CLASSES.clear()
-        found = _CLASSES[classes] = (class_of(mask), mask)
-    return found

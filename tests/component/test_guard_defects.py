@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -78,12 +78,24 @@ def raising(*_: Any, **__: Any) -> Any:
     raise PanicError("injected")
 
 
-def called_by(codes: set[Any]) -> Callable[[FrameType, str, Any], None]:
+async def crossing(
+    url: str, body: Mapping[str, Any]
+) -> tuple[tuple[int, dict[str, str], bytes], list[tuple[Any, str, Callable[..., Any]]]]:
+    """Returns the answer to a request, and those of the core's functions that were called for it."""
+    codes: set[Any] = set()
+
     def profile(caller: FrameType, event: str, _: Any) -> None:
         if event == "call":
             codes.add(caller.f_code)
 
-    return profile
+    sys.setprofile(profile)
+    try:
+        answer = await post(url, body)
+    finally:
+        sys.setprofile(None)
+    crossed = [place for place in core_functions() if place[2].__code__ in codes]
+    assert len(crossed) > 20
+    return answer, crossed
 
 
 @pytest.mark.parametrize("mode", ["heal", "observe"])
@@ -99,15 +111,8 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     async with running(config("hermes", {"mode": mode}), pools, sink=results.append) as stack:
-        codes: set[Any] = set()
-        sys.setprofile(called_by(codes))
-        try:
-            sound = await post(stack.url, body)
-        finally:
-            sys.setprofile(None)
+        sound, crossed = await crossing(stack.url, body)
         assert results[-1].final in (Outcome.CLEAN, Outcome.RESCUED, Outcome.MARKER_LEAK)
-        crossed = [place for place in core_functions() if place[2].__code__ in codes]
-        assert len(crossed) > 20
         for owner, name, function in crossed:
             results.clear()
             caplog.clear()
@@ -168,14 +173,7 @@ async def test_whichever_function_of_the_guard_raises_over_a_lost_answer_the_cli
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     results: list[Any] = []
     async with running(config("hermes"), pools, sink=results.append) as stack:
-        codes: set[Any] = set()
-        sys.setprofile(called_by(codes))
-        try:
-            lost = await post(stack.url, body)
-        finally:
-            sys.setprofile(None)
-        crossed = [place for place in core_functions() if place[2].__code__ in codes]
-        assert len(crossed) > 20
+        lost, crossed = await crossing(stack.url, body)
         for owner, name, function in crossed:
             results.clear()
             with monkeypatch.context() as patched:

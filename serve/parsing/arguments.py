@@ -8,6 +8,32 @@ from serve.parsing.events import ViolationKind
 from serve.parsing.strict_json import loads, repeats_a_key
 from serve.parsing.tools import Tools
 
+# Spellings of "no arguments" that models and serializers use where `{}` is due, in lower case and without quotes.
+_NOTHING = ("", "null", "none", "undefined", "nil", "[]", "{}")
+_LONGEST = 16  # characters of a spelling with its quotes
+
+
+def means_nothing(text: str) -> bool:
+    """Returns whether arguments are some other spelling of `{}`: `null`, `""`, `[]`, blanks and the like."""
+    return _bare(text) in _NOTHING
+
+
+def may_mean_nothing(text: str) -> bool:
+    """Returns whether arguments begin some other spelling of `{}`."""
+    begun = _bare(text)
+    return begun is not None and any(spelling.startswith(begun) for spelling in _NOTHING)
+
+
+def _bare(text: str) -> str | None:
+    """Returns the spelling that a text may be, without blanks and quotes; None if it is too long for one."""
+    text = text.strip()
+    if len(text) > _LONGEST:
+        return None
+    if text[:1] in ('"', "'"):
+        quote = text[0]
+        text = text[1:].removesuffix(quote)
+    return "".join(text.split()).lower()
+
 
 def read_object(text: str) -> dict[str, Any] | None:
     """Returns the JSON object in `text`, or None if it holds anything else."""

@@ -2,80 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from serve.config.guard import GuardConfig
+from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.json_prefix import JsonPrefix
 from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
-from serve.parsing.strict_json import has_half_character, loads
+from serve.parsing.names import Names
+from serve.parsing.strict_json import has_half_character
 
-MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
 _MAX_NAME_CHARS = 1024
-
-
-@dataclass
-class HeldCall:
-    """A call as far as it has arrived."""
-
-    index: int
-    id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(must_be_object=True))
-    tokens: list[TokenDetails] = field(default_factory=list)
-
-    def feed(self, entry: Mapping[str, Any]) -> None:
-        """Adds a delta's entry for this call. A late or split name is put together; nulls count as absent."""
-        function = entry.get("function") or {}
-        if name := function.get("name"):
-            repeated = name == self.name and self.id and entry.get("id") == self.id  # some servers say both every time
-            self.name += "" if repeated else name
-        self.id = self.id or entry.get("id") or ""
-        if arguments := function.get("arguments"):
-            self.feed_arguments(arguments)
-
-    def feed_arguments(self, arguments: str) -> None:
-        """Adds to the arguments."""
-        self.pieces.append(arguments)
-        self.prefix.feed(arguments)
-
-    @staticmethod
-    def accepts(entry: Any) -> bool:
-        """Returns whether a delta's entry has the shape that `feed` reads."""
-        if not isinstance(entry, dict) or not isinstance(entry.get("index"), int | None):
-            return False
-        function = entry.get("function")
-        if not isinstance(function, dict | None):
-            return False
-        texts = (entry.get("id"), *((function.get("name"), function.get("arguments")) if function else ()))
-        return all(isinstance(text, str | None) for text in texts)
-
-    @property
-    def incomplete(self) -> bool:
-        """True if the arguments so far begin a JSON object and do not end it."""
-        return not self.prefix.broken and not self.prefix.complete
-
-    @property
-    def arguments(self) -> str:
-        """The arguments' text; an engine that writes nothing for a call without arguments means `{}`."""
-        return "".join(self.pieces) or "{}"
-
-    @cached_property
-    def value(self) -> Any:
-        """The parsed arguments of a complete call.
-
-        Raises:
-            ValueError: They are not JSON.
-        """
-        return loads(self.arguments)
 
 
 class CallCheck:
@@ -89,14 +30,31 @@ class CallCheck:
     def __init__(self, expectation: Expectation, settings: GuardConfig) -> None:
         self._expected = expectation
         self._settings = settings
+        self._names: Names | None = None
 
     def early_defect(self, call: HeldCall, choice: int) -> Defect | None:
         """Returns the defect that is certain before a call is complete, if there is one."""
-        if call.prefix.broken:
+        if call.broken:
             return Defect(Outcome.INVALID_JSON, Severity.HARD, "arguments are not JSON", choice, call.index)
         if len(call.name) > _MAX_NAME_CHARS:
             return Defect(Outcome.UNKNOWN_TOOL, Severity.HARD, "an endless name", choice, call.index)
         return None
+
+    def read(self, call: HeldCall) -> bool:
+        """Puts the declared tool and `{}` where a complete call spells them in another way that is clear.
+
+        Returns:
+            True if the name was not the tool's.
+        """
+        misspelt = call.name not in self._expected.tools
+        if misspelt:
+            meant = self._tools_meant_by(call)
+            if len(meant) != 1:
+                return False
+            call.name = meant[0]
+        if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}):
+            call.replace_arguments("{}")
+        return misspelt
 
     def defect(self, call: HeldCall, choice: int) -> Defect | None:
         """Returns the first defect of a complete call; None if it has none."""
@@ -124,6 +82,25 @@ class CallCheck:
         if found := self._schema_problem(call.name, value):
             return of(*found)
         return None
+
+    def _tools_meant_by(self, call: HeldCall) -> list[str]:
+        """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
+        if self._names is None:
+            self._names = Names(self._expected.tools)
+        meant = self._names.meant_by(call.name, is_id=self._expected.grammar == "kimi_k2")
+        if len(meant) < 2:
+            return meant
+        try:
+            value = call.value
+        except ValueError:
+            return meant
+        return [name for name in meant if self._accepts(name, value)]
+
+    def _accepts(self, name: str, value: Any) -> bool:
+        try:
+            return self._expected.tools[name].mismatch(value) is None
+        except UnjudgedError:
+            return True
 
     def _schema_problem(self, name: str, value: Any) -> tuple[Outcome, str, Severity] | None:
         schema = self._expected.tools[name]
@@ -162,122 +139,158 @@ class CallCheck:
 class CallGuard:
     """Collects calls, checks each when it is complete, and returns it as deltas if it may go out.
 
+    Calls go out in the order in which they began. Before the choice ends, a call goes out only if its JSON is complete,
+    another has begun, and nothing is wrong with it or one before it. One without arguments may still get some.
+
     Args:
         choice: Index of the choice.
         check: Checks a call.
         view: What the client has of this choice.
         log: Takes the defects.
+        single: Whether the request allows one call only. What follows the first is dropped.
     """
 
-    def __init__(self, choice: int, check: CallCheck, view: ClientView, log: DefectLog) -> None:
+    def __init__(
+        self, choice: int, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool = False
+    ) -> None:
         self._choice = choice
         self._check = check
         self._view = view
         self._log = log
-        self._calls: dict[int, HeldCall] = {}
-        self._open: HeldCall | None = None
-        self._withheld: list[HeldCall] = []
+        self._single = single
+        self._assembly = CallAssembly()
+        self._current: HeldCall | None = None  # the one that the last entry was of
+        self._checked = 0  # calls that have been checked, of all that have begun
+        self._withheld: list[HeldCall] = []  # checked, and not sent
+        self._released = 0
 
     @property
     def begun(self) -> bool:
         """True once there is any call."""
-        return bool(self._calls)
+        return bool(self._assembly.calls)
 
-    def feed(self, entry: Any) -> list[Step]:
-        """Takes one entry of a delta's `tool_calls`; returns the call that it completes by beginning the next."""
-        if not HeldCall.accepts(entry):
+    def feed(self, raw: Any) -> None:
+        """Takes one entry of a delta's `tool_calls`."""
+        entry = Entry.of(raw)
+        if entry is None:
             self._log.report(Outcome.INVALID_JSON, "a malformed delta of a call", once=True)
-            return []
-        index = entry.get("index")
-        if index is None:
-            index = len(self._calls) if entry.get("id") or self._open is None else self._open.index
-        call = self._calls.get(index)
-        ready: list[Step] = []
-        if call is None and len(self._calls) == MAX_CALLS:
-            self._log.report(Outcome.INVALID_JSON, f"more than {MAX_CALLS} calls", once=True)
-            return []
+            return
+        call = self._assembly.take(entry)
         if call is None:
-            ready = self._close()
-            call = HeldCall(index)
-            self._calls[index] = call
-            self._open = call
-        elif call is not self._open:
-            detail = "a call goes on after the next has begun"
-            self._log.report(Outcome.INVALID_JSON, detail, call=index, once=True)
-            return []
-        call.feed(entry)
-        self._report_early(call)
-        return ready
+            self._log.report(Outcome.INVALID_JSON, f"more than {MAX_CALLS} calls", once=True)
+            return
+        self._current = call
+        self._report_surplus()
+        if not (self._single and call.index):
+            self._report_early(call)
 
-    def feed_arguments(self, call: int, arguments: str) -> bool:
-        """Adds to the arguments of the open call.
+    def feed_arguments(self, place: int, arguments: str) -> bool:
+        """Adds to the arguments of the call that began last.
 
         Args:
-            call: Index of the call.
+            place: The engine's index of the call.
             arguments: What follows of its arguments.
 
         Returns:
-            False if another call is open; then nothing was done.
+            False if that is another call; then nothing was done.
         """
-        if self._open is None or call != self._open.index:
+        newest = self._assembly.newest
+        if newest is None or place != newest.place or (self._single and newest.index):
             return False
-        self._open.feed_arguments(arguments)
-        if self._open.prefix.broken:
-            self._report_early(self._open)
+        newest.feed_arguments(arguments)
+        self._current = newest
+        if newest.prefix.broken:
+            self._report_early(newest)
         return True
 
     def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:
-        """Keeps details with the open call; returns False if there is none."""
-        if self._open is None:
+        """Keeps details with the call of the last entry; returns False if there is none that is still held."""
+        if self._current is None or self._current.index < self._released:
             return False
-        self._open.tokens += tokens
+        self._current.tokens += tokens
         return True
 
+    def ready(self) -> list[Step]:
+        """Returns the calls that may go out before the choice ends."""
+        calls = self._assembly.calls
+        steps: list[Step] = []
+        while self._checked + 1 < len(calls) and calls[self._checked].is_whole and not self._single:
+            call = calls[self._checked]
+            if self._judge(call) and not self._withheld and not self._log.blocked:
+                steps += self._release(call)
+            else:
+                self._withheld.append(call)
+        return steps
+
     def finish(self, *, cut: bool) -> list[Step]:
-        """Completes the last call.
+        """Completes all calls.
 
         Args:
             cut: Whether the request's own limits ended the choice; a call that they cut is dropped.
         """
-        call = self._open
-        if not cut or call is None or not call.incomplete:
-            return self._close()
-        self._open = None
-        self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
-        return [Step({}, tokens=tuple(call.tokens))] if call.tokens else []
+        tokens: list[TokenDetails] = []
+        for call in self._unchecked():
+            if cut and self._is_cut(call):
+                self._checked += 1
+                detail = "a call was cut by the request's own limits"
+                self._log.report(Outcome.TRUNCATED, detail, Severity.NOTE, once=True)
+                tokens += call.tokens
+            else:
+                self._judge(call)
+                self._withheld.append(call)
+        steps = [] if self._log.blocked else self._release_all()
+        return [*steps, Step({}, tokens=tuple(tokens))] if tokens else steps
 
     def rescue(self, calls: Iterable[HeldCall]) -> list[Step]:
         """Takes in complete calls that were read from leaked markup."""
-        ready: list[Step] = []
-        for call in calls:
-            self._calls[call.index] = call
-            self._open = call
-            ready += self._close()
-        return ready
+        self._assembly.calls += calls
+        self._report_surplus()
+        return self.finish(cut=False)
 
     def flush(self) -> list[Step]:
         """Returns all calls that were held back, right or wrong."""
-        held = self._withheld
-        if self._open is not None:
-            held.append(self._open)
-        self._withheld = []
-        self._open = None
-        return [step for call in held for step in self._release(call)]
-
-    def _close(self) -> list[Step]:
-        """Checks the open call, which is complete; returns it if it may go out, and withholds it otherwise."""
-        call = self._open
-        if call is None:
-            return []
-        self._open = None
-        if defect := self._check.defect(call, self._choice):
-            self._log.report_call(defect)
-        if self._log.blocked:
+        for call in self._unchecked():
+            self._checked += 1
             self._withheld.append(call)
-            return []
-        return self._release(call)
+        return self._release_all()
+
+    def _unchecked(self) -> Iterator[HeldCall]:
+        """Yields the calls that have not been checked, without those that the client does not want."""
+        calls = self._assembly.calls
+        yield from calls[self._checked : 1 if self._single else None]
+
+    def _report_surplus(self) -> None:
+        if self._single and len(self._assembly.calls) > 1:
+            detail = "more than the one call that the request allows"
+            self._log.report(Outcome.PARALLEL_CALLS, detail, Severity.SOFT, once=True)
+
+    def _judge(self, call: HeldCall) -> bool:
+        """Checks a complete call; returns whether it may go out at once."""
+        self._checked += 1
+        if self._check.read(call):
+            self._log.report(Outcome.RESCUED, "a tool's name in another spelling", Severity.NOTE, once=True)
+        defect = self._check.defect(call, self._choice)
+        if defect is None:
+            return True
+        self._log.report_call(defect)
+        return defect.severity is Severity.NOTE
+
+    def _is_cut(self, call: HeldCall) -> bool:
+        """Returns whether a limit may have cut a call: one without arguments might have got some, had it gone on."""
+        if not call.incomplete:
+            return False
+        if call is self._assembly.newest or not call.is_empty:
+            return True
+        defect = self._check.defect(call, self._choice)
+        return defect is not None and defect.severity is not Severity.NOTE
+
+    def _release_all(self) -> list[Step]:
+        released = self._withheld
+        self._withheld = []
+        return [step for call in released for step in self._release(call)]
 
     def _release(self, call: HeldCall) -> list[Step]:
+        self._released = call.index + 1
         try:
             value = call.value
         except ValueError:

@@ -50,7 +50,7 @@ class ChoiceGuard:
         self._log = log = DefectLog(index, tolerates)
         self.defects = log.defects
         self._check = CallCheck(expectation, settings)
-        self.calls = CallGuard(index, self._check, view, log)
+        self.calls = CallGuard(index, self._check, view, log, single=expectation.single)
         document = None
         if expectation.document is not None:
             document = DocumentGuard(
@@ -119,9 +119,10 @@ class ChoiceGuard:
     def _feed_calls(self, entries: Iterable[Any]) -> list[Step]:
         steps: list[Step] = []
         for entry in entries:
-            steps += self.calls.feed(entry)
+            self.calls.feed(entry)
             if self._tokens and self.calls.keep_tokens(self._tokens):
                 self._tokens = []
+            steps += self.calls.ready()
         return steps
 
     def feed_text(self, name: str, text: str) -> str:

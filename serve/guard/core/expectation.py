@@ -49,6 +49,7 @@ class LazyRequest(Mapping[str, Any]):
             self._at_hand: dict[str, Any] = {
                 "tools": [_tool(tool) for tool in asked.tools or ()],
                 "tool_choice": msgspec.to_builtins(asked.tool_choice),
+                "parallel_tool_calls": asked.parallel_tool_calls,
                 "response_format": _format(asked.response_format),
                 "stream_options": _decoded(asked.stream_options),
                 "messages": [{"role": message.role} for message in (asked.messages or ())[-1:]],
@@ -124,6 +125,7 @@ class Expectation:
         tools: The schemas of their parameters, by name.
         forced: The one tool that must be called, if `tool_choice` names one.
         calls_required: True if the answer must hold a call.
+        single: True if the answer may hold one call only.
         document: The schema of the JSON document that the content must be, if it must be one.
         wants_usage: True if a stream must end with its usage.
     """
@@ -147,6 +149,7 @@ class Expectation:
         named = _mapping(_mapping(choice).get("function")).get("name")
         self.forced: str | None = named if isinstance(named, str) else None
         self.calls_required = "required" in (choice, allowed.get("mode")) or self.forced is not None
+        self.single = request.get("parallel_tool_calls") is False
         self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
 

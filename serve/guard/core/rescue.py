@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from serve.guard.core.call_guard import CallCheck, HeldCall
+from serve.guard.core.call_assembly import Entry, HeldCall
+from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP
 from serve.guard.core.verdict import Severity
@@ -45,7 +46,7 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
     calls = []
     for index, parsed in enumerate(message.tool_calls):
         call = HeldCall(index)
-        call.feed({"id": parsed.id, "function": {"name": parsed.name, "arguments": parsed.arguments}})
+        call.feed(Entry(index, parsed.id, parsed.name, parsed.arguments))
         defect = check.defect(call, 0)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None

@@ -18,6 +18,7 @@ class Outcome(StrEnum):
     SCHEMA_MISMATCH = "schema_mismatch"
     MARKER_LEAK = "marker_leak"
     EMPTY_WHEN_REQUIRED = "empty_when_required"
+    PARALLEL_CALLS = "parallel_calls"
     RESCUED = "rescued"
     RERUN = "rerun"
     FAILED = "failed"

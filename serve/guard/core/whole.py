@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from serve.config.guard import GuardConfig
-from serve.guard.core.call_guard import MAX_CALLS
+from serve.guard.core.call_assembly import MAX_CALLS
 from serve.guard.core.chunk import MAX_CHOICES, STOPS, TEXTS, is_index
 from serve.guard.core.guard import Guard
 from serve.guard.core.state import GuardState

@@ -1,0 +1,211 @@
+"""The calls of one choice as far as they have arrived, and which of them an entry of a delta belongs to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.token_details import TokenDetails
+from serve.parsing.arguments import may_mean_nothing, means_nothing
+from serve.parsing.strict_json import loads
+
+_MOST_PIECES = 32  # of a spelling of no arguments
+MAX_CALLS = 512  # of a choice: looking for defects takes time for each, and again for each
+
+
+class Entry(NamedTuple):
+    """One entry of a delta's `tool_calls`; what is missing or null is empty.
+
+    Attributes:
+        index: The engine's index of the call; None if it gives none.
+        id: Of the call.
+        name: Of the tool, or a part of it.
+        arguments: More of the arguments' text.
+    """
+
+    index: int | None
+    id: str
+    name: str
+    arguments: str
+
+    @classmethod
+    def of(cls, raw: Any) -> Entry | None:
+        """Returns an entry as engines send it, arguments as an object and ids as numbers included; None for others."""
+        function = raw.get("function") if isinstance(raw, dict) else ""
+        if not isinstance(function, dict | None):
+            return None
+        function = function or {}
+        index, identity, name, arguments = (
+            raw.get("index"),
+            raw.get("id"),
+            function.get("name"),
+            function.get("arguments"),
+        )
+        if isinstance(arguments, dict | list):
+            arguments = _encoded(arguments)
+        if isinstance(identity, int) and not isinstance(identity, bool):
+            identity = str(identity)
+        if not isinstance(index, int | None) or not all(isinstance(x, str | None) for x in (identity, name, arguments)):
+            return None
+        return cls(index, identity or "", name or "", arguments or "")
+
+    @property
+    def opens_object(self) -> bool:
+        """True if its arguments begin with the bracket of an object."""
+        return self.arguments.lstrip()[:1] == "{"
+
+
+def _encoded(arguments: Any) -> str:
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except RecursionError:
+        return "nested too deeply"  # which is a defect of the call
+
+
+@dataclass
+class HeldCall:
+    """A call as far as it has arrived.
+
+    Attributes:
+        index: Its number in the order in which the calls of the choice began.
+        place: The engine's index for it.
+        id: Of the call; may be empty.
+        name: Of the tool.
+        pieces: Of its arguments.
+        prefix: Reads them as they arrive.
+        tokens: What the engine says of its tokens.
+    """
+
+    index: int
+    place: int = 0
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    prefix: JsonPrefix = field(default_factory=lambda: JsonPrefix(must_be_object=True))
+    tokens: list[TokenDetails] = field(default_factory=list)
+
+    def feed(self, entry: Entry) -> None:
+        """Adds an entry. A late or split name is put together; one that is repeated with its id, or later, is not."""
+        if entry.name and not (self.name and (self.pieces or (entry.id == self.id != "" and entry.name == self.name))):
+            self.name += entry.name
+        self.id = self.id or entry.id
+        if entry.arguments and not self.is_repeated_by(entry):
+            self.feed_arguments(entry.arguments)
+
+    def feed_arguments(self, arguments: str) -> None:
+        """Adds to the arguments."""
+        self.pieces.append(arguments)
+        self.prefix.feed(arguments)
+
+    def is_repeated_by(self, entry: Entry) -> bool:
+        """Returns whether an entry says the whole call once more, as some servers do at its end."""
+        complete = self.prefix.complete and entry.id == self.id != "" and entry.name == self.name
+        return complete and entry.arguments == self.arguments
+
+    def is_followed_by(self, entry: Entry) -> bool:
+        """Returns whether an entry with this call's index begins another one: not all engines count their calls."""
+        new_id = entry.id != self.id and "" not in (entry.id, self.id)
+        if not entry.name:
+            return new_id and self.prefix.complete and entry.opens_object
+        if not self.pieces or not self.name:
+            return new_id and self.name != ""
+        if self.incomplete:  # some servers make up an id for every delta, and repeat the name
+            return new_id and (entry.name != self.name or entry.opens_object or not entry.arguments)
+        return new_id or entry.name != self.name or (entry.opens_object and not self.is_repeated_by(entry))
+
+    @property
+    def incomplete(self) -> bool:
+        """True if the arguments so far begin what could be arguments, and do not end it."""
+        if self.prefix.broken:
+            return may_mean_nothing(self.arguments) and not self.is_empty
+        return not self.prefix.complete
+
+    @property
+    def broken(self) -> bool:
+        """True if nothing that may follow makes the arguments sound."""
+        if not self.prefix.broken:
+            return False
+        return len(self.pieces) > _MOST_PIECES or not may_mean_nothing("".join(self.pieces))
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the arguments are some spelling of none."""
+        return means_nothing("".join(self.pieces))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if neither the name nor the arguments need more."""
+        return self.name != "" and self.prefix.complete
+
+    @property
+    def arguments(self) -> str:
+        """The arguments' text; an engine that writes nothing for a call without arguments means `{}`."""
+        return "".join(self.pieces) or "{}"
+
+    @cached_property
+    def value(self) -> Any:
+        """The parsed arguments of a complete call.
+
+        Raises:
+            ValueError: They are not JSON.
+        """
+        return loads(self.arguments)
+
+    def replace_arguments(self, arguments: str) -> None:
+        """Puts what a spelling means in its place."""
+        self.pieces = [arguments]
+        self.prefix = JsonPrefix(must_be_object=True)
+        self.prefix.feed(arguments)
+        self.__dict__.pop("value", None)
+
+
+class CallAssembly:
+    """Puts calls together from the entries of deltas: in turns, in one chunk, numbered in any way or not at all.
+
+    Clients go by the index. Engines do not always: an index may be missing, the same for all, or some other number. So
+    an entry belongs to the call of its id and index, or else to the latest one of its index; without an index to the
+    call of its id, or the latest one. It begins another call if that one cannot go on so (`HeldCall.is_followed_by`).
+
+    Attributes:
+        calls: All calls, in the order in which they began.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[HeldCall] = []
+        self._by_place: dict[int, HeldCall] = {}
+        self._by_id: dict[str, HeldCall] = {}
+
+    @property
+    def newest(self) -> HeldCall | None:
+        """The call that began last."""
+        return self.calls[-1] if self.calls else None
+
+    def take(self, entry: Entry) -> HeldCall | None:
+        """Adds an entry to its call, and returns that; None if there are too many calls."""
+        call = self._continued(entry)
+        if call is None:
+            if len(self.calls) == MAX_CALLS:
+                return None
+            number = len(self.calls)
+            call = HeldCall(number, number if entry.index is None else entry.index)
+            self.calls.append(call)
+            self._by_place[call.place] = call
+        call.feed(entry)
+        if call.id:
+            self._by_id[call.id] = call
+        return call
+
+    def _continued(self, entry: Entry) -> HeldCall | None:
+        """Returns the call that an entry goes on with; None if it begins one."""
+        if entry.index is None:
+            named = self._by_id.get(entry.id)
+            call = named or self.newest
+        else:
+            call = self._by_place.get(entry.index)
+            named = self._by_id.get(entry.id) if entry.id else None
+            if named is not None and (named.place == entry.index or (call is None and not entry.name)):
+                call = named
+        return None if call is None or call.is_followed_by(entry) else call

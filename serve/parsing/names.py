@@ -1,0 +1,87 @@
+"""Reads which declared tool a name means that a model, or an engine's parser, has spelt in another way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_PREFIX = re.compile(r"functions[.:_/\- ]?|function[.:]", re.IGNORECASE)
+_COUNTER = re.compile(r"(?P<name>.+):\d+", re.DOTALL)
+_SEPARATORS = " .:_#/-"
+_DIGITS = "0123456789"
+_MOST_DIGITS = 6  # of a counter: no conversation has more calls
+_MOST_CHARS = 256  # of a spelling; a longer one is no name
+# An id of OpenAI's kind, which names nothing, although it looks like a tool `call` and a counter.
+_OPAQUE = re.compile(r"call[_-]?[0-9A-Za-z]*")
+
+
+class Names:
+    """The names of the declared tools.
+
+    A model of the Kimi family begins a call with `functions.NAME:N`; it drops, doubles and changes the parts around
+    the name, and clients that sanitise ids teach it to. The declared names tell which part is the name.
+
+    Args:
+        declared: The names.
+    """
+
+    def __init__(self, declared: Iterable[str]) -> None:
+        self._declared = dict.fromkeys(declared)
+        self._by_key: dict[str, list[str]] | None = None
+
+    def meant_by(self, spelling: str, *, is_id: bool = True) -> list[str]:
+        """Returns the tools that a spelling may mean: one if it is clear, none if it names no tool.
+
+        Args:
+            spelling: As the model wrote it.
+            is_id: Whether it may be a call's whole id, whose counter may be joined to the name by anything. Otherwise
+                only a spelling with a `functions` in front is taken for one.
+        """
+        spelling = spelling.strip()
+        if not spelling or len(spelling) > _MOST_CHARS:
+            return []
+        for name in _canonical(spelling):
+            if name in self._declared:
+                return [name]
+        if _OPAQUE.fullmatch(spelling) or not (is_id or _PREFIX.match(spelling)):
+            return []
+        forms = list(_forms(spelling))
+        return self._exactly(forms) or self._loosely(forms)
+
+    def _exactly(self, forms: Iterable[str]) -> list[str]:
+        return list(dict.fromkeys(form for form in forms if form in self._declared))
+
+    def _loosely(self, forms: Iterable[str]) -> list[str]:
+        """Returns the names that differ from a form in nothing but punctuation and case."""
+        if self._by_key is None:
+            self._by_key = {}
+            for name in self._declared:
+                self._by_key.setdefault(_key(name), []).append(name)
+        found = (name for form in forms if (key := _key(form)) for name in self._by_key.get(key, ()))
+        return list(dict.fromkeys(found))
+
+
+def _canonical(spelling: str) -> Iterator[str]:
+    """Yields the names that a spelling holds as templates write it, the surest reading first."""
+    counted = _COUNTER.fullmatch(spelling)
+    if counted:
+        yield counted["name"].removeprefix("functions.")
+        yield counted["name"]
+    yield spelling
+    yield spelling.removeprefix("functions.")
+
+
+def _forms(spelling: str) -> Iterator[str]:
+    """Yields what is left of a spelling without its prefix, without its counter, and without both."""
+    prefix = _PREFIX.match(spelling)
+    for body in (spelling, spelling[prefix.end() :]) if prefix else (spelling,):
+        bare = body.rstrip(_SEPARATORS)
+        yield bare
+        digits = len(bare) - len(bare.rstrip(_DIGITS))
+        if digits <= _MOST_DIGITS:
+            for count in range(1, digits + 1):
+                yield bare[:-count].rstrip(_SEPARATORS)
+
+
+def _key(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from serve.parsing.events import ViolationKind
@@ -42,6 +44,14 @@ def read_object(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def plain_text(value: Mapping[str, Any]) -> str:
+    """Returns an object as JSON; empty if JSON has no word for a value in it."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return ""
 
 
 def audit(text: str, name: str, tools: Tools, *, by_tags: bool = False) -> list[ViolationKind]:

@@ -111,6 +111,7 @@ class Hermes(Block):
         self.enter_call()
         self.spoiled = False
         self._started = True
+        self.out.by_tags = False
         self.out.start_call(f"call_{self.out.calls}", self._envelope.name)
 
     def _finish(self) -> State:

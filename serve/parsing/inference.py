@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from serve.parsing.coercion import stated_types
 from serve.parsing.tools import Tools
@@ -19,10 +19,57 @@ _TYPES: tuple[tuple[type, frozenset[str]], ...] = (
 )
 
 
-def infer(arguments: Mapping[str, Any], tools: Tools) -> str | None:
-    """Returns the tool that takes these arguments, by names and types, if exactly one does."""
-    fitting = [name for name in tools if _fits(arguments, name, tools)]
-    return fitting[0] if len(fitting) == 1 else None
+class Inferred(NamedTuple):
+    """A tool, and the arguments of a call to it.
+
+    Attributes:
+        name: Of the tool.
+        arguments: None if they are as given.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | None = None
+
+
+def infer(arguments: Mapping[str, Any], tools: Tools, among: Iterable[str] = ()) -> Inferred | None:
+    """Returns the tool that arguments fit, by names and types, or that they name themselves, if there is exactly one.
+
+    Args:
+        arguments: Of a call without a name, or the call as an object with its name and arguments.
+        tools: Those that are declared.
+        among: The only tools that can be meant; all if there is none.
+    """
+    candidates = list(among) or list(tools)
+    readings = [Inferred(name) for name in candidates if _fits(arguments, name, tools)]
+    readings += [
+        named
+        for named in _named(arguments, tools)
+        if named.name in candidates and _fits(named.arguments or {}, named.name, tools)
+    ]
+    return readings[0] if len(readings) == 1 else None
+
+
+def _named(call: Mapping[str, Any], tools: Tools) -> Iterator[Inferred]:
+    """Yields what an object with a member `name` says if that names a tool: its arguments are a member, or the rest."""
+    inner = call.get("function")
+    if isinstance(inner, Mapping) and _is_only(call, "function"):
+        call = inner
+    name = call.get("name")
+    meant = tools.names.meant_by(name, is_id=False) if isinstance(name, str) else []
+    if len(meant) != 1:
+        return
+    rest = {key: value for key, value in call.items() if key != "name"}
+    for key in ("arguments", "parameters"):
+        value = rest.get(key)
+        if isinstance(value, Mapping) and _is_only(rest, key):
+            yield Inferred(meant[0], value)
+            return
+    yield Inferred(meant[0], rest)
+
+
+def _is_only(call: Mapping[str, Any], key: str) -> bool:
+    """Returns whether an object says nothing but one member, and that it is a function."""
+    return call.keys() == {key} or (call.keys() == {key, "type"} and call["type"] == "function")
 
 
 def _fits(arguments: Mapping[str, Any], name: str, tools: Tools) -> bool:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from serve.parsing.arguments import read_object
+from serve.parsing.arguments import plain_text, read_object
 from serve.parsing.events import ViolationKind
 from serve.parsing.inference import infer
 from serve.parsing.json_scanner import JsonScanner
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
+from serve.parsing.strict_json import repeats_a_key
 
 _NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
 # What a call looks like in prose when its begin marker was lost.
@@ -54,6 +55,7 @@ class KimiK2(Prose):
         self._header: list[str] = []
         self._space: list[str] = []  # after the arguments so far
         self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
+        self._meant: list[str] = []  # tools that the id may name
         self._scanner = JsonScanner()
 
     # Around calls
@@ -169,14 +171,12 @@ class KimiK2(Prose):
         self._noisy = False
 
     def _name(self, id: str) -> str | None:
-        """Returns the name in an id, with or without `functions.` and `:N` around it; None if there is none."""
+        """Returns the name in an id, with or without `functions.` and `:N` around it; None if none is clear."""
+        self._meant = self.tools.names.meant_by(id)
+        if self._meant:
+            return self._meant[0] if len(self._meant) == 1 else None
         match = _NUMBERED.fullmatch(id)
-        whole = match["name"] if match else id
-        plain = whole.removeprefix("functions.")
-        for name in (plain, whole):
-            if name in self.tools:
-                return name
-        return plain if match and plain else None
+        return match["name"].removeprefix("functions.") or None if match else None
 
     # The arguments
 
@@ -235,12 +235,15 @@ class KimiK2(Prose):
         """Names a call by its arguments; returns False if they name none."""
         text = "".join(self._unnamed or ()).strip(_JSON_SPACE)
         arguments = read_object(text or "{}")
-        name = None if arguments is None else infer(arguments, self.tools)
-        if name is None:
+        found = None if arguments is None else infer(arguments, self.tools, self._meant)
+        if found is not None and found.arguments is not None:
+            text = "" if repeats_a_key(text, len(arguments or ())) else plain_text(found.arguments)
+            found = found if text else None
+        if found is None:
             self.out.violation("unresolved_call", self._begin, raw, hidden=True)
             return False
         given = "".join(self._header).strip()
-        self.out.start_call(given or f"functions.{name}:{self.out.calls}", name)
+        self.out.start_call(given or f"functions.{found.name}:{self.out.calls}", found.name)
         if text:
             self.out.arguments(text)
         return True

@@ -34,6 +34,9 @@ class State(Enum):
     AFTER = "after a call, block open"
 
 
+_BEHIND_CALLS = (State.CONTENT, State.BETWEEN, State.AFTER)
+_LEAST_OF_A_MARKER = 2  # characters; a bracket alone is text
+
 Action = Callable[[Any, str], State | None]
 M = TypeVar("M", bound="Machine")
 
@@ -103,7 +106,10 @@ class Machine:
         """Ends the output and settles what was held back."""
         self.ended = True
         rest = self._lexer.finish()
-        if rest:
+        if rest and self._is_cut_end(rest):
+            self.out.violation("stray_marker", self.position, rest)
+            self.position += len(rest)
+        elif rest:
             self._text(rest)
         while self._row.end is not None:
             before = self.state
@@ -127,6 +133,14 @@ class Machine:
         """
         real = self._real.get(raw, 0)
         return real > 0 and real >= self._ahead[raw]
+
+    def _is_cut_end(self, rest: str) -> bool:
+        """Returns whether the end of the output is half a closing marker, right behind a call."""
+        if self.state not in _BEHIND_CALLS or not self.out.at_call or len(rest) < _LEAST_OF_A_MARKER:
+            return False
+        return any(
+            kind.startswith("end_") for spelling, kind in self.lexicon.kinds.items() if spelling.startswith(rest)
+        )
 
     def _feed_tokens(self, tokens: Sequence[Token]) -> None:
         if self._real:

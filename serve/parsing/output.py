@@ -93,6 +93,11 @@ class Output:
         self.quoting = False
         self._bounded = True
 
+    @property
+    def at_call(self) -> bool:
+        """True if there is nothing but space since the last call, or in it."""
+        return self.calls > 0 and not self._in_run
+
     def finish(self, reasoning: bool) -> None:
         if reasoning:
             self._flush_space(Reasoning)

@@ -1,4 +1,7 @@
-"""The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON."""
+"""The grammar of Qwen3-Coder, 3.5 and 3.6: XML calls whose values the tool's schema turns into JSON.
+
+These models fall back now and then on what others write: one JSON object in the block, or names as attributes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from serve.parsing.events import ViolationKind
+from serve.parsing.hermes import Hermes
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
@@ -15,15 +19,28 @@ from serve.parsing.tool_call_block import QWEN_IDS, Block
 from serve.parsing.xml_closing import END, Closings
 from serve.parsing.xml_value import Value
 
+_OTHER_ENDS = (
+    "</function_invocation>",
+    "</function_call>",
+    "</function_calls>",
+    "</tool_calls>",
+    "</tools>",
+    "</invoke>",
+)
 _NAME = re.compile(r"[^\s<>{}=\"']+")
+
+
+_ATTRIBUTE = re.compile(r"""<\w+ name=\s*(?P<quote>["']?)(?P<name>[^"'<>]+)(?P=quote)""")
 
 
 def _name(raw: str) -> str:
     """Returns the name of a function, or of a parameter, in its tag."""
+    if attribute := _ATTRIBUTE.match(raw):
+        return attribute["name"].strip()
     return raw.partition("=")[2][:-1].strip()
 
 
-class Qwen3Coder(Block):
+class Qwen3Coder(Hermes):
     """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`."""
 
     lexicon: ClassVar[Lexicon] = Lexicon(
@@ -33,19 +50,22 @@ class Qwen3Coder(Block):
             "</tool_call>": "end_block",
             "<function=…": "function",
             "<<function=…": "function",  # models double the bracket now and then
+            "<function name=…": "named_function",
             "</function>": "end_function",
             "<parameter=…": "parameter",
             "<<parameter=…": "parameter",
+            "<parameter name=…": "named_parameter",
             "</parameter>": "end_parameter",
             "</parameter…": "drifted",
             "</parameter\n": "drifted",
+            **dict.fromkeys(_OTHER_ENDS, "end_other"),
         }
     )
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self.out.by_tags = True
+        self._by_attributes = False
         self._wrapped = False
         self._name = ""
         self._given: set[str] = set()
@@ -76,6 +96,7 @@ class Qwen3Coder(Block):
 
     def function(self, raw: str) -> State:
         """Takes `<function=name>` in a block."""
+        self._by_attributes = False
         name = _name(raw)
         if not (_NAME.fullmatch(name) or name in self.tools):
             return self.malformed(raw)
@@ -83,6 +104,12 @@ class Qwen3Coder(Block):
         self._wrapped = True
         self._name = name
         return State.FUNCTION
+
+    def named_function(self, raw: str) -> State:
+        """Takes `<function name="name">` in a block."""
+        state = self.function(raw)
+        self._by_attributes = True
+        return state
 
     def next_function(self, raw: str) -> State:
         """Takes another function after `</function>`."""
@@ -97,12 +124,16 @@ class Qwen3Coder(Block):
     def first_parameter(self, raw: str) -> State:
         if not self._plausible(_name(raw)):
             return self.malformed(raw)
-        self._start()
+        self._start_by_tags()
         return self.parameter(raw)
+
+    def first_named_parameter(self, raw: str) -> State:
+        self._by_attributes = True
+        return self.first_parameter(raw)
 
     def no_arguments(self, raw: str) -> State:
         """Takes `</function>`, or `</tool_call>` in its place, right after the name."""
-        self._start()
+        self._start_by_tags()
         self.raw.append(raw)
         return self._end(State.AFTER if raw == "</function>" else State.CONTENT)
 
@@ -110,9 +141,10 @@ class Qwen3Coder(Block):
         self.enter_call()
         return self.release("unfinished_call")
 
-    def _start(self) -> None:
+    def _start_by_tags(self) -> None:
         self.enter_call()
         self._given = set()
+        self.out.by_tags = True
         self.out.start_call(f"call_{self.out.calls}", self._name)
 
     # Parameters
@@ -154,6 +186,13 @@ class Qwen3Coder(Block):
         self._end_value()
         return self.parameter(raw)
 
+    def named_parameter_in_value(self, raw: str) -> State | None:
+        """Takes `<parameter name="key">` in a value: letters of it, unless the call itself is written so."""
+        if self._by_attributes:
+            return self.parameter_in_value(raw)
+        self.value(raw)
+        return None
+
     def tag_in_value(self, raw: str) -> None:
         self._closings.opened(self.lexicon.kind(raw))
         self.value(raw)
@@ -172,7 +211,8 @@ class Qwen3Coder(Block):
         if not rest:
             return None
         kind = self.lexicon.kind(rest)
-        if not self._closings.closes(self._candidate, kind or "text"):
+        follower = "parameter" if kind == "named_parameter" and self._by_attributes else kind
+        if not self._closings.closes(self._candidate, follower or "text"):
             self._keep()
             return self.dispatch(rest, State.VALUE)
         space = "".join(self._held[1:])
@@ -221,6 +261,17 @@ class Qwen3Coder(Block):
 
     # The end of a call
 
+    def behind(self, raw: str) -> State | None:
+        """Takes text after a call: another object, if that was one."""
+        return self.write_behind(raw) if self.out.by_tags else self.next_object(raw)
+
+    def other_end(self, raw: str) -> None:
+        """Takes a closing tag of another format in content: one too many right behind a call, or a word."""
+        if self.out.at_call:
+            self.surplus_tag(raw)
+        else:
+            self.write(raw)
+
     def end_function(self, raw: str) -> State:
         self.raw.append(raw)
         return self._end(State.AFTER)
@@ -251,24 +302,35 @@ class Qwen3Coder(Block):
         self.out.violation(kind, position, raw, self.out.calls - 1)
 
     _tags: ClassVar = ("parameter", "end_parameter", "drifted", "end_function", "end_block")
+    _behind: ClassVar = (*_tags, "named_parameter", "end_other")
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row(_open),
-        State.CONTENT: content_row({**dict.fromkeys(_tags, Block.stray_tag), **_open}),
+        State.CONTENT: content_row({**dict.fromkeys(_tags, Block.stray_tag), "end_other": other_end, **_open}),
         State.OPENED: Row(
-            text=Block.not_a_call,
-            on={"function": function, "end_block": Block.empty_block, "block": Block.reopen_block},
+            text=Hermes.begin_object,
+            on={
+                "function": function,
+                "named_function": named_function,
+                "end_block": Block.empty_block,
+                "block": Block.reopen_block,
+            },
             end=Block.cut_block,
         ),
         State.FUNCTION: Row(
             text=no_parameter,
-            on={"parameter": first_parameter, "end_function": no_arguments, "end_block": no_arguments},
+            on={
+                "parameter": first_parameter,
+                "named_parameter": first_named_parameter,
+                **dict.fromkeys(("end_function", "end_block"), no_arguments),
+            },
             end=cut_function,
         ),
         State.VALUE: Row(
             text=value,
             on={
                 "parameter": parameter_in_value,
+                "named_parameter": named_parameter_in_value,
                 "end_parameter": maybe_close,
                 "drifted": maybe_close,
                 "function": tag_in_value,
@@ -281,13 +343,18 @@ class Qwen3Coder(Block):
         State.CLOSING: Row(text=after_maybe, end=cut_maybe),
         State.PARAMETERS: Row(
             text=space_between,
-            on={"parameter": parameter, "end_function": end_function, "end_block": end_function_and_block},
+            on={
+                **dict.fromkeys(("parameter", "named_parameter"), parameter),
+                "end_function": end_function,
+                "end_block": end_function_and_block,
+            },
             end=cut_call,
         ),
+        State.ENVELOPE: Hermes.table[State.ENVELOPE],
         State.AFTER: Row(
-            text=Block.write_behind,
+            text=behind,
             on={
-                **dict.fromkeys(_tags, Block.surplus_tag),
+                **dict.fromkeys(_behind, Block.surplus_tag),
                 "function": next_function,
                 "block": Block.open_block,
                 "end_block": Block.close_block,

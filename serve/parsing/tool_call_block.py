@@ -138,6 +138,9 @@ class Block(Prose):
     def stray_tag(self, raw: str) -> None:
         """Takes a tag in content that belongs to no call: markup if a block was open, or else a word."""
         closes = self.lexicon.kind(raw) == "end_block"
+        if self.out.at_call and raw.startswith("</") and not self.spoiled:
+            self.surplus_tag(raw)
+            return
         if not self.spoiled:
             self.out.violation("stray_marker", self.position, raw)
         if closes and self._unclosed:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
+
+from serve.parsing.names import Names
 
 Schema = Mapping[str, Any]
 
@@ -29,6 +32,11 @@ class Tools:
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas
+
+    @cached_property
+    def names(self) -> Names:
+        """Reads names that are spelt in another way."""
+        return Names(self._schemas)
 
     def schema(self, name: str) -> Schema:
         return self._schemas.get(name, {})

@@ -17,6 +17,7 @@ from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})
+BROKEN = SimSettings(model="m", faults={"double_brace": 1.0})
 SOUND = SimSettings(model="m")
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -134,10 +135,10 @@ class TestRerun:
 
     async def test_an_attempt_that_was_stopped_before_it_reported_usage_is_told(self) -> None:
         body = tools_request(1, model="m", tool_choice="required", stream=True, stream_options={"include_usage": True})
-        async with healing(CUT) as (stack, _):
+        async with healing(BROKEN) as (stack, _):
             _, _, answer = await post(stack.url, body)
         told = next(each["specgate"] for each in chunks_in(answer)[:-1] if "specgate" in each)
-        assert told == {"rerun": "standard", "reasons": ["truncated"], "attempts_without_usage": 1}
+        assert told == {"rerun": "standard", "reasons": ["invalid_json"], "attempts_without_usage": 1}
 
     async def test_without_another_pool_it_runs_again_where_it_is(self) -> None:
         answers = iter(['{"city": "Os', '{"city": "Osaka", "days": 1}'])

@@ -1,7 +1,10 @@
-"""Reads leaked markup with our own parser: the calls that an engine's parser missed, if they are unambiguous."""
+"""Reads leaked markup with our own parsers: the calls that an engine's parser missed, if they are unambiguous."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serve.guard.core.call_assembly import Entry, HeldCall
@@ -9,7 +12,7 @@ from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP
 from serve.guard.core.verdict import Severity
-from serve.parsing import parse
+from serve.parsing import Message, parse
 
 # Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
 # An answer that leaks more is run again instead.
@@ -18,6 +21,13 @@ _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'
 _MOST_SIGNS = 40_000
 _OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
+# What a parser says of calls that the guard judges itself, and of tags that belong to no call.
+_HARMLESS = {"stray_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument"}
+_END = re.compile(r"\s*<(?:/(?P<tag>\w{1,48})|\|(?P<token>\w{1,48})\|)>")
+_ENDS = ("tool", "func", "call", "invo", "param", "arg", "action", "im_end", "endoftext")
+_WRAP = r"(?:```\w*|<tools>)"
+_WRAPPED = re.compile(rf"\s*<tool_call>\s*{_WRAP}\s*(?=\{{)")
+_UNWRAPPED = re.compile(r"\s*(?:```|</tools>)\s*</tool_call>")
 
 
 @dataclass(frozen=True)
@@ -29,24 +39,30 @@ class Rescued:
 
 
 def rescue(leak: str, grammar: str | None, expectation: Expectation, check: CallCheck) -> Rescued | None:
-    """Returns the calls in `leak`; None unless it reads as nothing but complete, valid calls.
+    """Returns the calls in `leak`; None unless some format reads it as nothing but complete, valid calls and text.
 
     Args:
         leak: Text from the first markup on.
-        grammar: Its format, if known.
+        grammar: The model's own format, if known; the others are tried after it.
         expectation: What the request demands.
         check: Checks the calls.
     """
-    if not _is_readable(leak):
-        return None
-    message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
-    content = message.content or ""
-    if not message.tool_calls or message.violations or MARKUP.search(content):
+    for message in _readings(leak, grammar, expectation):
+        if (rescued := _rescued(message, check)) is not None:
+            return rescued
+    return None
+
+
+def _rescued(message: Message, check: CallCheck) -> Rescued | None:
+    content = without_stray_ends(message.content or "")
+    faults = [violation for violation in message.violations if violation.hidden or violation.kind not in _HARMLESS]
+    if not message.tool_calls or faults or MARKUP.search(content):
         return None
     calls = []
     for index, parsed in enumerate(message.tool_calls):
         call = HeldCall(index)
         call.feed(Entry(index, parsed.id, parsed.name, parsed.arguments))
+        check.read(call)
         defect = check.defect(call, 0)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None
@@ -54,28 +70,65 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
     return Rescued(tuple(calls), content.strip())
 
 
+def without_stray_ends(content: str) -> str:
+    """Returns the text beside calls without closing tags that belong to none of them."""
+    place = 0
+    while (end := _END.match(content, place)) and any(part in end[end.lastgroup or 0].lower() for part in _ENDS):
+        place = end.end()
+    return content[place:]
+
+
 def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> bool:
     """Returns whether `leak` is the beginning of one call and nothing else, as a length limit leaves it.
 
     Args:
         leak: Text from the first markup on.
-        grammar: Its format, if known.
+        grammar: As of `rescue`.
         expectation: What the request demands.
     """
-    if not _is_readable(leak):
-        return False
-    message = parse(leak, grammar or grammar_of(leak), tools=expectation.raw_tools, thinking=False)
-    kinds: set[str] = {violation.kind for violation in message.violations}
-    return len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL
+    for message in _readings(leak, grammar, expectation):
+        kinds: set[str] = {violation.kind for violation in message.violations}
+        if len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL:
+            return True
+    return False
 
 
-def _is_readable(leak: str) -> bool:
-    return sum(map(leak.count, _MARKERS)) <= _MOST_MARKERS and sum(map(leak.count, _SIGNS)) <= _MOST_SIGNS
+def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[Message]:
+    """Yields what each format reads in a leak, the model's own first; nothing if they would take too long."""
+    formats = grammars_of(leak, grammar)
+    most = _MOST_MARKERS // len(formats)
+    markers, signs = (sum(map(leak.count, parts)) for parts in (_MARKERS, _SIGNS))
+    if markers > most or signs > _MOST_SIGNS // len(formats):
+        return
+    for each in formats:
+        yield parse(leak, each, tools=expectation.raw_tools, thinking=False)
+    if (plain := _unwrapped(leak)) is not None:
+        yield parse(plain, "hermes", tools=expectation.raw_tools, thinking=False)
 
 
-def grammar_of(leak: str) -> str:
-    """Returns the format whose markup `leak` begins with."""
-    if leak.startswith("<|"):
-        return "kimi_k2"
-    body = leak.removeprefix("<tool_call>").lstrip()
-    return "hermes" if body.startswith("{") else "qwen3_coder"
+def grammars_of(leak: str, grammar: str | None = None) -> list[str]:
+    """Returns the formats that may read a leak, the surest first.
+
+    Args:
+        leak: Text that begins with markup.
+        grammar: The model's own format, if known.
+    """
+    by_markup = "kimi_k2" if leak.startswith("<|") else "qwen3_coder"  # which reads what hermes does, too
+    return list(dict.fromkeys([grammar or by_markup, by_markup]))
+
+
+def _unwrapped(leak: str) -> str | None:
+    """Returns a leak without the code fences or tags that some models put around the object in a block."""
+    blocks = []
+    place = 0
+    while match := _WRAPPED.match(leak, place):
+        try:
+            _, end = json.JSONDecoder().raw_decode(leak, match.end())
+        except (ValueError, RecursionError):
+            return None
+        closing = _UNWRAPPED.match(leak, end)
+        if closing is None:
+            return None
+        blocks.append(f"<tool_call>{leak[match.end() : end]}</tool_call>")
+        place = closing.end()
+    return "".join(blocks) + leak[place:] if blocks else None

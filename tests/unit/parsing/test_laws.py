@@ -30,7 +30,8 @@ MARKERS = {
                 "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"],
     "qwen3_coder": ["<tool_call>", "</tool_call>", "<function=get_weather>", "<function=x y>", "</function>",
                     "<parameter=city>", "<parameter=days>", "<parameter=a=b>", "</parameter>", "</parameter1>",
-                    "<think>", "</think>", "<function=", "<parameter="],
+                    "<think>", "</think>", "<function=", "<parameter=", '<function name="get_weather">',
+                    '<parameter name="city">', '<parameter name="a"/>', "</function_invocation>"],
     "hermes": ["<tool_call>", "</tool_call>", "<think>", "</think>"],
 }  # fmt: skip
 WORDS = [" ", "\n", "\n\n", "Tokyo", "7", "null", "`", "<", "<<", "<|", '"', '\\"', "\\", "{", "}", "[", "]", ":", ",",
@@ -60,11 +61,20 @@ def good_call(grammar: str, city: str, number: int) -> str:
     }[grammar]
 
 
+def any_call(grammar: str, form: int, city: str, number: int) -> str:
+    """A call in any form that a grammar reads."""
+    if grammar != "qwen3_coder" or form == 0:
+        return good_call(grammar, city, number)
+    if form == 1:
+        return good_call("hermes", city, number)
+    return re.sub(r"<(function|parameter)=(\w+)>", r'<\1 name="\2">', good_call(grammar, city, number))
+
+
 @st.composite
 def mutated(draw: st.DrawFn, grammar: str) -> str:
     """A well-formed answer with markers dropped, doubled, swapped, and cut anywhere."""
     cities = draw(st.lists(st.text(LETTERS + 'ab"\\\n<', min_size=1, max_size=8), max_size=3))
-    calls = "".join(good_call(grammar, city, number) for number, city in enumerate(cities))
+    calls = "".join(any_call(grammar, draw(st.integers(0, 2)), city, number) for number, city in enumerate(cities))
     if grammar == "kimi_k2":
         calls = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
     text = f"{draw(st.text(LETTERS, max_size=4))}</think>{draw(st.text(LETTERS + ' ', max_size=4))}{calls}end"
@@ -136,7 +146,9 @@ def damage(steps: random.Random, grammar: str) -> str:
     if steps.random() < 0.4:
         return numbered("".join(steps.choices(words, k=steps.randint(1, 40))))
     calls = "".join(
-        good_call(grammar, "".join(steps.choices(LETTERS + 'a"\\\n<', k=steps.randint(1, 9))), number)
+        any_call(
+            grammar, steps.randrange(3), "".join(steps.choices(LETTERS + 'a"\\\n<', k=steps.randint(1, 9))), number
+        )
         for number in range(steps.randint(1, 3))
     )
     if grammar == "kimi_k2":
@@ -186,12 +198,13 @@ def test_the_laws_hold_for_damaged_answers(grammar: str, data: st.DataObject, th
 @given(cities=st.lists(st.text(min_size=1, max_size=12).filter(lambda text: "<" not in text), min_size=1, max_size=4))
 def test_well_formed_calls_come_back_as_they_were_written(grammar: str, cities: list[str]) -> None:
     cities = [city.replace("\r", "") or "x" for city in cities]
-    calls = "".join(good_call(grammar, city, number) for number, city in enumerate(cities))
-    message = parse(calls, grammar=grammar, tools=TOOLS)
-    assert [json.loads(call.arguments) for call in message.tool_calls] == [
-        {"city": city, "days": number} for number, city in enumerate(cities)
-    ]
-    assert (message.content, message.violations) == (None, ())
+    for form in range(3):
+        calls = "".join(any_call(grammar, form, city, number) for number, city in enumerate(cities))
+        message = parse(calls, grammar=grammar, tools=TOOLS)
+        assert [json.loads(call.arguments) for call in message.tool_calls] == [
+            {"city": city, "days": number} for number, city in enumerate(cities)
+        ]
+        assert (message.content, message.violations) == (None, ())
 
 
 @pytest.mark.parametrize("row", cases.params(cases.traces("own")))

@@ -145,3 +145,70 @@ def test_each_ambiguous_value_is_reported_by_itself() -> None:
     many = call(*(("city", "x</city>") for _ in range(2000)))
     reported = sum(len(fault.raw) for fault in parse(many, "qwen3_coder", TOOLS).violations)
     assert reported < 5 * len(many)
+
+
+WEATHER = [
+    {"type": "function", "function": {"name": name, "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}, "note": {"type": "string"}}}}}
+    for name in ("get_weather", "plan_trip")
+]  # fmt: skip
+OSLO, ROME = ("get_weather", {"city": "Oslo"}), ("plan_trip", {"city": "Rome"})
+JSON_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+XML_CALL = "<tool_call>\n<function=plan_trip>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>"
+NAMED_CALL = (
+    '<tool_call>\n<function name="plan_trip">\n<parameter name="city">Rome</parameter>\n</function>\n</tool_call>'
+)
+DRIFTED = {
+    JSON_CALL: [OSLO],
+    f"{JSON_CALL}\n{JSON_CALL}": [OSLO, OSLO],
+    f"{JSON_CALL}\n{XML_CALL}\n{JSON_CALL}": [OSLO, ROME, OSLO],
+    JSON_CALL.replace("\n</", "\n" + JSON_CALL[12:-13] + "\n</"): [OSLO, OSLO],
+    NAMED_CALL: [ROME],
+    NAMED_CALL.replace('"', "'"): [ROME],
+    NAMED_CALL.replace("</function>", '<parameter name="note">a</parameter></function>'): [
+        ("plan_trip", {"city": "Rome", "note": "a"})
+    ],
+    f"{NAMED_CALL}{XML_CALL}": [ROME, ROME],
+}
+TRAILING = [
+    "</function_invocation>", "</function>", "</function>\n</tool_call>", "\n</function_call>\n", "</tool_calls>",
+    "</tool_call>\n</tool_call>", "</tool_call></function>",
+]  # fmt: skip
+
+
+def called(text: str) -> list[tuple[str, object]]:
+    message = parse(text, "qwen3_coder", WEATHER)
+    assert message.content is None
+    return [(each.name, json.loads(each.arguments)) for each in message.tool_calls]
+
+
+@pytest.mark.parametrize("text", DRIFTED)
+def test_calls_as_other_formats_write_them_in_the_block_are_calls(text: str) -> None:
+    assert called(text) == DRIFTED[text]
+    assert parse(text, "qwen3_coder", WEATHER).violations == ()
+
+
+@pytest.mark.parametrize("tags", TRAILING)
+def test_closing_tags_behind_a_whole_call_are_no_content(tags: str) -> None:
+    assert called(XML_CALL.replace("</function>", f"</function>{tags}")) == [ROME]
+    assert called(XML_CALL + tags) == [ROME]
+    assert called(f"{XML_CALL}\n{tags}\n{JSON_CALL}") == [ROME, OSLO]
+
+
+@pytest.mark.parametrize("text", [XML_CALL, JSON_CALL])
+def test_half_a_closing_tag_at_the_end_is_no_content(text: str) -> None:
+    for cut in range(len(text) - len("</tool_call>") + 2, len(text)):
+        assert len(called(text[:cut])) == 1
+        assert len(called(f"{text}\n{text[len(text) - 12 : cut]}")) == 1
+    assert parse(f"{text} <", "qwen3_coder", WEATHER).content == " <"
+
+
+def test_tags_with_attributes_in_the_value_of_a_plain_tag_are_text() -> None:
+    launch = '<launch><parameter name="note" value="x"/>\n<parameter name="note">y</parameter>\n</launch>'
+    text = XML_CALL.replace("Rome", launch)
+    assert called(text) == [("plan_trip", {"city": launch})]
+
+
+def test_an_object_behind_a_call_of_tags_is_text() -> None:
+    message = parse(XML_CALL.replace("</function>", '</function>{"a": 1}'), "qwen3_coder", WEATHER)
+    assert (message.content, len(message.tool_calls)) == ('{"a": 1}\n', 1)

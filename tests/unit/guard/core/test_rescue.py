@@ -1,5 +1,6 @@
 """Rescue: leaked markup becomes the calls that it is, only where it is nothing else, and is rerun otherwise."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from support.guard_harness import call, calls, calls_of, chunk, chunks_of, heale
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.rescue import grammar_of
+from serve.guard.core.rescue import grammars_of
 
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}"
 KIMI_END = "<|tool_call_end|><|tool_calls_section_end|>"
@@ -92,11 +93,72 @@ def test_the_beginning_of_a_call_that_length_cut_is_no_corruption(leak: str, bef
     assert stopped.verdicts[0].outcome is Outcome.MARKER_LEAK
 
 
-def test_the_markup_tells_its_format() -> None:
-    assert grammar_of("<|tool_call_begin|>") == "kimi_k2"
-    assert grammar_of('<tool_call>\n{"name"') == "hermes"
-    assert grammar_of("<tool_call>\n<function=f>") == "qwen3_coder"
-    assert grammar_of("<function=f>") == "qwen3_coder"
+def test_the_models_own_format_is_tried_before_the_one_of_the_markup() -> None:
+    assert grammars_of("<|tool_call_begin|>") == ["kimi_k2"]
+    assert grammars_of('<tool_call>\n{"name"') == ["qwen3_coder"]
+    assert grammars_of("<function=f>", "qwen3_coder") == ["qwen3_coder"]
+    assert grammars_of("<tool_call>", "hermes") == ["hermes", "qwen3_coder"]
+    assert grammars_of("<tool_call>", "kimi_k2") == ["kimi_k2", "qwen3_coder"]
+
+
+XML = (
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+    "</function>\n</tool_call>"
+)
+JSON = f'<tool_call>\n{{"name": "get_weather", "arguments": {GOOD}}}\n</tool_call>'
+NAMED = XML.replace("<function=get_weather>", '<function name="get_weather">')
+NAMED = NAMED.replace("<parameter=city>", '<parameter name="city">').replace(
+    "<parameter=days>", '<parameter name="days">'
+)
+OWN = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
+DRIFTED = {
+    "JSON": JSON, "XML": XML, "attributes": NAMED, "Kimi": OWN,
+    "a fence": JSON.replace("{\"name", "```json\n{\"name").replace("}}\n", "}}\n```\n"),
+    "a bare fence": JSON.replace("{\"name", "```\n{\"name").replace("}}\n", "}}\n```\n"),
+    "a list of tools": JSON.replace("{\"name", "<tools>{\"name").replace("}}\n", "}}</tools>\n"),
+    "an odd end": XML.replace("</function>", "</function>\n</function_invocation>"),
+    "an unknown odd end": XML.replace("</function>", "</function>\n</function_invoke_x>"),
+    "two ends of the function": XML.replace("</function>", "</function>\n</function>"),
+    "two ends of the block": JSON + "\n</tool_call>",
+    "an end of the turn": JSON + "<|im_end|>",
+    "half an end": JSON[:-4],
+    "half a last end": OWN.removesuffix("|>"),
+    "less than half a last end": OWN.removesuffix("ls_section_end|>"),
+    "no end of the section": OWN.removesuffix("<|tool_calls_section_end|>"),
+    "an end of the section too many": OWN + "<|tool_calls_section_end|>",
+    "an id in another spelling": OWN.replace("functions.get_weather:0", "functions_get_weather_0"),
+    "an id that is glued": OWN.replace("functions.get_weather:0", "functionsget_weather0"),
+    "OpenAI's id, and the name in the arguments": OWN.replace("functions.get_weather:0", "call_0a1b").replace(
+        GOOD, '{"name": "get_weather", "city": "Bern", "days": 2}'),
+}  # fmt: skip
+MEANT = ("get_weather", json.loads(GOOD))
+
+
+@pytest.mark.parametrize("grammar", [None, "kimi_k2", "qwen3_coder", "hermes"])
+@pytest.mark.parametrize("drift", DRIFTED)
+def test_a_call_that_any_format_reads_is_rescued_whole_and_alone(drift: str, grammar: str | None) -> None:
+    for text in (DRIFTED[drift], f"{DRIFTED[drift]}\n{DRIFTED[drift]}") if "half" not in drift else (DRIFTED[drift],):
+        for size in (1, 7, len(text)):
+            guard = Guard(GuardConfig(reruns=0), tools_request(1), grammar=grammar)
+            cut = [text[place : place + size] for place in range(0, len(text), size)]
+            message = read(through(guard, stream("Let me see. ", *cut)))
+            assert calls_of(message) == [MEANT] * text.count("get_weather")
+            assert message["content"].strip() == "Let me see."
+            assert guard.outcome is Outcome.RESCUED
+
+
+def test_text_behind_a_rescued_call_stays_and_odd_ends_in_front_of_it_go() -> None:
+    guard = Guard(GuardConfig(reruns=0), tools_request(1))
+    message = read(through(guard, stream(f"{XML}</function_invocation>\nNow I wait for </html>.")))
+    assert (calls_of(message), message["content"]) == ([MEANT], "Now I wait for </html>.")
+
+
+@pytest.mark.parametrize("spelling", ["null", "", "None", "[]"])
+def test_a_rescued_call_may_spell_no_arguments_in_any_way(spelling: str) -> None:
+    tools = [{"type": "function", "function": {"name": "now"}}, *tools_request()["tools"]]
+    guard = Guard(GuardConfig(reruns=0), tools_request(1, tools=tools))
+    message = read(through(guard, stream(KIMI.format(name="now", arguments=spelling) + KIMI_END)))
+    assert calls_of(message) == [("now", {})]
 
 
 @pytest.mark.parametrize("flood", ["<tool_call>" * 700, "<tool_call>{" + "[" * 50_000, "<function=" + "<" * 50_000])

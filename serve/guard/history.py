@@ -7,10 +7,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from serve.guard.core import HistoryRepair
+from serve.guard.core.history import id_text
 from serve.guard.slices import LONG_RAW_BYTES, in_slices
 from serve.request.completion import MALFORMED, NONE, not_json, with_member
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
+_TOOL = b"tool"  # in them as well, and in the role of a result
 # Of names and texts in a message or call, beside those in its calls or arguments: more are made to be slow to rewrite.
 _MOST_QUOTES = 10_000
 
@@ -22,7 +24,7 @@ class _Body(Struct, gc=False):
 class _Message(Struct, gc=False):
     role: str | None = None
     tool_calls: list[Raw] | None = None
-    tool_call_id: str | None = None
+    tool_call_id: str | int | None = None
 
 
 class _Function(Struct, gc=False):
@@ -32,7 +34,7 @@ class _Function(Struct, gc=False):
 
 class _Call(Struct, gc=False):
     function: _Function
-    id: str | None = None
+    id: str | int | None = None
 
 
 class _Parts(Struct, gc=False):
@@ -83,50 +85,82 @@ def _repair_messages(body: bytes, repair: HistoryRepair, *, rewrite: bool) -> Ge
 
 def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None, None]:
     """Repairs messages in place; yields after each call and each message."""
+    found: list[tuple[int, _Message, list[_Call | None]]] = []
     for index, raw in enumerate(messages):
-        if _CALLS not in (source := bytes(raw)):
+        if _TOOL not in (source := bytes(raw)):
             continue
         yield
         try:
             message = _message.decode(source)
         except msgspec.ValidationError:
             continue  # of a shape that is not OpenAI's
+        if message.tool_calls or message.role == "tool":
+            calls = yield from _decoded(source, message)
+            _note(message, calls, repair)
+            found.append((index, message, calls))
+    last = -1
+    for index, message, calls in found:
         if message.tool_calls:
-            if (yield from _repair_calls(source, message.tool_calls, repair)):
+            if repair.call_ids is not None and index != last + 1:
+                repair.call_ids.begin_turn()
+            last = index
+            if (yield from _repair_calls(message.tool_calls, calls, repair)):
+                source = bytes(messages[index])
                 messages[index] = Raw(with_member(source, "tool_calls", msgspec.json.encode(message.tool_calls)))
-        elif message.role == "tool" and message.tool_call_id is not None:
+        else:
             call_id = repair.result_id(message.tool_call_id)
             if call_id != message.tool_call_id:
+                source = bytes(messages[index])
                 messages[index] = Raw(with_member(source, "tool_call_id", msgspec.json.encode(call_id)))
 
 
-def _repair_calls(source: bytes, calls: list[Raw], repair: HistoryRepair) -> Generator[None, None, bool]:
+def _decoded(source: bytes, message: _Message) -> Generator[None, None, list[_Call | None]]:
+    """Returns the calls of a message; None for each that is to stay as it is."""
+    raw_calls = message.tool_calls or []
+    sources = list(map(bytes, raw_calls))
+    if _quotes(source) - sum(map(_quotes, sources)) > _MOST_QUOTES:
+        return [None] * len(sources)
+    calls: list[_Call | None] = []
+    for each in sources:
+        yield
+        try:
+            calls.append(None if _quotes(each) > _MOST_QUOTES else _call.decode(each))
+        except msgspec.ValidationError:
+            calls.append(None)  # of a shape that is not OpenAI's
+    return calls
+
+
+def _note(message: _Message, calls: list[_Call | None], repair: HistoryRepair) -> None:
+    if repair.call_ids is None:
+        return
+    for call in calls:
+        if call is not None:
+            repair.call_ids.note_call(id_text(call.id), call.function.name)
+    if not message.tool_calls:
+        repair.call_ids.note_result(id_text(message.tool_call_id))
+
+
+def _repair_calls(
+    raw_calls: list[Raw], calls: list[_Call | None], repair: HistoryRepair
+) -> Generator[None, None, bool]:
     """Repairs the calls of one message in place; returns whether there was anything to repair."""
-    if _quotes(source) - sum(map(_quotes, map(bytes, calls))) > _MOST_QUOTES:
-        return False
     changed = False
     for place, call in enumerate(calls):
         yield
-        if (repaired := _repaired(call, repair)) is not call:
-            calls[place] = repaired
+        if call is not None and (repaired := _repaired(raw_calls[place], call, repair)) is not raw_calls[place]:
+            raw_calls[place] = repaired
             changed = True
     return changed
 
 
-def _repaired(raw: Raw, repair: HistoryRepair) -> Raw:
-    source = bytes(raw)
-    if _quotes(source) > _MOST_QUOTES:
-        return raw
-    try:
-        call = _call.decode(source)
-    except msgspec.ValidationError:
-        return raw  # of a shape that is not OpenAI's
+def _repaired(raw: Raw, call: _Call, repair: HistoryRepair) -> Raw:
     given = call.function.arguments
     arguments = _text.decode(given) if bytes(memoryview(given)[:1]) == b'"' else None  # some clients send an object
     plain = {"id": call.id, "function": {"name": call.function.name, "arguments": arguments}}
     repaired = repair.call(plain)
     if repaired is plain:
         return raw
+    source = bytes(raw)
     if repaired["function"] is not plain["function"]:
         function = bytes(_parts.decode(source).function)
         mended = with_member(function, "arguments", msgspec.json.encode(repaired["function"]["arguments"]))

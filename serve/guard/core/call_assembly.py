@@ -20,13 +20,13 @@ class Entry(NamedTuple):
     """One entry of a delta's `tool_calls`; what is missing or null is empty.
 
     Attributes:
-        index: The engine's index of the call; None if it gives none.
+        place: The engine's index of the call; None if it gives none.
         id: Of the call.
         name: Of the tool, or a part of it.
         arguments: More of the arguments' text.
     """
 
-    index: int | None
+    place: int | None
     id: str
     name: str
     arguments: str
@@ -37,20 +37,15 @@ class Entry(NamedTuple):
         function = raw.get("function") if isinstance(raw, dict) else ""
         if not isinstance(function, dict | None):
             return None
-        function = function or {}
-        index, identity, name, arguments = (
-            raw.get("index"),
-            raw.get("id"),
-            function.get("name"),
-            function.get("arguments"),
-        )
+        name, arguments = (function.get("name"), function.get("arguments")) if function else (None, None)
         if isinstance(arguments, dict | list):
             arguments = _encoded(arguments)
+        place, identity = raw.get("index"), raw.get("id")
         if isinstance(identity, int) and not isinstance(identity, bool):
             identity = str(identity)
-        if not isinstance(index, int | None) or not all(isinstance(x, str | None) for x in (identity, name, arguments)):
+        if not isinstance(place, int | None) or not all(isinstance(x, str | None) for x in (identity, name, arguments)):
             return None
-        return cls(index, identity or "", name or "", arguments or "")
+        return cls(place, identity or "", name or "", arguments or "")
 
     @property
     def opens_object(self) -> bool:
@@ -190,7 +185,7 @@ class CallAssembly:
             if len(self.calls) == MAX_CALLS:
                 return None
             number = len(self.calls)
-            call = HeldCall(number, number if entry.index is None else entry.index)
+            call = HeldCall(number, number if entry.place is None else entry.place)
             self.calls.append(call)
             self._by_place[call.place] = call
         call.feed(entry)
@@ -200,12 +195,12 @@ class CallAssembly:
 
     def _continued(self, entry: Entry) -> HeldCall | None:
         """Returns the call that an entry goes on with; None if it begins one."""
-        if entry.index is None:
+        if entry.place is None:
             named = self._by_id.get(entry.id)
             call = named or self.newest
         else:
-            call = self._by_place.get(entry.index)
+            call = self._by_place.get(entry.place)
             named = self._by_id.get(entry.id) if entry.id else None
-            if named is not None and (named.place == entry.index or (call is None and not entry.name)):
+            if named is not None and (named.place == entry.place or (call is None and not entry.name)):
                 call = named
         return None if call is None or call.is_followed_by(entry) else call

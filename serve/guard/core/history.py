@@ -1,8 +1,7 @@
 """Repair of a conversation's history: one malformed call of an earlier turn must not spoil every later turn.
 
 vLLM parses the arguments of every earlier call and answers 400 when one is not JSON; a client that keeps its history
-would get that 400 for ever. Kimi's chat template also takes a call's name from its id, which must therefore have the
-form `functions.NAME:INDEX`.
+would get that 400 for ever. Kimi's chat template also needs ids of a certain form (`call_ids`).
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from typing import Any
 
 import msgspec
 
+from serve.guard.core.call_ids import CallIds
 from serve.guard.core.json_ahead import closing_brackets, open_after
+from serve.parsing.arguments import means_nothing
 from serve.parsing.strict_json import loads
 
 UNPARSED_KEY = "_unparsed_arguments"  # holds arguments that can't be completed: the model still sees what it wrote
-_KIMI_ID = re.compile(r"functions\.(?P<name>.+):\d+")
 _SPACE = " \t\n\r"
 _ESCAPE = "\\u"
 _DIGITS = "0123456789"
@@ -39,22 +39,21 @@ _object = msgspec.json.Decoder(_Object)
 
 
 class HistoryRepair:
-    """One pass over a conversation, call after call; a rewritten id applies to all results that follow.
+    """One pass over a conversation, call after call.
 
     Args:
-        kimi_ids: Whether ids are rewritten to `functions.NAME:INDEX`, in calls and in the results that refer to them.
+        kimi_ids: Whether each call gets an id of its own of the form `functions.NAME:N`, and its results as well.
 
     Attributes:
         arguments: Calls whose arguments were malformed.
-        ids: Calls whose ids did not have the form that the template needs.
+        ids: Calls whose ids did not have the form that the template needs, or were another call's.
+        call_ids: The ids, if they are repaired. Note all calls and results with it before the pass.
     """
 
     def __init__(self, *, kimi_ids: bool = False) -> None:
         self.arguments = 0
         self.ids = 0
-        self._kimi_ids = kimi_ids
-        self._counter = 0
-        self._renamed: dict[str, str] = {}
+        self.call_ids = CallIds() if kimi_ids else None
 
     @property
     def clean(self) -> bool:
@@ -73,35 +72,37 @@ class HistoryRepair:
         if isinstance(arguments, str) and not _is_object(arguments):
             self.arguments += 1
             call = {**call, "function": {**function, "arguments": completed(arguments)}}
-        return self._with_id(call, str(function.get("name", ""))) if self._kimi_ids else call
-
-    def result_id(self, call_id: str) -> str:
-        """Returns the id by which a result refers to its call."""
-        return self._renamed.get(call_id, call_id)
-
-    def _with_id(self, call: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        """Rewrites an id that has another name or no number; Kimi counts calls over the whole conversation."""
-        index = self._counter
-        self._counter += 1
+        if self.call_ids is None:
+            return call
         old = call.get("id")
-        match = _KIMI_ID.fullmatch(old) if isinstance(old, str) else None
-        if match is not None and match["name"] == name:
-            self._renamed.pop(str(old), None)
+        new = self.call_ids.call(id_text(old), str(function.get("name", "")))
+        if new == old:
             return call
         self.ids += 1
-        new = f"functions.{name}:{index}"
-        if isinstance(old, str):
-            self._renamed[old] = new
         return {**call, "id": new}
+
+    def result_id(self, call_id: Any) -> Any:
+        """Returns the id by which a result refers to its call."""
+        if self.call_ids is None:
+            return call_id
+        given = id_text(call_id)
+        new = self.call_ids.result(given)
+        return call_id if new == given else new
+
+
+def id_text(identity: Any) -> str:
+    """Returns an id as text; some clients count with numbers, or leave it out."""
+    return "" if identity is None else str(identity)
 
 
 def completed(text: str) -> str:
     """Returns malformed arguments as a JSON object.
 
-    Text that begins an object is completed where it was cut, so that the model sees its call almost as it meant it.
-    Any other text is kept whole under one key, and so is a text too long to look for its cut.
+    A spelling of no arguments becomes the empty object. Text that begins an object is completed where it was cut, so
+    that the model sees its call almost as it meant it. Any other text is kept whole under one key, and so is a text too
+    long to look for its cut.
     """
-    if not text.strip(_SPACE):
+    if means_nothing(text):
         return "{}"
     ending = _ending(text) if len(text) <= _MOST_COMPLETED_CHARS else None
     return json.dumps({UNPARSED_KEY: text}, ensure_ascii=False) if ending is None else text + ending

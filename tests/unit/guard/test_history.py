@@ -158,3 +158,68 @@ def test_a_long_history_is_repaired_beside_the_event_loop(monkeypatch: pytest.Mo
     assert threading.main_thread() not in threads
     repaired(body(CUT), "fix", kimi_ids=False)
     assert threading.main_thread() in threads
+
+
+def conversation(*messages: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": list(messages)}).encode()
+
+
+def asking(*calls: tuple[Any, str]) -> dict[str, Any]:
+    made = [
+        {"id": identity, "type": "function", "function": {"name": name, "arguments": "{}"}} for identity, name in calls
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def result(identity: Any, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": identity, "content": text}
+
+
+def ids_in(sent: bytes) -> list[Any]:
+    found: list[Any] = []
+    for message in json.loads(sent)["messages"]:
+        found += [call["id"] for call in message.get("tool_calls") or ()]
+        found += [message["tool_call_id"]] if "tool_call_id" in message else []
+    return found
+
+
+@pytest.mark.parametrize("identity", ["grep:3", "", 7])
+def test_results_of_calls_with_one_id_go_to_them_in_order(identity: Any) -> None:
+    sent = conversation(asking((identity, "a"), (identity, "b")), result(identity, "A"), result(identity, "B"))
+    got, found = repaired(sent, "fix", kimi_ids=True)
+    assert ids_in(got) == ["functions.a:0", "functions.b:1"] * 2
+    assert found.ids == 2
+
+
+def test_results_without_an_id_go_to_the_calls_without_one() -> None:
+    call = {"function": {"name": "a", "arguments": "{}"}}
+    sent = conversation({"role": "assistant", "tool_calls": [call, call]}, {"role": "tool"}, {"role": "tool"})
+    got, _ = repaired(sent, "fix", kimi_ids=True)
+    assert ids_in(got) == ["functions.a:0", "functions.a:1"] * 2
+
+
+def test_calls_of_one_turn_in_several_messages_are_answered_in_order() -> None:
+    sent = conversation(asking(("x", "a")), asking(("x", "a")), result("x", "A"), result("x", "B"))
+    got, _ = repaired(sent, "fix", kimi_ids=True)
+    assert ids_in(got) == ["functions.a:0", "functions.a:1"] * 2
+
+
+def test_a_new_id_is_none_that_stays_later_or_that_a_lost_call_had() -> None:
+    sent = conversation(
+        result("functions.a:0", "lost"), asking(("call_1", "a")), result("call_1", "A"),
+        asking(("functions.a:1", "a")), result("functions.a:1", "B"),
+    )  # fmt: skip
+    got, found = repaired(sent, "fix", kimi_ids=True)
+    assert ids_in(got) == ["functions.a:0", "functions.a:2", "functions.a:2", "functions.a:1", "functions.a:1"]
+    assert found.ids == 1
+
+
+def test_ids_of_other_models_stay_as_they_are() -> None:
+    sent = conversation(asking(("x", "a"), ("x", "b")), result("x", "A"))
+    assert repaired(sent, "fix", kimi_ids=False)[0] is sent
+
+
+def test_no_arguments_in_any_spelling_become_an_empty_object() -> None:
+    got, found = repaired(body("null"), "fix", kimi_ids=True)
+    assert call_in(got)["function"]["arguments"] == "{}"
+    assert (found.arguments, found.ids) == (1, 0)

@@ -34,17 +34,23 @@ class Entry(NamedTuple):
     @classmethod
     def of(cls, raw: Any) -> Entry | None:
         """Returns an entry as engines send it, arguments as an object and ids as numbers included; None for others."""
-        function = raw.get("function") if isinstance(raw, dict) else ""
-        if not isinstance(function, dict | None):
+        if not isinstance(raw, dict):
             return None
-        name, arguments = (function.get("name"), function.get("arguments")) if function else (None, None)
-        if isinstance(arguments, dict | list):
+        place, identity, function = raw.get("index"), raw.get("id"), raw.get("function")
+        name = arguments = None
+        if isinstance(function, dict):
+            name, arguments = function.get("name"), function.get("arguments")
+        elif function is not None:
+            return None
+        if isinstance(arguments, (dict, list)):
             arguments = _encoded(arguments)
-        place, identity = raw.get("index"), raw.get("id")
-        if isinstance(identity, int) and not isinstance(identity, bool):
+        if type(identity) is int:
             identity = str(identity)
-        if not isinstance(place, int | None) or not all(isinstance(x, str | None) for x in (identity, name, arguments)):
+        if place is not None and not isinstance(place, int):
             return None
+        for text in (identity, name, arguments):
+            if text is not None and not isinstance(text, str):
+                return None
         return cls(place, identity or "", name or "", arguments or "")
 
     @property
@@ -87,18 +93,20 @@ class HeldCall:
         if entry.name and not (self.name and (self.pieces or (entry.id == self.id != "" and entry.name == self.name))):
             self.name += entry.name
         self.id = self.id or entry.id
-        if entry.arguments and not self.is_repeated_by(entry):
+        if not self.is_repeated_by(entry):
             self.feed_arguments(entry.arguments)
 
     def feed_arguments(self, arguments: str) -> None:
         """Adds to the arguments."""
-        self.pieces.append(arguments)
-        self.prefix.feed(arguments)
+        if arguments:
+            self.pieces.append(arguments)
+            self.prefix.feed(arguments)
 
     def is_repeated_by(self, entry: Entry) -> bool:
         """Returns whether an entry says the whole call once more, as some servers do at its end."""
-        complete = self.prefix.complete and entry.id == self.id != "" and entry.name == self.name
-        return complete and entry.arguments == self.arguments
+        if not entry.name or entry.id != self.id or not self.prefix.complete:
+            return False
+        return entry.id != "" and entry.name == self.name and entry.arguments == self.arguments
 
     def is_followed_by(self, entry: Entry) -> bool:
         """Returns whether an entry with this call's index begins another one: not all engines count their calls."""
@@ -180,6 +188,9 @@ class CallAssembly:
 
     def take(self, entry: Entry) -> HeldCall | None:
         """Adds an entry to its call, and returns that; None if there are too many calls."""
+        if not (entry.id or entry.name) and entry.place is not None and (call := self._by_place.get(entry.place)):
+            call.feed_arguments(entry.arguments)  # as nearly all entries are
+            return call
         call = self._continued(entry)
         if call is None:
             if len(self.calls) == MAX_CALLS:

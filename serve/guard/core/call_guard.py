@@ -180,8 +180,9 @@ class CallGuard:
             self._log.report(Outcome.INVALID_JSON, f"more than {MAX_CALLS} calls", once=True)
             return
         self._current = call
-        self._report_surplus()
-        if not (self._single and call.index):
+        if self._single and call.index:
+            self._report_surplus()
+        elif call.prefix.broken or entry.name:
             self._report_early(call)
 
     def feed_arguments(self, place: int, arguments: str) -> bool:
@@ -212,10 +213,12 @@ class CallGuard:
 
     def ready(self) -> list[Step]:
         """Returns the calls that may go out before the choice ends."""
-        calls = self._assembly.calls
         steps: list[Step] = []
-        while self._checked + 1 < len(calls) and calls[self._checked].is_whole and not self._single:
+        calls = self._assembly.calls
+        while self._checked + 1 < len(calls) and not self._single:
             call = calls[self._checked]
+            if not call.is_whole:
+                break
             if self._judge(call) and not self._withheld and not self._log.blocked:
                 steps += self._release(call)
             else:
@@ -244,7 +247,8 @@ class CallGuard:
     def rescue(self, calls: Iterable[HeldCall]) -> list[Step]:
         """Takes in complete calls that were read from leaked markup."""
         self._assembly.calls += calls
-        self._report_surplus()
+        if self._single:
+            self._report_surplus()
         return self.finish(cut=False)
 
     def flush(self) -> list[Step]:
@@ -260,7 +264,7 @@ class CallGuard:
         yield from calls[self._checked : 1 if self._single else None]
 
     def _report_surplus(self) -> None:
-        if self._single and len(self._assembly.calls) > 1:
+        if len(self._assembly.calls) > 1:
             detail = "more than the one call that the request allows"
             self._log.report(Outcome.PARALLEL_CALLS, detail, Severity.SOFT, once=True)
 

@@ -12,7 +12,7 @@ from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import CALL_OPENERS
-from serve.guard.core.rescue import is_cut_call, rescue
+from serve.guard.core.rescue import rescue
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -182,20 +182,21 @@ class ChoiceGuard:
 
     def _finish_leak(self, name: str, leak: str) -> list[Step]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
-        grammar = self._expected.grammar
+        possible = self._may_be_rescued(leak)
         rescued = None
-        if not self.cut and self._may_be_rescued(leak):
-            rescued = rescue(leak, grammar, self._expected, self._check)
-        if rescued is not None:
-            self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
-            rescued.calls[0].tokens.extend(self._take_tokens())
-            steps = self.calls.rescue(rescued.calls)
+        if possible or (self.cut and leak.startswith(CALL_OPENERS)):
+            rescued = rescue(leak, self._expected.grammar, self._expected, self._check, cut=self.cut)
+        if rescued is not None and (possible or not rescued.calls):
+            if rescued.is_cut:
+                self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
+            steps: list[Step] = []
+            if rescued.calls:
+                self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
+                rescued.calls[0].tokens.extend(self._take_tokens())
+                steps += self.calls.rescue(rescued.calls)
             if rescued.content and not self.blocked:
                 steps.append(Step({"content": self._view.feed_text("content", rescued.content)}))
             return steps
-        if self.cut and leak.startswith(CALL_OPENERS) and is_cut_call(leak, grammar, self._expected):
-            self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
-            return []
         self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return [] if self.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
 

@@ -20,11 +20,11 @@ _MARKERS = ("<|", "tool_call>", "<function", "</function", "<parameter", "</para
 _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'
 _MOST_SIGNS = 40_000
-_OF_A_CUT_CALL = {"unfinished_call", "unknown_tool", "missing_argument"}
 # What a parser says of calls that the guard judges itself, and of tags that belong to no call.
 _HARMLESS = {"stray_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument"}
 _END = re.compile(r"\s*<(?:/(?P<tag>\w{1,48})|\|(?P<token>\w{1,48})\|)>")
 _ENDS = ("tool", "func", "call", "invo", "param", "arg", "action", "im_end", "endoftext")
+_OPENINGS = ("<tool_call>", "<function=", "<|tool_calls_section_begin|>", "<|tool_call_begin|>")
 _WRAP = r"(?:```\w*|<tools>)"
 _WRAPPED = re.compile(rf"\s*<tool_call>\s*{_WRAP}\s*(?=\{{)")
 _UNWRAPPED = re.compile(r"\s*(?:```|</tools>)\s*</tool_call>")
@@ -32,13 +32,22 @@ _UNWRAPPED = re.compile(r"\s*(?:```|</tools>)\s*</tool_call>")
 
 @dataclass(frozen=True)
 class Rescued:
-    """The calls and the text in leaked markup."""
+    """The calls and the text in leaked markup.
+
+    Attributes:
+        calls: All that are complete and valid.
+        content: The text beside them.
+        is_cut: Whether the leak ends in the beginning of another call.
+    """
 
     calls: tuple[HeldCall, ...]
     content: str
+    is_cut: bool = False
 
 
-def rescue(leak: str, grammar: str | None, expectation: Expectation, check: CallCheck) -> Rescued | None:
+def rescue(
+    leak: str, grammar: str | None, expectation: Expectation, check: CallCheck, *, cut: bool = False
+) -> Rescued | None:
     """Returns the calls in `leak`; None unless some format reads it as nothing but complete, valid calls and text.
 
     Args:
@@ -46,28 +55,41 @@ def rescue(leak: str, grammar: str | None, expectation: Expectation, check: Call
         grammar: The model's own format, if known; the others are tried after it.
         expectation: What the request demands.
         check: Checks the calls.
+        cut: Whether the request's own limits ended it, so that its last call may be incomplete.
     """
-    for message in _readings(leak, grammar, expectation):
-        if (rescued := _rescued(message, check)) is not None:
+    for text, message in _readings(leak, grammar, expectation):
+        if (rescued := _rescued(text, message, check, cut=cut)) is not None:
             return rescued
     return None
 
 
-def _rescued(message: Message, check: CallCheck) -> Rescued | None:
-    content = without_stray_ends(message.content or "")
-    faults = [violation for violation in message.violations if violation.hidden or violation.kind not in _HARMLESS]
-    if not message.tool_calls or faults or MARKUP.search(content):
+def _rescued(text: str, message: Message, check: CallCheck, *, cut: bool) -> Rescued | None:
+    parsed = message.tool_calls
+    last = len(parsed) - 1
+    unfinished = [each for each in message.violations if each.kind == "unfinished_call"] if cut else []
+    if any(each.index == last for each in unfinished):
+        parsed = parsed[:-1]
+    faults = [each for each in message.violations if each.hidden or each.kind not in _HARMLESS]
+    if any(each not in unfinished or each.index not in (None, last) for each in faults):
+        return None
+    content = message.content or ""
+    if unfinished:
+        content = content.removesuffix(text[unfinished[0].position :])
+    content = without_stray_ends(content)
+    if half := _half_opening(content) if cut else 0:
+        content = content[:-half]
+    if not (parsed or unfinished) or MARKUP.search(content):
         return None
     calls = []
-    for index, parsed in enumerate(message.tool_calls):
+    for index, each in enumerate(parsed):
         call = HeldCall(index)
-        call.feed(Entry(index, parsed.id, parsed.name, parsed.arguments))
+        call.feed(Entry(index, each.id, each.name, each.arguments))
         check.read(call)
         defect = check.defect(call, 0)
         if defect is not None and defect.severity is not Severity.NOTE:
             return None
         calls.append(call)
-    return Rescued(tuple(calls), content.strip())
+    return Rescued(tuple(calls), content.strip(), bool(unfinished or half))
 
 
 def without_stray_ends(content: str) -> str:
@@ -78,32 +100,24 @@ def without_stray_ends(content: str) -> str:
     return content[place:]
 
 
-def is_cut_call(leak: str, grammar: str | None, expectation: Expectation) -> bool:
-    """Returns whether `leak` is the beginning of one call and nothing else, as a length limit leaves it.
-
-    Args:
-        leak: Text from the first markup on.
-        grammar: As of `rescue`.
-        expectation: What the request demands.
-    """
-    for message in _readings(leak, grammar, expectation):
-        kinds: set[str] = {violation.kind for violation in message.violations}
-        if len(message.tool_calls) <= 1 and "unfinished_call" in kinds and kinds <= _OF_A_CUT_CALL:
-            return True
-    return False
+def _half_opening(content: str) -> int:
+    """Returns the length of the half of an opening marker at the end of a text, or 0."""
+    place = content.rfind("<")
+    half = content[place:] if place >= 0 else ""
+    return len(half) if half and any(opening.startswith(half) for opening in _OPENINGS) else 0
 
 
-def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[Message]:
-    """Yields what each format reads in a leak, the model's own first; nothing if they would take too long."""
+def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[tuple[str, Message]]:
+    """Yields what each format reads, and of which text, the model's own first; nothing if that would take too long."""
     formats = grammars_of(leak, grammar)
     most = _MOST_MARKERS // len(formats)
     markers, signs = (sum(map(leak.count, parts)) for parts in (_MARKERS, _SIGNS))
     if markers > most or signs > _MOST_SIGNS // len(formats):
         return
     for each in formats:
-        yield parse(leak, each, tools=expectation.raw_tools, thinking=False)
+        yield leak, parse(leak, each, tools=expectation.raw_tools, thinking=False)
     if (plain := _unwrapped(leak)) is not None:
-        yield parse(plain, "hermes", tools=expectation.raw_tools, thinking=False)
+        yield plain, parse(plain, "hermes", tools=expectation.raw_tools, thinking=False)
 
 
 def grammars_of(leak: str, grammar: str | None = None) -> list[str]:

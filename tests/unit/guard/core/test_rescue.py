@@ -68,12 +68,30 @@ def test_a_leak_beside_a_proper_call_is_ambiguous() -> None:
     assert read(through(guard, [*first, proper, last]))["error"]["code"] == "integrity_violation"
 
 
-def test_a_leak_cut_by_length_and_one_with_rescue_off_are_not_rescued() -> None:
-    whole = KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END
-    for settings, reason in ((GuardConfig(reruns=0), "length"), (GuardConfig(reruns=0, rescue=False), "stop")):
-        guard = Guard(settings, tools_request(1))
-        through(guard, stream(whole, reason=reason))
-        assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+def test_a_leak_is_not_rescued_with_rescue_off() -> None:
+    guard = Guard(GuardConfig(reruns=0, rescue=False), tools_request(1))
+    through(guard, stream(KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END))
+    assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+CALLS_OF = {
+    "kimi_k2": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" + GOOD + "<|tool_call_end|>",
+    "hermes": f'<tool_call>\n{{"name": "get_weather", "arguments": {GOOD}}}\n</tool_call>',
+    "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>\n<parameter=days>\n2\n"
+    "</parameter>\n</function>\n</tool_call>",
+}
+
+
+@pytest.mark.parametrize("grammar", CALLS_OF)
+def test_of_leaked_calls_that_length_cut_the_whole_ones_are_delivered(grammar: str) -> None:
+    text = CALLS_OF[grammar]
+    for end in range(20, len(text) + 1):
+        guard = Guard(GuardConfig(reruns=0), tools_request(1), grammar=grammar)
+        message = read(through(guard, stream(f"So: {text}{text[:end]}", reason="length")))
+        found = calls_of(message)
+        assert found in ([("get_weather", json.loads(GOOD))], [("get_weather", json.loads(GOOD))] * 2)
+        assert (message["content"].strip(), message["finish"]) == ("So:", ["length"])
+        assert not guard.verdicts[0].counts
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,10 @@ class Qwen3Coder(Hermes):
         """Takes text after a call: another object, if that was one."""
         return self.write_behind(raw) if self.out.by_tags else self.next_object(raw)
 
+    def surplus_parameter(self, raw: str) -> None:
+        """Takes a tag of a parameter right after a call: its last value may have gone on."""
+        self.out.violation("stray_marker", self.position, raw, hidden=True)
+
     def other_end(self, raw: str) -> None:
         """Takes a closing tag of another format in content: one too many right behind a call, or a word."""
         if self.out.at_call:
@@ -302,7 +306,7 @@ class Qwen3Coder(Hermes):
         self.out.violation(kind, position, raw, self.out.calls - 1)
 
     _tags: ClassVar = ("parameter", "end_parameter", "drifted", "end_function", "end_block")
-    _behind: ClassVar = (*_tags, "named_parameter", "end_other")
+    _parameters: ClassVar = ("parameter", "named_parameter", "end_parameter", "drifted")
     _open: ClassVar = {"block": Block.open_block, "function": bare_function}
     table: ClassVar[Mapping[State, Row]] = {
         State.REASONING: reasoning_row(_open),
@@ -354,7 +358,8 @@ class Qwen3Coder(Hermes):
         State.AFTER: Row(
             text=behind,
             on={
-                **dict.fromkeys(_behind, Block.surplus_tag),
+                **dict.fromkeys(("end_function", "end_other"), Block.surplus_tag),
+                **dict.fromkeys(_parameters, surplus_parameter),
                 "function": next_function,
                 "block": Block.open_block,
                 "end_block": Block.close_block,

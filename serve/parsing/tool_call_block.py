@@ -9,6 +9,9 @@ from serve.parsing.prose import Prose
 QWEN_IDS = {151657: "<tool_call>", 151658: "</tool_call>", 151667: "<think>", 151668: "</think>"}  # Qwen3's own
 
 
+_ENDS = ("end_block", "end_function")
+
+
 class Block(Prose):
     """Holds an opening tag back until the text after it shows whether a call was meant.
 
@@ -138,7 +141,7 @@ class Block(Prose):
     def stray_tag(self, raw: str) -> None:
         """Takes a tag in content that belongs to no call: markup if a block was open, or else a word."""
         closes = self.lexicon.kind(raw) == "end_block"
-        if self.out.at_call and raw.startswith("</") and not self.spoiled:
+        if self.out.at_call and self.lexicon.kind(raw) in _ENDS and not self.spoiled:
             self.surplus_tag(raw)
             return
         if not self.spoiled:

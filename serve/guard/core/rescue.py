@@ -12,7 +12,7 @@ from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP
 from serve.guard.core.verdict import Severity
-from serve.parsing import Message, parse
+from serve.parsing import Message, Violation, parse
 
 # Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
 # An answer that leaks more is run again instead.
@@ -23,7 +23,9 @@ _MOST_SIGNS = 40_000
 # What a parser says of calls that the guard judges itself, and of tags that belong to no call.
 _HARMLESS = {"stray_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument"}
 _END = re.compile(r"\s*<(?:/(?P<tag>\w{1,48})|\|(?P<token>\w{1,48})\|)>")
-_ENDS = ("tool", "func", "call", "invo", "param", "arg", "action", "im_end", "endoftext")
+_ENDS = ("tool", "func", "call", "invo", "im_end", "endoftext")  # the end of a parameter shows that its value went on
+_ENDS_IN_A_TAG = re.compile(r">\s*</\w+>\s*\Z")
+_LONGEST_ENDS = 256
 _OPENINGS = ("<tool_call>", "<function=", "<|tool_calls_section_begin|>", "<|tool_call_begin|>")
 _WRAP = r"(?:```\w*|<tools>)"
 _WRAPPED = re.compile(rf"\s*<tool_call>\s*{_WRAP}\s*(?=\{{)")
@@ -69,7 +71,7 @@ def _rescued(text: str, message: Message, check: CallCheck, *, cut: bool) -> Res
     unfinished = [each for each in message.violations if each.kind == "unfinished_call"] if cut else []
     if any(each.index == last for each in unfinished):
         parsed = parsed[:-1]
-    faults = [each for each in message.violations if each.hidden or each.kind not in _HARMLESS]
+    faults = [each for each in message.violations if not _is_harmless(each)]
     if any(each not in unfinished or each.index not in (None, last) for each in faults):
         return None
     content = message.content or ""
@@ -90,6 +92,12 @@ def _rescued(text: str, message: Message, check: CallCheck, *, cut: bool) -> Res
             return None
         calls.append(call)
     return Rescued(tuple(calls), content.strip(), bool(unfinished or half))
+
+
+def _is_harmless(violation: Violation) -> bool:
+    if violation.kind == "ambiguous_value":  # the tag is data in the middle of a value, and may be doubled at its end
+        return _ENDS_IN_A_TAG.search(violation.raw[-_LONGEST_ENDS:]) is None
+    return violation.kind in _HARMLESS and not violation.hidden
 
 
 def without_stray_ends(content: str) -> str:

@@ -9,7 +9,7 @@ from support.guard_harness import call, calls, calls_of, chunk, chunks_of, heale
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.rescue import grammars_of
+from serve.guard.core.rescue import grammars_of, without_stray_ends
 
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}"
 KIMI_END = "<|tool_call_end|><|tool_calls_section_end|>"
@@ -165,10 +165,37 @@ def test_a_call_that_any_format_reads_is_rescued_whole_and_alone(drift: str, gra
             assert guard.outcome is Outcome.RESCUED
 
 
-def test_text_behind_a_rescued_call_stays_and_odd_ends_in_front_of_it_go() -> None:
-    guard = Guard(GuardConfig(reruns=0), tools_request(1))
-    message = read(through(guard, stream(f"{XML}</function_invocation>\nNow I wait for </html>.")))
-    assert (calls_of(message), message["content"]) == ([MEANT], "Now I wait for </html>.")
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [
+        ("</function_invocation>\nNow I wait for </html>.", "\nNow I wait for </html>."),
+        (" </function>\n</tool_call> <|im_end|>", ""),
+        ("Now.</function>", "Now.</function>"),
+        ("</html>", "</html>"),
+        ("", ""),
+    ],
+)
+def test_odd_ends_right_behind_the_calls_are_no_text(content: str, left: str) -> None:
+    assert without_stray_ends(content) == left
+
+
+@pytest.mark.parametrize("tail", ["</function>", "</tool_call>"])
+def test_a_call_with_the_end_of_a_parameter_behind_it_is_rerun_since_its_value_may_have_gone_on(tail: str) -> None:
+    text = XML.replace(tail, f"{tail}\n</parameter>\n</function>")
+    guard = Guard(GuardConfig(), tools_request(1))
+    through(guard, stream(text))
+    assert guard.verdicts[0].outcome is Outcome.MARKER_LEAK
+
+
+def test_a_closing_tag_in_the_middle_of_a_value_is_data_and_one_at_its_end_is_not_clear() -> None:
+    tools = [{"type": "function", "function": {"name": "write", "parameters": {
+        "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}}]  # fmt: skip
+    body = tools_request(1, tools=tools, messages=[{"role": "user", "content": "explain </tool_call> in a file"}])
+    for value, meant in (("The </tool_call> ends it.", True), ("It ends.</text>", False)):
+        text = f"<tool_call>\n<function=write>\n<parameter=text>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        guard = Guard(GuardConfig(reruns=0), body)
+        message = read(through(guard, stream(text)))
+        assert calls_of(message) == ([("write", {"text": value})] if meant else [])
 
 
 @pytest.mark.parametrize("spelling", ["null", "", "None", "[]"])

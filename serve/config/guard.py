@@ -21,7 +21,8 @@ class GuardConfig:
         schema: A mismatch with a schema that is not `strict`: `enforce` reruns, `warn` counts. Strict schemas always
             rerun, and a response that violates one is never delivered unmarked.
         unjudged: A schema that can't be applied, or not in the time that a request may take (15 ms for all its schemas
-            together): `pass` delivers the response and counts it as unjudged, `refuse` sends an error.
+            together): `pass` delivers the response and counts it as unjudged, `refuse` sends an error. The same for an
+            answer at which the guard itself failed.
         reruns: How many times a broken response may run again.
         on_failure: If the last rerun is broken too: `error` sends an `integrity_violation`, `unclean` the response as
             it is, marked.

@@ -1,4 +1,4 @@
-"""Faults of the guard itself: an answer that it fails to judge does not reach the client."""
+"""Faults of the guard itself: an answer that it fails to judge passes or is an error, as `unjudged` says."""
 
 import asyncio
 import logging
@@ -31,4 +31,4 @@ def guard_fault(guard: Guard, attempt: int) -> IntegrityError:
 
 def unjudged_error() -> IntegrityError:
     """Returns the client's error for an answer that the guard failed to judge."""
-    return IntegrityError("The gateway failed to check the model's answer. Please try again.")
+    return IntegrityError("The gateway itself failed to check the model's answer, which may well be right.")

@@ -50,7 +50,7 @@ class ObservedResponse:
         if self._whole_guard is None or failure is not None:
             await beside(self._stream.long, self._stream.finish, failure)
             return
-        is_long = self.guard.request_is_long or len(self._body) >= LONG_BYTES
+        is_long = len(self._body) >= LONG_BYTES
         try:
             completion = await beside(is_long, decode_chunk, self._body)
             await in_slices(self._whole_guard.judge(completion), aside=is_long)

@@ -81,6 +81,9 @@ class GuardedPath:
                 return
             transcript = None if self._transcripts is None else Transcript()
             guarded = self._guarded(exchange, request, model, attempt, transcript)
+            if guarded is None:
+                await relay(exchange, attempt, self._telemetry)
+                return
             if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
             await guarded.attempt(response)
@@ -94,8 +97,8 @@ class GuardedPath:
         model: ModelConfig,
         attempt: Attempt,
         transcript: Transcript | None,
-    ) -> GuardedResponse:
-        """Puts a response under guard; if that fails, what the engine sent can't be judged."""
+    ) -> GuardedResponse | None:
+        """Puts a response under guard; if that fails, it can't be judged: None if it is to pass nevertheless."""
         streamed = attempt.response.is_stream
         try:
             return guarded_response(exchange, model, _lazy(request), transcript, streamed=streamed)
@@ -103,6 +106,8 @@ class GuardedPath:
             raise
         except BaseException as error:
             self._unguarded(request, exchange.span, attempt.candidate)
+            if model.guard.unjudged == "pass":
+                return None
             raise unjudged_error() from error
 
     async def _complete(
@@ -241,7 +246,7 @@ class GuardedPath:
 
 
 def _lazy(request: RoutedRequest) -> LazyRequest:
-    return LazyRequest(request.parsed, request.body)
+    return LazyRequest(request.parsed)
 
 
 def as_evidence(verdicts: Sequence[Verdict], *, compared: bool) -> list[Verdict]:

@@ -4,7 +4,7 @@
 the client of one or several attempts.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from serve.config.pool import ModelConfig
@@ -40,7 +40,8 @@ class GuardedStream:
         guard: Checks the response; ready for this attempt.
 
     Attributes:
-        slow: True if a check would hold up other requests: too much waits for it, or the request or a frame is long.
+        passing: True once the guard itself has failed and the rest passes as the engine sends it.
+        slow: True if a check would hold up other requests: too much waits for it, or a frame is long.
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
         failure: The engine's fault, if that ended the attempt, or the guard's own.
         over: True if the rest of this attempt is of no use.
@@ -48,7 +49,8 @@ class GuardedStream:
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
-        self.slow = guard.request_is_long
+        self.slow = False
+        self.passing = False
         self._guard = guard
         self._number = len(guard.verdicts)
         self._limit_bytes = guard.settings.max_held_bytes
@@ -56,6 +58,9 @@ class GuardedStream:
         self._fed_bytes = 0
         self._frames = FrameReader(min(MAX_FRAME_BYTES, self._limit_bytes))
         self._templates = TemplateLearner()
+        # As long as all that went out is the engine's own, the rest can follow should the guard fail.
+        self._verbatim = not guard.verdicts and guard.settings.unjudged == "pass"
+        self._waiting: list[bytes] = []
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
 
@@ -69,22 +74,28 @@ class GuardedStream:
         out: list[bytes] = []
         guard = self._guard
         self._fed_bytes += len(data)
+        frames: Iterator[bytes] = iter(())
+        unjudged = b""
         try:
-            for frame in self._frames.feed(data):
+            frames = iter(self._frames.feed(data))
+            for frame in () if self.passing else frames:
+                unjudged = frame
                 self._feed_frame(frame, out)
+                unjudged = b""
                 if guard.state is not _OPEN and not guard.awaits_usage:
                     self.over = True
                     break
-            held = self._held_bytes >= LONG_HELD_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
-            self.slow = held or guard.request_is_long
+            self.slow = self._held_bytes >= LONG_HELD_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
             if self._held_bytes > self._limit_bytes:
                 raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
         except CONTROL:
             raise
         except EngineError as error:
             self.finish(error)
-        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+        except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
             self._fail()
+        if self.passing:
+            self._pass((unjudged, *frames), out)
         return out[0] if len(out) == 1 else b"".join(out)
 
     def finish(self, failure: EngineError | None = None) -> None:
@@ -93,6 +104,9 @@ class GuardedStream:
         Args:
             failure: The engine's fault, if that ended the stream.
         """
+        if self.passing and failure is not None:
+            self.failure = failure
+            self._guard.state = GuardState.FAILED
         if self._guard.state is not GuardState.OPEN:
             return
         self.failure = failure
@@ -101,13 +115,32 @@ class GuardedStream:
             self.ending = self._guard.finish() if failure is None else self._guard.broke(failure.message)
         except CONTROL:
             raise
-        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+        except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
             self._fail()
 
+    @property
+    def last(self) -> bytes:
+        """The bytes that end the client's stream, but for its `[DONE]`."""
+        return b"".join(self._waiting) if self.passing else encode_frames(self.ending)
+
     def _fail(self) -> None:
-        """Ends the attempt because the guard itself failed."""
-        self.over = True
-        self.failure = guard_fault(self._guard, self._number)
+        """Ends the attempt because the guard itself failed, or lets it pass from there on, if it may and can."""
+        failure = guard_fault(self._guard, self._number)
+        if self._verbatim:
+            self._guard.state = GuardState.DONE
+            self.passing = True
+        else:
+            self.over = True
+            self.failure = failure
+
+    def _pass(self, frames: Iterable[bytes], out: list[bytes]) -> None:
+        """Passes frames that are not judged, and first all that waited."""
+        out += self._waiting
+        self._waiting = []
+        for frame in frames:
+            data = frame_data(frame)
+            if data is None or not is_done(data):
+                out.append(frame)
 
     def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
         template = self._templates.template
@@ -117,10 +150,24 @@ class GuardedStream:
             or (ready := self._guard.feed_text(template.place, text)) is None
         ):
             self._parse(frame, out)
+        elif ready == text:
+            out.append(frame)
         elif ready:
-            out.append(frame if ready == text else template.render(ready))
+            out.append(template.render(ready))
+            self._alter()
         else:
-            self._held_bytes += len(text)
+            self._hold(frame, len(text))
+
+    def _hold(self, frame: bytes, size: int) -> None:
+        """Counts what waits for a check."""
+        self._held_bytes += size
+        if self._verbatim:
+            self._waiting.append(frame)
+
+    def _alter(self) -> None:
+        """Notes that something went out that is not the engine's own."""
+        self._verbatim = False
+        self._waiting = []
 
     def _parse(self, frame: bytes, out: list[bytes]) -> None:
         """Feeds a frame to the guard as parsed JSON."""
@@ -138,7 +185,9 @@ class GuardedStream:
         self._templates.learn(frame, chunk)
         allowed = self._guard.feed(chunk)
         if not allowed:
-            self._held_bytes += len(frame)
+            self._hold(frame, len(frame))
+        elif len(allowed) > 1 or allowed[0] is not chunk:
+            self._alter()
         out += [frame if each is chunk else encode_frame(each) for each in allowed]
 
 
@@ -215,12 +264,12 @@ class StreamedResponse:
     async def finish(self) -> None:
         if self.guard.state is GuardState.FAILED and self._stream.failure is not None:
             raise self._stream.failure
-        ending = self._stream.ending
+        stream = self._stream
         if self.guard.state is not GuardState.DONE:
-            ending = await beside(self._stream.long, self.guard.give_up)
+            stream.ending = await beside(stream.long, self.guard.give_up)
         if self.guard.state is GuardState.FAILED:
-            raise self._stream.failure or self.guard.error()
-        last = encode_frames(ending) + DONE
+            raise stream.failure or self.guard.error()
+        last = stream.last + DONE
         if self._transcript is not None:
             self._transcript.client.add(last)
         await self._exchange.end(last)
@@ -255,12 +304,14 @@ class WholeResponse:
             self._broke(error, number)
             return
         try:
-            self._long = self.guard.request_is_long or len(body) >= LONG_BYTES
+            self._long = len(body) >= LONG_BYTES
             self._body = await in_slices(self._judged(body, completion), aside=self._long)
         except CONTROL:
             raise
-        except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
+        except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
             self._failure = guard_fault(self.guard, number)
+            if self.guard.settings.unjudged == "pass":
+                self._failure, self._body, self.guard.state = None, body, GuardState.DONE
 
     def _broke(self, error: EngineError, number: int) -> None:
         """Ends an attempt whose engine failed."""

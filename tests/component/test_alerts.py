@@ -22,9 +22,13 @@ from support.stack import listening
 
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_store import KeyStore
+from serve.config.guard import GuardConfig
+from serve.config.pool import ModelConfig
 from serve.config.rate_limits import Limits
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
+from serve.guard import path
+from serve.guard.response import GuardedResponse, guarded_response
 from serve.http1.asgi import Receive, Scope, Send
 
 MINUTE_S = 2.0  # of the rules
@@ -134,7 +138,9 @@ PATIENTS = {
     "broken": {"fast": Patient("broken", drafts=3), "standard": Patient("broken")},
     "hopeless": {"fast": Patient("hopeless", drafts=3), "other": Patient("hopeless", drafts=3)},
     "undrafted": {"fast": Patient("undrafted", drafts=3)},
+    "puzzling": {"only": Patient("puzzling")},
 }  # fmt: skip
+PUZZLING = GuardConfig(reruns=5)  # by which the fault of the guard knows its model
 FAILING = {"model": "failing"}
 BROKEN = {"truncated_string": 1.0}
 
@@ -150,6 +156,7 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore) -> list[Cause
     scene.ask(steady, 1.0, prose("slow", stream=True))
     scene.ask(steady, 0.1, tools_request(model="hopeless"))
     scene.ask(steady, 0.05, tools_request(model="broken"))  # a pool returns after hundreds of clean probes
+    scene.ask(steady, 0.25, tools_request(model="puzzling"))
     scene.ask(thrifty, 0.2, prose("metered"))
     ending: list[str] = []
 
@@ -168,6 +175,11 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore) -> list[Cause
     def update_policy(**policy: Any) -> None:
         replica.reconfigure({"policy": {"advisories": NO_ADVISORIES, "load": "observe", **policy}})
 
+    def puzzled(exchange: Any, model: ModelConfig, *args: Any, **named: Any) -> GuardedResponse:
+        if model.guard == PUZZLING:
+            raise ValueError("a fault of the guard")
+        return guarded_response(exchange, model, *args, **named)
+
     def illness(engine: str, alerts: dict[str, dict[str, str]], **symptoms: Any) -> Cause:
         return Cause(alerts, lambda: engines[engine].suffer(**symptoms), engines[engine].recover)
 
@@ -184,6 +196,9 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore) -> list[Cause
         Cause({"SpecgateIntegrityFailures": {"model": "hopeless"}},
               lambda: [engines[f"hopeless/{pool}"].suffer(faults=BROKEN) for pool in ("fast", "other")],
               lambda: [engines[f"hopeless/{pool}"].recover() for pool in ("fast", "other")]),
+        Cause({"SpecgateGuardErrors": {"model": "puzzling"}},
+              lambda: setattr(path, "guarded_response", puzzled),
+              lambda: setattr(path, "guarded_response", guarded_response)),
         illness("undrafted/fast", {"SpecgateAcceptanceCollapsed": {"model": "undrafted"}}, acceptance=(0.0,)),
         Cause({"SpecgatePoolFull": {"model": "full"}}, overload, relieve),
         Cause({"SpecgateRefusing": {"model": "limited"}, "SpecgateTenantThrottled": {"tenant": "greedy"}},
@@ -207,6 +222,8 @@ async def suffering(folder: Path) -> AsyncIterator[tuple[list[Cause], Cause, Gat
         models: dict[str, Any] = {}
         for model, engines in PATIENTS.items():
             models[model] = {"family": "sim", "grammar": "qwen3_coder", "pools": {}}
+            if model == "puzzling":
+                models[model]["guard"] = {"reruns": PUZZLING.reruns}
             for name, engine in engines.items():
                 url = (await stack.enter_async_context(listening(engine))).url
                 models[model]["pools"][name] = pool(engine, url, slots=1 if model == "full" else 256)

@@ -1,4 +1,4 @@
-"""Whatever fails inside the guard, the client has an explicit error, and nobody calls such an answer clean."""
+"""Whatever fails inside the guard: the answer passes or is an explicit error, as configured, and is never `clean`."""
 
 import asyncio
 import inspect
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.engines import answering, chunk, frame, streaming
 from support.guard_harness import TOOLS
-from support.guard_stack import config, post
+from support.guard_stack import chunks_in, config, post
 from support.stack import running
 
 from serve.guard.core import Outcome, schema
@@ -110,7 +110,8 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
     results: list[Any] = []
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
-    async with running(config("hermes", {"mode": mode}), pools, sink=results.append) as stack:
+    refusing = {"mode": mode, "unjudged": "refuse"}
+    async with running(config("hermes", refusing), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)
         assert results[-1].final in (Outcome.CLEAN, Outcome.RESCUED, Outcome.MARKER_LEAK)
         for owner, name, function in crossed:
@@ -132,6 +133,39 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
             assert [each.final for each in results] == [Outcome.GUARD_ERROR], place
             assert not results[0].verdict.counts, place
             assert sum("failed: PanicError" in record.message for record in caplog.records) == 1, place
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_where_unjudged_answers_pass_a_fault_of_the_guard_costs_no_answer_and_no_rerun(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, response = KINDS[kind]
+    streamed = kind.startswith("streamed")
+    body = {**body, "stream": streamed}
+    engine = streaming(response) if streamed else answering(response)
+    results: list[Any] = []
+    pools = {("m", "speculative"): engine, ("m", "standard"): engine}
+    async with running(config("hermes", {"unjudged": "pass"}), pools, sink=results.append) as stack:
+        sound, crossed = await crossing(stack.url, body)
+        raw = b"".join(response) if streamed else None
+        passed = 0
+        for owner, name, function in crossed:
+            results.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(function, "__code__", raising.__code__)
+                patched.setitem(function.__globals__, "PanicError", PanicError)
+                status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
+            place = f"{owner.__name__}.{name}"
+            if "core.schema" in function.__module__ and Outcome.UNJUDGED in outcomes_of(results):
+                continue
+            assert [each.final for each in results] == [Outcome.GUARD_ERROR], place
+            assert not results[0].verdict.counts, place
+            whole = (chunks_in(answer) == chunks_in(raw)) if raw else json.loads(answer) == response
+            if whole or answer == sound[2]:
+                passed += 1
+            else:
+                assert_explicit_error(streamed, status, answer, place, sound[2])
+        assert passed > len(crossed) / 2, (passed, len(crossed))
 
 
 def outcomes_of(results: list[Any]) -> set[Outcome]:
@@ -172,7 +206,7 @@ async def test_whichever_function_of_the_guard_raises_over_a_lost_answer_the_cli
     engine = streaming(response) if streamed else answering(response)
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     results: list[Any] = []
-    async with running(config("hermes"), pools, sink=results.append) as stack:
+    async with running(config("hermes", {"unjudged": "refuse"}), pools, sink=results.append) as stack:
         lost, crossed = await crossing(stack.url, body)
         for owner, name, function in crossed:
             results.clear()

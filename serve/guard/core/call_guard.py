@@ -9,7 +9,7 @@ from serve.config.guard import GuardConfig
 from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import REPLACEMENT, find_in_arguments, find_markup
+from serve.guard.core.markup import MARKUP, REPLACEMENT, suspicion
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
@@ -63,12 +63,8 @@ class CallCheck:
             return Defect(outcome, severity, detail, choice, call.index)
 
         text = call.arguments
-        if markup := self._leaked(call.name, text):
-            return of(Outcome.MARKER_LEAK, f"{markup} in a call")
         if problem := self._name_problem(call.name):
-            return of(Outcome.UNKNOWN_TOOL, problem)
-        if not self._expected.quotes(REPLACEMENT) and REPLACEMENT in text:
-            return of(Outcome.TRUNCATED, "a cut character in the arguments")
+            return of(Outcome.MARKER_LEAK if MARKUP.search(call.name) else Outcome.UNKNOWN_TOOL, problem)
         try:
             value = call.value
         except ValueError:
@@ -79,9 +75,15 @@ class CallCheck:
             return of(Outcome.INVALID_JSON, "arguments are no object")
         if has_half_character(text, value):
             return of(Outcome.TRUNCATED, "half a character in the arguments")
-        if found := self._schema_problem(call.name, value):
+        found = self._schema_problem(call.name, value)
+        severity = Severity.SUSPECT if found is None or found[2] is Severity.NOTE else found[2]
+        if markup := suspicion(text, value):
+            return of(Outcome.MARKER_LEAK, f"{markup} in a call", severity)
+        if found is not None and severity is not Severity.SUSPECT:
             return of(*found)
-        return None
+        if REPLACEMENT in text:
+            return of(Outcome.TRUNCATED, "a cut character in the arguments", Severity.SUSPECT)
+        return None if found is None else of(*found)
 
     def _tools_meant_by(self, call: HeldCall) -> list[str]:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
@@ -122,11 +124,6 @@ class CallCheck:
         if strict or self._settings.mode == "strict":
             return Severity.HARD
         return Severity.SOFT if self._settings.schema == "enforce" else Severity.NOTE
-
-    def _leaked(self, name: str, arguments: str) -> str | None:
-        quoted = self._expected.quotes
-        match = find_markup(name, quoted) or find_in_arguments(arguments, quoted)
-        return match.group() if match else None
 
     def _name_problem(self, name: str) -> str | None:
         if name not in self._expected.tools:

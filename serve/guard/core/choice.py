@@ -11,8 +11,9 @@ from serve.guard.core.chunk import TEXTS, UNSAID
 from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import CALL_OPENERS
+from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import rescue
+from serve.guard.core.shape import Shape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -53,9 +54,7 @@ class ChoiceGuard:
         self.calls = CallGuard(index, self._check, view, log, single=expectation.single)
         document = None
         if expectation.document is not None:
-            document = DocumentGuard(
-                expectation.document, self._check, log, hold=settings.hold_json, quoted=expectation.quotes
-            )
+            document = DocumentGuard(expectation.document, self._check, log, hold=settings.hold_json)
         self._texts = TextGuard(expectation, view, log, document)
 
     @property
@@ -133,11 +132,15 @@ class ChoiceGuard:
             text: What the engine adds to it.
         """
         ready = self._texts.feed(name, text)
-        if self._texts.leaking and (leak := self._texts.opening(name)):
-            cut = self.cut and leak.startswith(CALL_OPENERS)
-            if not (cut or self._may_be_rescued(leak)):
-                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+        if self._texts.leaking and self._is_lost(name):
+            self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
         return ready
+
+    def _is_lost(self, name: str) -> bool:
+        """Returns whether a text holds a call that nothing that may follow would make right."""
+        if self._texts.shape(name) is not Shape.CALL or self.cut or self._may_be_rescued:
+            return False
+        return calls_a_tool(self._texts.head_of_leak(name), self._expected.tools)
 
     def flush(self) -> list[Step]:
         """Returns everything that was held back, right or wrong, and the finish reason."""
@@ -153,8 +156,8 @@ class ChoiceGuard:
         steps += self.calls.finish(cut=self.cut)
         for name, leak in self._texts.leaks().items():
             steps += self._finish_leak(name, leak)
-        silence = silence_defect(self._expected, reason, cut=self.cut, called=self.calls.begun, spoke=self._texts.spoke)
-        if silence is not None:
+        silence = self._silence(reason)
+        if silence is not None and not self._texts.leaking:
             severity, detail = silence
             self._log.report(Outcome.EMPTY_WHEN_REQUIRED, detail, severity, once=True)
         if not self.blocked:
@@ -182,11 +185,18 @@ class ChoiceGuard:
 
     def _finish_leak(self, name: str, leak: str) -> list[Step]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
-        possible = self._may_be_rescued(leak)
+        is_call = self._texts.shape(name) is Shape.CALL
+        residue = is_residue(leak)
+        if residue and self.calls.begun:
+            self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
+            return []
+        ends_turn = True
+        possible = is_call and self._may_be_rescued
         rescued = None
-        if possible or (self.cut and leak.startswith(CALL_OPENERS)):
+        if possible or self.cut:
             rescued = rescue(leak, self._expected.grammar, self._expected, self._check, cut=self.cut)
-        if rescued is not None and (possible or not rescued.calls):
+            ends_turn = rescued is None or is_residue(rescued.content)
+        if rescued is not None and ends_turn and (possible or not rescued.calls):
             if rescued.is_cut:
                 self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
             steps: list[Step] = []
@@ -194,15 +204,21 @@ class ChoiceGuard:
                 self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
                 rescued.calls[0].tokens.extend(self._take_tokens())
                 steps += self.calls.rescue(rescued.calls)
-            if rescued.content and not self.blocked:
-                steps.append(Step({"content": self._view.feed_text("content", rescued.content)}))
             return steps
-        self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", once=True)
+        if not (self.cut and residue):
+            silence = self._silence(self._reason or "stop")
+            certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)
+            certain = certain or (silence is not None and silence[0] is Severity.HARD)
+            severity = Severity.HARD if certain else Severity.SUSPECT
+            self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
         return [] if self.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
 
-    def _may_be_rescued(self, leak: str) -> bool:
-        possible = self._settings.rescue and bool(self._expected.tools) and not self.calls.begun
-        return possible and leak.startswith(CALL_OPENERS)
+    def _silence(self, reason: str) -> tuple[Severity, str] | None:
+        return silence_defect(self._expected, reason, cut=self.cut, called=self.calls.begun, spoke=self._texts.spoke)
+
+    @property
+    def _may_be_rescued(self) -> bool:
+        return self._settings.rescue and bool(self._expected.tools) and not self.calls.begun
 
     def _final_reason(self, reason: str) -> str:
         return final_reason(reason, called=bool(self._view.calls_sent), forced=self._expected.forced is not None)

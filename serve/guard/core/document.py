@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.markup import REPLACEMENT, Quoted
+from serve.guard.core.markup import REPLACEMENT
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
@@ -19,19 +19,17 @@ class DocumentGuard:
         check: Decides what a schema mismatch demands.
         log: Takes the defects.
         hold: Whether nothing goes out before the end.
-        quoted: Whether the request itself holds a text.
 
     Attributes:
         started: True once any text has come.
     """
 
-    def __init__(self, schema: Schema, check: CallCheck, log: DefectLog, *, hold: bool, quoted: Quoted) -> None:
+    def __init__(self, schema: Schema, check: CallCheck, log: DefectLog, *, hold: bool) -> None:
         self.started = False
         self._schema = schema
         self._check = check
         self._log = log
         self._hold = hold
-        self._quoted = quoted
         self._prefix = JsonPrefix(must_be_object=schema.is_of_objects)
         self._pieces: list[str] = []
         self._held: list[str] = []
@@ -43,13 +41,12 @@ class DocumentGuard:
         self._held.append(text)
         if self._prefix.broken or (text.isspace() and self._prefix.complete):
             return ""  # space without end after a document is never looked at again
-        cut_character = REPLACEMENT in text and not self._quoted(REPLACEMENT)
-        if cut_character:
-            self._log.report(Outcome.TRUNCATED, "a cut character in the document")
+        if REPLACEMENT in text:
+            self._log.report(Outcome.TRUNCATED, "a cut character in the document", Severity.SUSPECT, once=True)
         self._prefix.feed(text)
         if self._prefix.broken:
             self._log.report(Outcome.INVALID_JSON, "the content is not JSON")
-        if cut_character or self._prefix.broken or self._hold:
+        if self._prefix.broken or self._hold or (self._log.defects and self._log.blocked):
             return ""
         held = "".join(self._held)
         ready = max(0, len(held.rstrip()) - 1) if self._prefix.complete else len(held)

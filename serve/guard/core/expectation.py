@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
 
-from serve.guard.core.markup import MARKUP, all_markup
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget
-from serve.request.completion import MALFORMED, NONE, CompletionRequest, Format, Tool, holds, not_json
-from serve.request.density import LONG_BODY_BYTES
-
-_HEX_DIGITS = 4
-
-
-class _Texts(Struct, gc=False):
-    """The members whose text an answer may well repeat."""
-
-    messages: Raw = NONE
-    tools: Raw = NONE
-    response_format: Raw = NONE
-
-
-_texts = msgspec.json.Decoder(_Texts)
+from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
 
 
 class LazyRequest(Mapping[str, Any]):
@@ -37,14 +20,12 @@ class LazyRequest(Mapping[str, Any]):
 
     Args:
         asked: The members that were parsed already.
-        body: The whole body.
 
     Raises:
         InvalidRequestError: A schema is no JSON that Python could read; decoding the request has skipped it.
     """
 
-    def __init__(self, asked: CompletionRequest, body: bytes) -> None:
-        self._body = body
+    def __init__(self, asked: CompletionRequest) -> None:
         try:
             self._at_hand: dict[str, Any] = {
                 "tools": [_tool(tool) for tool in asked.tools or ()],
@@ -66,24 +47,6 @@ class LazyRequest(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._at_hand) + len(self._on_demand)
-
-    @property
-    def is_long(self) -> bool:
-        """True if looking through the body takes longer than other requests should wait."""
-        return len(self._body) > LONG_BODY_BYTES
-
-    def text(self) -> str:
-        """Returns the JSON of messages, tools and format, with characters in place of the escapes for them."""
-        texts = _texts.decode(self._body)
-        return "".join([_unescaped(bytes(raw)) for raw in (texts.messages, texts.tools, texts.response_format)])
-
-
-def _unescaped(source: bytes) -> str:
-    if not holds(source, b"\\"):
-        return source.decode("utf-8", "replace")
-    first, *others = source.replace(b"\\/", b"/").split(b"\\u")
-    characters = [chr(int(each[:_HEX_DIGITS], 16)) + each[_HEX_DIGITS:].decode("utf-8", "replace") for each in others]
-    return "".join((first.decode("utf-8", "replace"), *characters))
 
 
 def _decoded(source: bytes | msgspec.Raw) -> Any:
@@ -132,7 +95,6 @@ class Expectation:
 
     def __init__(self, request: Mapping[str, Any], grammar: str | None = None) -> None:
         self._request = request
-        self._quoted: dict[str, bool] = {}
         self.grammar = grammar
         choice = request.get("tool_choice")
         allowed = _mapping(_mapping(choice).get("allowed_tools"))
@@ -152,11 +114,6 @@ class Expectation:
         self.single = request.get("parallel_tool_calls") is False
         self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
-
-    @property
-    def is_long(self) -> bool:
-        """True if looking through the request takes longer than other requests should wait."""
-        return isinstance(self._request, LazyRequest) and self._request.is_long
 
     @property
     def silence_is_odd(self) -> bool:
@@ -179,25 +136,6 @@ class Expectation:
             asked = self._request.get("stop")
             return stop == asked or stop in _sequence(asked)
         return type(stop) is int and stop in _sequence(self._request.get("stop_token_ids"))
-
-    def quotes(self, markup: str) -> bool:
-        """Returns whether the request itself holds the text, so that an answer may well repeat it."""
-        known = self._quoted.get(markup)
-        if known is None:  # a long request must not be searched for every repetition in a long answer
-            places = self._markup if MARKUP.fullmatch(markup) else self._text
-            known = self._quoted[markup] = markup in places
-        return known
-
-    @cached_property
-    def _markup(self) -> frozenset[str]:
-        return all_markup(self._text)
-
-    @cached_property
-    def _text(self) -> str:
-        if isinstance(self._request, LazyRequest):
-            return self._request.text()
-        parts = [self._request.get(key) for key in ("messages", "tools", "response_format")]
-        return json.dumps(parts, ensure_ascii=False)
 
 
 def _document(form: Mapping[str, Any], budget: Budget) -> Schema | None:

@@ -56,11 +56,6 @@ class Guard:
         self._pool = ""
 
     @property
-    def request_is_long(self) -> bool:
-        """True if the request is so long that looking something up in it may hold up other requests."""
-        return self._expected.is_long
-
-    @property
     def response_id(self) -> str:
         """The id of the answer; empty until it is known."""
         return str(self._envelope.get("id") or "")
@@ -255,9 +250,12 @@ class Guard:
     def _tolerated(self) -> frozenset[Severity]:
         if self._observing:
             return frozenset(Severity)
-        if len(self.verdicts) < self.settings.reruns or self.settings.mode == "strict":
-            return frozenset()
-        return frozenset(Severity) if self.settings.on_failure == "unclean" else frozenset({Severity.SOFT})
+        last = len(self.verdicts) >= self.settings.reruns
+        suspected = any(verdict.suspects for verdict in self.verdicts)
+        tolerated = {Severity.SUSPECT} if last or suspected else set()
+        if last and self.settings.mode != "strict":
+            tolerated |= set(Severity) if self.settings.on_failure == "unclean" else {Severity.SOFT}
+        return frozenset(tolerated)
 
     def _chunks(self, template: Chunk, choice: Mapping[str, Any], steps: Iterable[Step]) -> list[Chunk]:
         return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)
@@ -285,12 +283,14 @@ class Guard:
             self.state = GuardState.RERUN if rerun else GuardState.FAILED
 
     def _may_leave_marked(self) -> bool:
-        if self.settings.mode == "strict" or self._attempt.failed or self._attempt.contradicts:
+        if self._attempt.failed or self._attempt.contradicts:
             return False
         if self._attempt.unjudged and self.settings.unjudged == "refuse":
             return False
-        hard = any(defect.severity is Severity.HARD for defect in self._attempt.defects())
-        return self.settings.on_failure == "unclean" or not hard
+        severities = {defect.severity for defect in self._attempt.defects()}
+        if self.settings.mode == "strict":
+            return severities <= {Severity.SUSPECT, Severity.NOTE}
+        return self.settings.on_failure == "unclean" or Severity.HARD not in severities
 
     def _usage_chunk(self) -> list[Chunk]:
         usage = self._usage.total()

@@ -1,79 +1,71 @@
-"""Finds markup of the known tool-call formats where none should be, in streamed and in whole text."""
+"""The markup of the known tool-call formats: what it looks like, and where in a value none would write it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
-Quoted = Callable[[str], bool]
 REPLACEMENT = "\ufffd"
+SECTION_BEGINS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
+SECTION_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
+CALL_BEGIN = "<|tool_call_begin|>"
+ARGUMENTS_BEGIN = "<|tool_call_argument_begin|>"
+CALL_END = "<|tool_call_end|>"
 _LITERALS = (
     "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
-    "<tool_code>", "<tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>", "◁think▷", "◁/think▷",
+    "<tool_code>", "<tool_response>", "</tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>",
+    "◁think▷", "◁/think▷", *SECTION_BEGINS, *SECTION_ENDS, CALL_BEGIN, ARGUMENTS_BEGIN, CALL_END,
+    "<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "<|endoftext|>",
+    "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>", "<|start_header_id|>",
+    "<|end_header_id|>",
 )  # fmt: skip
-# The closing bracket may be missing: half a marker is none of the words of an answer, either.
-_SPECIAL = (
-    r"\|(?:tool_calls?(?:_section|_argument)?_(?:begin|end)|im_(?:start|end|user|assistant|system|middle)"
-    r"|reserved_token_\d+|endoftext|media_(?:begin|content|end|pad)|start_header_id|end_header_id)\|>?"
+_RESERVED = r"<\|reserved_token_\d{1,9}\|>"
+_AFTER_BRACKET = "|".join(
+    [_RESERVED[1:], *sorted((re.escape(literal[1:]) for literal in _LITERALS if literal.startswith("<")), reverse=True)]
 )
-_AFTER_BRACKET = "|".join([_SPECIAL, *(re.escape(literal[1:]) for literal in _LITERALS if literal.startswith("<"))])
 # The bracket before all the rest: at every other character, the pattern fails at once.
-MARKUP = re.compile(rf"<(?:{_AFTER_BRACKET})|◁/?think▷")
+_ANY = rf"<(?:{_AFTER_BRACKET})|◁/?think▷"
+MARKUP = re.compile(_ANY)
+RUN = re.compile(rf"(?:\s|{_ANY})*")
+"""Markers with nothing but whitespace between them."""
+RUN_IN_JSON = re.compile(rf"(?:\s|\\[nrt]|{_ANY})*")
+"""The same inside a string of a JSON document."""
+_LONGEST = 48  # characters of the longest marker
+_PREFIXES = frozenset(literal[:length] for literal in _LITERALS for length in range(1, len(literal))) | frozenset(
+    "<|reserved_token_"[:length] for length in range(1, 18)
+)
+_UNFINISHED_RESERVED = re.compile(r"<\|reserved_token_\d{0,9}\|?\Z")
+_DISTINCT = 5  # characters from which on a piece of a marker is no accident: `<tool`, `</fun`
 # One of these is in every text that holds markup. Looking for each takes less than trying the pattern at every `<`.
-_STARTS = ("<|tool_call", "<|im_", "<|reserved_token_", "<|endoftext|", "<|media_", "_header_id|", *_LITERALS)
+_STARTS = ("<|", "<tool_", "</tool_", "function", "parameter", "think", "<arg")
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
-_ODD_STARTS = ('"parameter=', '"<parameter=', '"function=', '"<function=')
-_ODD_KEY = re.compile(r'"<?(?:parameter|function)=')
-_UNFINISHED_SPECIAL = re.compile(r"<(?:\|[a-z_0-9]{0,40}\|?)?\Z")
-_PREFIXES = frozenset(literal[:length] for literal in _LITERALS for length in range(1, len(literal)))
-_LONGEST = 48  # characters of the longest marker
-CALL_OPENERS = ("<|tool_call", "<tool_call>", "<function=")
+_ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
+
+# The beginning of what each marker ends, without its bracket: `<function name="f">` begins a function, too.
+ENDS = {
+    "</tool_call>": "<tool_call", "</function>": "<function", "</parameter>": "<parameter",
+    "</tool_response>": "<tool_response", "</think>": "<think", "◁/think▷": "◁think", CALL_END: "<|tool_call_begin",
+    **{end: begin.removesuffix("|>") for end, begin in zip(SECTION_ENDS, SECTION_BEGINS, strict=True)},
+    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
+}  # fmt: skip
+BEGINS = {literal: begin for begin in ENDS.values() for literal in _LITERALS if literal.startswith(begin)}
+ENDS_OF_CALLS = frozenset((*SECTION_ENDS, CALL_END, "</tool_call>", "</function>", "</parameter>"))
+_BEGINS_OF_CALLS = frozenset((*SECTION_BEGINS, CALL_BEGIN, "<tool_call>", "<function=", "<parameter="))
+_STOPS = frozenset(".!。！，,;")
+_HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para")
 
 
-def find_markup(text: str, quoted: Quoted, before: str = "") -> re.Match[str] | None:
-    """Returns the first markup in `text` that should not be there.
-
-    Args:
-        text: Where to look.
-        quoted: Whether the request holds a text itself, so that an answer may well repeat it.
-        before: The character in front of `text`. Markup after a backtick is a quotation: "write `<tool_call>` first".
-    """
-    if not _may_hold_markup(text):
-        return None
-    for match in _matches(MARKUP, text):
-        ahead = text[match.start() - 1] if match.start() else before
-        if ahead != "`" and not quoted(match.group()):
-            return match
-    return None
-
-
-def find_in_arguments(text: str, quoted: Quoted) -> re.Match[str] | None:
-    """Returns the first markup that should not be in the JSON text of a call's arguments."""
-    of_markup = _matches(MARKUP, text) if _may_hold_markup(text) else ()
-    odd_keys = _matches(_ODD_KEY, text) if _holds(text, _ODD_STARTS) else ()
-    return next((match for match in chain(of_markup, odd_keys) if not quoted(match.group())), None)
-
-
-def all_markup(text: str) -> frozenset[str]:
-    """Returns every markup that a text holds."""
-    return frozenset(match.group() for match in _matches(MARKUP, text)) if _may_hold_markup(text) else frozenset()
-
-
-def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def markers(text: str) -> Iterator[re.Match[str]]:
+    """Yields the markers in a text, in their order."""
+    if len(text) > _LONG and not any(start in text for start in _STARTS):
+        return
     for start in range(0, len(text), _WINDOW):
         end = start + _WINDOW
-        yield from (match for match in pattern.finditer(text, start, end + _LONGEST) if match.start() < end)
-
-
-def _may_hold_markup(text: str) -> bool:
-    return len(text) <= _LONG or (_holds(text, ("<", "◁")) and _holds(text, _STARTS))
-
-
-def _holds(text: str, parts: tuple[str, ...]) -> bool:
-    return any(part in text for part in parts)
+        yield from (match for match in MARKUP.finditer(text, start, end + _LONGEST) if match.start() < end)
 
 
 def unfinished(text: str) -> int:
@@ -82,55 +74,103 @@ def unfinished(text: str) -> int:
     for place, char in enumerate(tail):
         if char in "<◁":
             rest = tail[place:]
-            if rest in _PREFIXES or _UNFINISHED_SPECIAL.match(rest):
+            if rest in _PREFIXES or _UNFINISHED_RESERVED.match(rest):
                 return len(rest)
     return 0
 
 
-class MarkupScanner:
-    """Passes streamed text on, up to the first markup.
+def half_marker(text: str) -> int:
+    """Returns the length of a cut marker at the end of a text that nothing but a marker begins with, or 0."""
+    length = unfinished(text)
+    return length if length >= _DISTINCT else 0
+
+
+def is_residue(text: str) -> bool:
+    """Returns whether a text is nothing but markers, the last of them maybe cut, and space."""
+    end = RUN.match(text).end()  # type: ignore[union-attr]
+    return end == len(text) or unfinished(text) == len(text) - end
+
+
+def is_reserved(marker: str) -> bool:
+    """Returns whether a marker is a token that no template uses."""
+    return marker.startswith("<|reserved_token_")
+
+
+def suspicion(arguments: str, value: Any) -> str | None:
+    """Returns the markup in a call's arguments that no one would have written there; None if there is none.
+
+    Markup in a string is data: a template, a parser's test, a pattern to search for. Damage looks different. It is the
+    end of a call, or a reserved token, that the string did not begin, right behind a word or at the string's end; or
+    the end of one call and the beginning of the next; or a tag that became part of a key.
 
     Args:
-        quoted: As of `find_markup`.
-
-    Attributes:
-        opening: The first piece of a leak; it begins with the markup. Empty if there is none.
+        arguments: JSON text.
+        value: The same, parsed.
     """
+    if "<" not in arguments and "=" not in arguments and "◁" not in arguments and "\\u" not in arguments:
+        return None
+    if isinstance(value, dict):
+        for key in value:
+            if key.startswith(_ODD_KEYS):
+                return f"{key.partition('=')[0]}="
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            if found := _suspicion_in(each):
+                return found
+        elif isinstance(each, dict):
+            stack += each.values()
+        elif isinstance(each, list):
+            stack += each
+    return None
 
-    def __init__(self, quoted: Quoted) -> None:
-        self.opening = ""
-        self._leak: list[str] = []
-        self._quoted = quoted
-        self._held = ""
-        self._before = ""
 
-    def feed(self, text: str) -> str:
-        """Returns the text that may go on; what could be the beginning of markup is held back."""
-        if self.opening:
-            self._leak.append(text)
-            return ""
-        if not self._held and "<" not in text and "◁" not in text:
-            self._before = text[-1:] or self._before
-            return text
-        text = self._held + text
-        match = find_markup(text, self._quoted, self._before)
-        if match is not None:
-            place = match.start()
-            self.opening = text[place:]
-            self._held = ""
-            return text[:place]
-        ready = len(text) - unfinished(text)
-        self._held = text[ready:]
-        self._before = text[:ready][-1:] or self._before
-        return text[:ready]
+def _suspicion_in(text: str) -> str | None:
+    if "<" not in text and "◁" not in text:
+        return None
+    balance = _Balance(text)
+    loose = ""  # an end that nothing has begun, with nothing but markup and space behind it so far
+    last = 0
+    for match in markers(text):
+        marker = match.group()
+        if last < match.start() and not text[last : match.start()].isspace():
+            loose = ""
+        last = match.end()
+        if loose in ENDS_OF_CALLS and marker in _BEGINS_OF_CALLS:
+            return loose
+        alone = match.start() == 0 and last == len(text) and marker not in ENDS_OF_CALLS
+        if not alone and (is_reserved(marker) or balance.is_surplus(marker, match.start())):
+            if (marker in ENDS_OF_CALLS or is_reserved(marker)) and _is_glued(text, match.start()):
+                return marker
+            loose = loose or marker
+    if loose and (last == len(text) or text[last:].isspace()):
+        return loose
+    half = text[len(text) - half_marker(text) :]
+    return half if half.startswith(_HALF_ENDS) else None
 
-    @property
-    def leak(self) -> str:
-        """All text from the first markup on."""
-        return self.opening + "".join(self._leak)
 
-    def finish(self) -> str:
-        """Returns what was held back and turned out to be text."""
-        held = self._held
-        self._held = ""
-        return held
+def _is_glued(text: str, place: int) -> bool:
+    """Returns whether a word or a sentence ends right before a place. Who mentions a marker puts a sign before it."""
+    before = text[max(0, place - 2) : place]
+    return (before[-1:].isalnum() and before[:-1] != "\\") or before[-1:] in _STOPS
+
+
+class _Balance:
+    """What is begun and ended in a text, from its beginning on."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._begun: dict[str, tuple[int, int]] = {}  # how often, up to where
+        self._ended: Counter[str] = Counter()
+
+    def is_surplus(self, marker: str, place: int) -> bool:
+        """Counts a marker; returns whether it ends what nothing before it has begun."""
+        begin = ENDS.get(marker)
+        if begin is None:
+            return False
+        begun, counted = self._begun.get(begin, (0, 0))
+        begun += self._text.count(begin, counted, place)
+        self._begun[begin] = begun, place
+        self._ended[begin] += 1
+        return self._ended[begin] > begun

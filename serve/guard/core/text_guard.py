@@ -5,7 +5,9 @@ from __future__ import annotations
 from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import REPLACEMENT, MarkupScanner
+from serve.guard.core.leak_scanner import LeakScanner
+from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.shape import Shape
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 
 
@@ -19,7 +21,7 @@ class TextGuard:
         document: Guards the content, if it must be a JSON document.
 
     Attributes:
-        leaking: True once a text holds markup.
+        leaking: True once a text holds a leak.
         spoke: True once the content holds more than space.
     """
 
@@ -32,7 +34,7 @@ class TextGuard:
         self._view = view
         self._log = log
         self._document = document
-        self._scanners: dict[str, MarkupScanner] = {}
+        self._scanners: dict[str, LeakScanner] = {}
 
     def feed(self, name: str, text: str) -> str:
         """Returns the text that may go out now.
@@ -43,20 +45,31 @@ class TextGuard:
         """
         if name == "content":
             self.spoke = self.spoke or not (text == "" or text.isspace())
-        scanner = self._scanners.get(name) or self._scanners.setdefault(name, MarkupScanner(self._expected.quotes))
+        scanner = self._scanners.get(name) or self._scanner(name)
         ready = self._pass(name, scanner.feed(text))
-        if scanner.opening:
+        if scanner.leak_begun:
             self.leaking = True
         return ready
 
-    def opening(self, name: str) -> str:
-        """The first piece of a field's leak; empty if there is none."""
+    def _scanner(self, name: str) -> LeakScanner:
+        patient = self._log.stops(Severity.SUSPECT)
+        document = name == "content" and self._document is not None
+        scanner = LeakScanner(name, self._expected.tools, patient=patient, document=document)
+        self._scanners[name] = scanner
+        return scanner
+
+    def shape(self, name: str) -> Shape:
+        """Returns what the leak in a field is; `MENTION` if there is none."""
         scanner = self._scanners.get(name)
-        return scanner.opening if scanner is not None else ""
+        return scanner.shape if scanner is not None else Shape.MENTION
+
+    def head_of_leak(self, name: str) -> str:
+        """Returns the first characters of the leak in a field, as many as name its call."""
+        return self._scanners[name].head
 
     def leaks(self) -> dict[str, str]:
         """Leaked markup and all text after it, by field."""
-        return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.opening}
+        return {name: scanner.leak for name, scanner in self._scanners.items() if scanner.leak_begun}
 
     def finish(self, *, cut: bool, called: bool) -> Delta:
         """Ends the texts; returns what may still go out of them.
@@ -69,8 +82,11 @@ class TextGuard:
         for name, scanner in self._scanners.items():
             if (held := scanner.finish()) and (text := self._pass(name, held)):
                 ready[name] = text
+            if scanner.strayed:
+                self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", Severity.SUSPECT, once=True)
         document = self._document
-        if document is not None and (document.started or not (called or self.leaks())):
+        leaks = self.leaks()
+        if document is not None and "content" not in leaks and (document.started or not (called or leaks)):
             document.finish(cut=cut)
             if not self._log.blocked and (text := self._extend_document(document.flush())):
                 ready["content"] = ready.get("content", "") + text
@@ -80,7 +96,7 @@ class TextGuard:
         """Returns everything that was held back, right or wrong."""
         ready: Delta = {}
         for name, scanner in self._scanners.items():
-            held = scanner.leak + scanner.finish()
+            held = scanner.flush()
             if name == "content" and self._document is not None:
                 held = self._document.flush() + held
             if text := self._view.feed_text(name, held):
@@ -91,7 +107,7 @@ class TextGuard:
         """Returns the part of text without markup that may go out."""
         if name == "content" and self._document is not None:
             return self._extend_document(self._document.feed(text))
-        if REPLACEMENT in text and not self._expected.quotes(REPLACEMENT):
+        if REPLACEMENT in text:
             self._log.report(Outcome.TRUNCATED, f"a cut character in {name}", Severity.NOTE, once=True)
         return self._view.feed_text(name, text) if text else ""
 

@@ -30,11 +30,14 @@ class Severity(StrEnum):
     """The consequence of a defect.
 
     `HARD`: the answer must not leave as it is. `SOFT`: another pool may do better, so it is rerun; if it persists, the
-    model means it, and it is delivered and marked. `NOTE`: it is only counted.
+    model means it, and it is delivered and marked. `SUSPECT`: what may be damage and may be meant, so that it is rerun
+    once; if it persists, the model means it, and it is delivered and marked whatever the mode. `NOTE`: it is only
+    counted.
     """
 
     HARD = "hard"
     SOFT = "soft"
+    SUSPECT = "suspect"
     NOTE = "note"
 
 
@@ -78,6 +81,11 @@ class Verdict:
     counts: bool = True
 
     @property
+    def suspects(self) -> bool:
+        """True if the answer was only, or among other things, suspicious."""
+        return any(defect.severity is Severity.SUSPECT for defect in self.defects)
+
+    @property
     def good(self) -> bool:
         """True if the pool did its work: a rescued answer is its fault, although the client does not see it."""
         return self.outcome is Outcome.CLEAN
@@ -95,7 +103,7 @@ GUARD_ERROR = Verdict(
     counts=False,
 )
 
-_GRAVITY = (Severity.HARD, Severity.SOFT, Severity.NOTE)
+_GRAVITY = (Severity.HARD, Severity.SOFT, Severity.SUSPECT, Severity.NOTE)
 
 
 def gravest(defects: tuple[Defect, ...]) -> Defect | None:
@@ -124,13 +132,13 @@ class DefectLog:
     @property
     def blocked(self) -> bool:
         """True if this attempt must not send anything more."""
-        return self.contradicts or any(self._stops(defect.severity) for defect in self.defects)
+        return self.contradicts or any(self.stops(defect.severity) for defect in self.defects)
 
     @property
     def broken(self) -> bool:
         """True if nothing can save this attempt."""
         hard = any(defect.severity is Severity.HARD for defect in self.defects)
-        return self.contradicts or (hard and self._stops(Severity.HARD))
+        return self.contradicts or (hard and self.stops(Severity.HARD))
 
     def report(
         self,
@@ -159,5 +167,6 @@ class DefectLog:
         if not any(other.call == defect.call and other.severity is Severity.HARD for other in self.defects):
             self.defects.append(defect)
 
-    def _stops(self, severity: Severity) -> bool:
+    def stops(self, severity: Severity) -> bool:
+        """Returns whether a defect of this severity keeps the answer from going out."""
         return severity is not Severity.NOTE and severity not in self._tolerates

@@ -18,12 +18,10 @@ from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
-from serve.guard.core.expectation import LazyRequest
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
 from serve.http1.sse import encode_frame
 from serve.proxy.relay import PIECE_BYTES, relay_stream
-from serve.request.completion import parse
 
 DONE = b"data: [DONE]\n\n"
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
@@ -229,17 +227,6 @@ def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_
     assert through.ending == []
     assert calls_of(read(chunks_in(exchange.sent))) == [("get_weather", {"city": text})]
     assert max(exchange.parts) <= PIECE_BYTES
-
-
-def long_request() -> LazyRequest:
-    body = json.dumps({**REQUEST, "model": "m", "messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
-    return LazyRequest(parse(body), body)
-
-
-def test_the_answer_to_a_long_request_is_worked_off_beside_the_event_loop() -> None:
-    through = Watched(Guard(GuardConfig(), long_request()))
-    asyncio.run(relay_stream(SentTo(), EngineResponse(cut(frames(None), [500, 900])), through))  # type: ignore[arg-type]
-    assert {on_loop for _, on_loop in through.reads} == {False}
 
 
 def test_a_frame_that_is_long_before_it_ends_is_read_beside_the_event_loop() -> None:

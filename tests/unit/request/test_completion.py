@@ -1,7 +1,6 @@
 """What the gateway reads of a body, and what the guard gets to see of it."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,7 +39,6 @@ def said(expectation: Expectation) -> dict[str, Any]:
         "document": document and (document.strict, document.mismatch({"city": 1})),
         "usage": expectation.wants_usage,
         "silence": expectation.silence_is_odd,
-        "quotes": [expectation.quotes(text) for text in ("<tool_call>", "</think>")],
     }
 
 
@@ -58,40 +56,23 @@ def said(expectation: Expectation) -> dict[str, Any]:
 )
 def test_the_guard_expects_the_same_as_of_the_whole_request(more: dict[str, Any]) -> None:
     sent = body(**more)
-    assert said(Expectation(LazyRequest(parse(sent), sent))) == said(Expectation(json.loads(sent)))
+    assert said(Expectation(LazyRequest(parse(sent)))) == said(Expectation(json.loads(sent)))
 
 
 def test_what_a_response_must_satisfy_is_read_and_nothing_else_is_built() -> None:
     sent = body(seed=1, stop=["x"], stop_token_ids=[7])
-    expected = LazyRequest(parse(sent), sent)
+    expected = LazyRequest(parse(sent))
     assert (expected["stop"], expected["stop_token_ids"]) == (["x"], [7])
     assert len(expected) == len(set(expected)) == 7
     with pytest.raises(KeyError):
         expected["seed"]
 
 
-def escaped(text: str) -> str:
-    return '"' + "".join(f"\\u{ord(each):04X}" for each in text) + '"'
-
-
-@pytest.mark.parametrize("markup", ["<tool_call>", "</think>", "<|im_end|>", "◁think▷", '"parameter=', "\ufffd"])
-@pytest.mark.parametrize("spell", [json.dumps, escaped])
-def test_markup_in_a_request_is_seen_however_its_json_spells_it(markup: str, spell: Callable[[str], str]) -> None:
-    for text, held in ((f"a {markup} b", True), ("a < b", False)):
-        sent = f'{{"model":"m","messages":[{{"role":"user","content":{spell(text)}}}]}}'.encode()
-        assert Expectation(LazyRequest(parse(sent), sent)).quotes(markup) is held
-
-
-def test_a_slash_may_be_escaped() -> None:
-    sent = rb'{"model":"m","messages":[{"role":"user","content":"<\/think>"}]}'
-    assert Expectation(LazyRequest(parse(sent), sent)).quotes("</think>")
-
-
 def test_numbers_beyond_a_float_are_no_reason_to_refuse_a_schema() -> None:
     sent = body().replace(b'"stream_options":', b'"x": 1e999, "stream_options":', 1)
     sent = sent.replace(b'"parameters": {', b'"parameters": {"maximum": 1e999, ', 1)
     assert b"1e999" in sent
-    expected = LazyRequest(parse(sent), sent)
+    expected = LazyRequest(parse(sent))
     assert [*Expectation(expected).tools]
 
 
@@ -100,7 +81,7 @@ def test_a_schema_that_python_does_not_read_is_400(odd: bytes) -> None:
     tool = b'{"type":"function","function":{"name":"f","parameters":{"default":%b}}}'
     sent = b'{"model":"m","messages":[],"tools":[%b]}' % (tool % odd)
     with pytest.raises(InvalidRequestError) as caught:
-        LazyRequest(parse(sent), sent)
+        LazyRequest(parse(sent))
     assert caught.value.code == "invalid_json"
 
 

@@ -41,5 +41,4 @@ def test_tool_choice_says_which_tools_may_be_called_and_whether_one_must(
 )
 def test_a_malformed_request_does_no_harm(request: dict[str, Any]) -> None:
     expected = Expectation(request)
-    assert not expected.quotes("<tool_call>") or "<tool_call>" in str(request)
     assert expected.silence_is_odd in (True, False)

@@ -285,15 +285,6 @@ def test_several_choices_are_guarded_each_by_itself() -> None:
     assert guard.outcome is Outcome.RERUN
 
 
-def test_markup_that_the_request_quotes_may_come_back() -> None:
-    body = tools_request()
-    body["messages"] = [{"role": "user", "content": "write '<tool_call>' and \ufffd into a file"}]
-    arguments = '{"city": "<tool_call>\ufffd", "days": 2}'
-    guard = Guard(GuardConfig(), body)
-    through(guard, [chunk(calls(call(0, "get_weather", arguments))), chunk({}, "tool_calls")])
-    assert guard.outcome is Outcome.CLEAN
-
-
 @pytest.mark.parametrize("escape", [r"\ud83d", r"\ude00 \ud83d\ude00"])
 def test_half_a_character_in_escapes_is_found(escape: str) -> None:
     guard = Guard(GuardConfig(), tools_request())

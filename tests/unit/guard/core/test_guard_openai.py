@@ -22,7 +22,7 @@ from support.guard_harness import (
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.guard.core import Guard, Outcome
-from serve.guard.core.markup import find_in_arguments
+from serve.guard.core.markup import MARKUP
 
 STRICT = [
     {"type": "function", "function": {"name": name, "strict": True, "parameters": TOOL_PARAMETERS}}
@@ -64,7 +64,8 @@ def speaks(drawn: tuple[ChatAnswer, list[dict[str, Any]]]) -> bool:
     Hypothesis also draws the strings that stand in our sources, and the markers do.
     """
     answer, _ = drawn
-    if find_in_arguments(json.dumps([answer.texts, answer.calls], ensure_ascii=False), lambda marker: False):
+    text = json.dumps([answer.texts, answer.calls], ensure_ascii=False)
+    if MARKUP.search(text) or "parameter=" in text or "function=" in text:
         return False
     return bool(answer.calls or answer.text("content").strip()) and answer.finish != "content_filter"
 

@@ -45,8 +45,7 @@ def test_all_that_an_engine_without_a_parser_leaks_becomes_calls(grammar: str, s
         KIMI.format(name="rm", arguments=GOOD) + KIMI_END,
         KIMI.format(name="get_weather", arguments='{"city": "Bern"}') + KIMI_END,
         "<tool_call>\n<<tool_code>\nprint(get_weather())",
-        "<tool_call> is the tag that begins a call.",
-        "<think>" + KIMI.format(name="get_weather", arguments=GOOD) + KIMI_END,
+        "<think>\n" + KIMI.format(name="rm", arguments=GOOD) + KIMI_END,
     ],
 )
 def test_what_is_not_whole_and_valid_is_rerun_not_guessed(leak: str) -> None:
@@ -206,7 +205,14 @@ def test_a_rescued_call_may_spell_no_arguments_in_any_way(spelling: str) -> None
     assert calls_of(message) == [("now", {})]
 
 
-@pytest.mark.parametrize("flood", ["<tool_call>" * 700, "<tool_call>{" + "[" * 50_000, "<function=" + "<" * 50_000])
+@pytest.mark.parametrize(
+    "flood",
+    [
+        "<tool_call>" * 700,
+        '<tool_call>{"name": "get_weather"' + "[" * 50_000,
+        "<function=get_weather></function>" * 700,
+    ],
+)
 def test_a_flood_of_markup_is_rerun_and_not_read(flood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     monkeypatch.setattr("serve.guard.core.rescue.parse", lambda *args, **_: read.append(args))

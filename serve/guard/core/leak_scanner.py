@@ -1,0 +1,213 @@
+"""Passes a streamed text on, up to the first markup that does not belong there."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Container
+
+from serve.guard.core.markup import (
+    BEGINS,
+    ENDS,
+    ENDS_OF_CALLS,
+    MARKUP,
+    RUN_IN_JSON,
+    half_marker,
+    is_reserved,
+    unfinished,
+)
+from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
+from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of
+
+_TAGS = ("<tool_call", "<function", "<parameter")
+_MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
+
+
+class LeakScanner:
+    """Passes one text of a choice on as it comes; what could be a leak waits until the text behind it decides.
+
+    What goes out does not depend on how the text was cut.
+
+    Args:
+        name: Of the field.
+        tools: Names of the tools that may be called.
+        patient: Whether stray markup stops the text; otherwise it passes and is noticed, since no rerun would follow.
+        document: Whether the text should be a JSON document.
+
+    Attributes:
+        leak_begun: True once there is a leak.
+        shape: Of the leak: `CALL` or `STRAY`.
+        strayed: True if stray markup has passed.
+    """
+
+    def __init__(self, name: str, tools: Container[str], *, patient: bool, document: bool) -> None:
+        self.leak_begun = False
+        self.shape = Shape.MENTION
+        self.strayed = False
+        self._thoughts = name != "content"
+        self._tools = tools
+        self._patient = patient
+        self._document = document
+        self._json: bool | None = None if document else False
+        self._quotation = Quotation()
+        self._held: list[str] = []  # from the marker on that waits, or the beginning of one
+        self._in_fence = False  # a call waits for the end of the code block that it stands in
+        self._last_line = ""  # of what waits there
+        self._quoted_to = 0  # where in the text at hand a code block ends
+        self._silent = True  # nothing but space so far
+        self._thinking = 0
+        self._begun: Counter[str] = Counter()
+
+    def feed(self, text: str) -> str:
+        """Returns the text that may go on."""
+        if self.leak_begun:
+            self._held.append(text)
+            return ""
+        if not self._held:
+            if "<" not in text and "◁" not in text:
+                self._pass(text)
+                return text
+            return self._scan(text, ended=False)
+        self._held.append(text)
+        if self._in_fence and not self._fence_ends(text):
+            return ""
+        return self._scan("".join(self._held), ended=False)
+
+    def finish(self) -> str:
+        """Returns what was held back and turned out to be text; there may be a leak now."""
+        return self._scan("".join(self._held), ended=True) if self._held and not self.leak_begun else ""
+
+    @property
+    def leak(self) -> str:
+        """All text from the leak on."""
+        return "".join(self._held) if self.leak_begun else ""
+
+    @property
+    def head(self) -> str:
+        """The first characters of the leak, as many as name its call."""
+        return "".join(self._held[:AHEAD])[:AHEAD] if self.leak_begun else ""
+
+    def flush(self) -> str:
+        """Returns everything that was held back."""
+        held, self._held = "".join(self._held), []
+        return held
+
+    def _scan(self, text: str, *, ended: bool) -> str:
+        self._held = []
+        self._in_fence = False
+        self._quoted_to = place = 0
+        while True:
+            match = MARKUP.search(text, place)
+            if match is None:
+                return self._scan_end(text, place, ended=ended)
+            self._pass(text[place : match.start()])
+            place = match.start()
+            shape = self._shape(text, match, ended=ended)
+            if shape is Shape.STRAY and not self._patient:
+                self.strayed = True
+                shape = Shape.MENTION
+            if shape is not Shape.MENTION:
+                self._hold(text[place:], shape)
+                return text[:place]
+            self._count(match.group())
+            place = max(match.end(), self._quoted_to)
+            self._pass(text[match.start() : place])
+
+    def _scan_end(self, text: str, place: int, *, ended: bool) -> str:
+        """Takes text without markup, but maybe the beginning of a marker at its end."""
+        end = len(text) - (half_marker(text[place:]) if ended else unfinished(text[place:]))
+        self._pass(text[place:end])
+        if end == len(text):
+            return text
+        if ended and (self._json or self._thoughts or self._quotation.kind):
+            return text
+        if ended and not self._patient:
+            self.strayed = True
+            return text
+        self._hold(text[end:], Shape.STRAY if ended else Shape.OPEN)
+        return text[:end]
+
+    def _hold(self, text: str, shape: Shape) -> None:
+        self._held = [text]
+        if shape is not Shape.OPEN:
+            self.leak_begun = True
+            self.shape = shape
+
+    def _pass(self, text: str) -> None:
+        if self._silent and text and not text.isspace():
+            self._silent = False
+            if self._json is None:
+                self._json = text.lstrip()[0] not in "<◁"
+        if self._json and "<" in text:  # tags of other forms begin what these ends end, too
+            self._begun.update({begin: text.count(begin + " ") for begin in _TAGS})
+        self._quotation.feed(text)
+
+    def _count(self, marker: str) -> None:
+        self._thinking += (marker == "<think>") - (marker == "</think>")
+        if marker in ENDS:
+            self._begun[ENDS[marker]] -= 1
+        elif marker in BEGINS:
+            self._begun[BEGINS[marker]] += 1
+
+    def _shape(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
+        """Returns what a marker is where it stands."""
+        marker = match.group()
+        if self._json:
+            return self._shape_in_json(text, match, ended=ended)
+        if self._thoughts and marker not in OPENINGS:
+            return Shape.MENTION
+        if marker == "<think>" and self._silent:
+            return Shape.STRAY
+        if marker == "</think>" and self._thinking > 0:
+            return Shape.MENTION
+        line = self._quotation.line
+        shape = shape_of(Place(text, match.start(), match.end(), line, ended, self._tools))
+        if shape in (Shape.MENTION, Shape.OPEN):
+            return shape
+        match self._quotation.kind:
+            case "mark" | "block quote":
+                return Shape.MENTION
+            case "span":
+                ends = self._quotation.end_of_span(text[match.end() : match.end() + MOST_OF_A_LINE], ended=ended)
+                return shape if ends is False else Shape.MENTION if ends else Shape.OPEN
+            case "fence":
+                return Shape.MENTION if shape is Shape.STRAY else self._shape_in_fence(text, match.end(), ended=ended)
+            case _:
+                return shape
+
+    def _shape_in_fence(self, text: str, place: int, *, ended: bool) -> Shape:
+        """Returns what a call in a code block is: an example, once the block has an end."""
+        while (newline := text.find("\n", place)) >= 0:
+            if self._quotation.ends_fence(text[place:newline]):
+                self._quoted_to = place
+                return Shape.MENTION
+            place = newline + 1
+        self._last_line = text[place:]
+        if ended:
+            return Shape.MENTION if self._quotation.ends_fence(self._last_line) else Shape.STRAY
+        self._in_fence = True
+        return Shape.OPEN
+
+    def _fence_ends(self, text: str) -> bool:
+        """Returns whether more text in a code block brings its end."""
+        if "\n" not in text:
+            self._last_line += text
+            return False
+        *lines, self._last_line = (self._last_line + text).split("\n")
+        return any(map(self._quotation.ends_fence, lines))
+
+    def _shape_in_json(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
+        """Returns what a marker is in a document: stray, if it ends what nothing began, right before a string's end."""
+        marker = match.group()
+        surplus = marker in ENDS and self._begun[ENDS[marker]] <= 0
+        if not surplus and not is_reserved(marker):
+            return Shape.MENTION
+        run = RUN_IN_JSON.match(text, match.end(), match.end() + _MOST_WAITING)
+        end = run.end() if run else match.end()
+        behind = text[end : end + _MOST_WAITING]
+        if behind == "\\" or unfinished(behind) == len(behind):
+            return Shape.MENTION if ended else Shape.OPEN
+        if text[end] != '"':
+            return Shape.MENTION
+        alone = self._quotation.line[-1:] == '"' and end == match.end() and marker not in ENDS_OF_CALLS
+        return Shape.MENTION if alone else Shape.STRAY

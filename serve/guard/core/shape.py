@@ -1,0 +1,292 @@
+"""Whether a marker in a text is the beginning of a call, markup where none belongs, or a word that is mentioned.
+
+The text behind a marker decides, and what stands before it in its line; the request has no say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from serve.guard.core.markup import (
+    ARGUMENTS_BEGIN,
+    CALL_BEGIN,
+    CALL_END,
+    RUN,
+    SECTION_BEGINS,
+    SECTION_ENDS,
+    is_reserved,
+    unfinished,
+)
+
+AHEAD = 320  # characters that decide, at most: a marker, a name
+
+
+_MOST_OF_A_RUN = AHEAD - 48  # a marker that is cut there is no end of the run
+
+
+class Shape(Enum):
+    """What a marker in a text is."""
+
+    MENTION = "a word of the text"
+    OPEN = "not decided by what has come"
+    CALL = "the beginning of a call"
+    STRAY = "markup where none belongs"
+
+
+class Place(NamedTuple):
+    """A marker in a text.
+
+    Attributes:
+        text: All that has come.
+        start: Where the marker begins there.
+        end: Where it ends.
+        line: What stands before it in its line.
+        ended: Whether nothing more will come.
+        tools: Names of the tools that may be called.
+    """
+
+    text: str
+    start: int
+    end: int
+    line: str
+    ended: bool
+    tools: Container[str]
+
+    @property
+    def marker(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def rest(self) -> str:
+        return self.text[self.end : self.end + AHEAD]
+
+    @property
+    def settled(self) -> bool:
+        """True if more text changes nothing."""
+        return self.ended or len(self.text) - self.end >= AHEAD
+
+    @property
+    def begins_line(self) -> bool:
+        return not self.line or self.line.isspace()
+
+    def shape_of_prefix(self, text: str, *whole: str) -> Shape | None:
+        """Returns `OPEN` if more text could make `text` begin with one of `whole`, and matters."""
+        could = not self.settled and any(each.startswith(text) for each in whole)
+        return Shape.OPEN if could else None
+
+
+def shape_of(place: Place) -> Shape:
+    """Returns what a marker is. Once it is not `OPEN`, more text does not change it.
+
+    Args:
+        place: The marker, outside of any quotation.
+    """
+    run = RUN.match(place.text, place.end, place.end + AHEAD).end()  # type: ignore[union-attr]
+    decide = _SHAPES.get(place.marker)
+    if place.marker not in OPENINGS or run == len(place.text):
+        behind = place.text[run : run + AHEAD]
+        if run - place.end >= _MOST_OF_A_RUN or len(behind) == unfinished(behind):
+            # Nothing but markup and space behind it.
+            return Shape.STRAY if place.settled else Shape.OPEN
+    if is_reserved(place.marker):
+        return Shape.STRAY if place.rest[:1].isalnum() or place.line[-1:].isalnum() else Shape.MENTION
+    return decide(place) if decide else Shape.MENTION
+
+
+# Kimi
+
+_HEADER = re.compile(r"\s*([^\s<]*)")
+_HEADLESS = re.compile(r"(?:functions\.\S+|[\w.\-]+:\d+)\s*\Z")
+_ID = re.compile(r"functions\..|.*:\d+\Z")
+
+
+def _section(place: Place) -> Shape:
+    rest = place.rest.lstrip()
+    if rest.startswith(CALL_BEGIN):
+        start = place.text.index(CALL_BEGIN, place.end)
+        shape = _kimi_call(place._replace(start=start, end=start + len(CALL_BEGIN)))
+        return Shape.STRAY if shape is Shape.MENTION and place.rest[:1] == "<" else shape
+    if rest.startswith(SECTION_ENDS):
+        return Shape.STRAY
+    glued = Shape.STRAY if place.rest[:1].isalnum() else Shape.MENTION
+    return place.shape_of_prefix(rest, CALL_BEGIN, *SECTION_ENDS) or (Shape.STRAY if not rest else glued)
+
+
+def _kimi_call(place: Place) -> Shape:
+    rest = place.rest
+    header = _HEADER.match(rest)
+    if header is None:
+        return Shape.MENTION
+    name, behind = header[1], rest[header.end() :].lstrip()
+    if not behind and not place.settled:
+        return Shape.OPEN
+    if not name:
+        return place.shape_of_prefix(behind, ARGUMENTS_BEGIN) or (
+            Shape.CALL if behind.startswith(ARGUMENTS_BEGIN) else Shape.MENTION
+        )
+    if behind.startswith(ARGUMENTS_BEGIN):
+        return Shape.CALL
+    if still_open := place.shape_of_prefix(behind, ARGUMENTS_BEGIN, CALL_END):
+        return still_open
+    if _ID.match(name) or behind.startswith(CALL_END):
+        return Shape.CALL
+    return Shape.STRAY if rest[:1].isalnum() else Shape.MENTION
+
+
+def _kimi_arguments(place: Place) -> Shape:
+    if not _HEADLESS.search(place.line[-256:]):
+        return Shape.MENTION
+    rest = place.rest.lstrip()
+    if not rest and not place.settled:
+        return Shape.OPEN
+    return Shape.STRAY if rest.startswith("{") else Shape.MENTION
+
+
+# Qwen and Hermes
+
+_TAG = re.compile(r"<?<function(?:=|\s+name\s*=)([^<>\n]*)>")
+_OPEN_TAG = re.compile(r"<?<function(?:=|\s+name\s*=)?[^<>\n]*\Z")
+_WORD = re.compile(r"[\w.:/\-]+")
+_OBJECT = re.compile(r'\{\s*"(?:name|function|arguments|parameters|tool)"\s*:')
+_OBJECT_OF_NAME = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"')
+_OPEN_OBJECT = re.compile(r'\{\s*(?:"[a-z]*(?:"\s*(?::\s*(?:"[^"\n]*)?)?)?)?\Z')
+_ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
+
+
+def _block(place: Place) -> Shape:
+    rest = place.rest.lstrip()
+    if (shape := _object(place, rest)) is not None:
+        return shape
+    if (tag := _TAG.match(rest)) is not None:
+        return Shape.CALL if _names(tag[1], place.tools) else Shape.STRAY
+    if rest.startswith(("<function=", "<<function=", "<function ")):
+        return _open(place, _OPEN_TAG, rest)
+    if still_open := place.shape_of_prefix(rest, "<function=", "<<function=", "<<tool_code>", "<parameter="):
+        return still_open
+    if rest.startswith(("<<", "<parameter=")):
+        return Shape.STRAY
+    alone = place.begins_line and "\n" in place.rest[: len(place.rest) - len(rest)]
+    return Shape.STRAY if alone or not rest else Shape.MENTION
+
+
+def _object(place: Place, rest: str) -> Shape | None:
+    """Returns what a tag is with a JSON object behind it; None if there is none with the keys of a call."""
+    if (named := _OBJECT_OF_NAME.match(rest)) is not None:
+        return Shape.CALL if _names(named[1], place.tools) else Shape.STRAY
+    if _OPEN_OBJECT.match(rest):
+        return Shape.CALL if place.settled else Shape.OPEN
+    return Shape.CALL if _OBJECT.match(rest) else None
+
+
+def _function(place: Place) -> Shape:
+    rest = place.text[place.start : place.start + AHEAD]
+    tag = _TAG.match(rest)
+    if tag is None:
+        return _open(place, _OPEN_TAG, rest)
+    behind = rest[tag.end() :].lstrip()
+    if still_open := place.shape_of_prefix(behind, *_ARGUMENT_TAGS):
+        return still_open
+    if behind and not behind.startswith(_ARGUMENT_TAGS):
+        return Shape.MENTION
+    return Shape.CALL if _names(tag[1], place.tools) else Shape.STRAY
+
+
+def _open(place: Place, tag: re.Pattern[str], rest: str) -> Shape:
+    """Returns what a tag is that has no end so far."""
+    if not tag.match(rest):
+        return Shape.MENTION
+    return Shape.CALL if place.settled else Shape.OPEN
+
+
+def _parameter(place: Place) -> Shape:
+    if not place.begins_line:
+        return Shape.MENTION
+    name, bracket, behind = place.rest.partition(">")
+    if "\n" in name or "<" in name:
+        return Shape.MENTION
+    if not (bracket and behind):
+        return Shape.MENTION if place.settled else Shape.OPEN
+    return Shape.STRAY if behind.startswith("\n") else Shape.MENTION
+
+
+def _names(text: str, tools: Container[str]) -> bool:
+    """Returns whether a tag or an id holds the name of a tool that may be called, however mangled."""
+    return text.strip() in tools or any(word in tools for word in _WORD.findall(text))
+
+
+# Turns and thoughts
+
+
+def _block_of_lines(place: Place) -> Shape:
+    """A tag that takes a line of its own."""
+    if not place.begins_line:
+        return Shape.MENTION
+    rest = place.rest.lstrip(" \t\r")
+    if not rest and not place.settled:
+        return Shape.OPEN
+    return Shape.STRAY if rest.startswith(("\n", "<")) else Shape.MENTION
+
+
+_TURN = re.compile(r"(?:system|user|assistant|tool)[ \t\r]*(?:\n|<\|)")
+_OPEN_TURN = re.compile(r"[a-z]{0,9}[ \t\r]*(?:<\|?)?\Z")
+
+
+def _turn(place: Place) -> Shape:
+    if _TURN.match(place.rest):
+        return Shape.STRAY
+    return Shape.OPEN if not place.settled and _OPEN_TURN.match(place.rest) else Shape.MENTION
+
+
+def _turn_end(place: Place) -> Shape:
+    rest = place.rest.lstrip()
+    if rest.startswith("<|im_"):
+        return Shape.STRAY
+    return place.shape_of_prefix(rest, "<|im_start|>") or Shape.MENTION
+
+
+def _thought_end(place: Place) -> Shape:
+    rest = place.rest.lstrip(" \t\r")
+    if not rest and not place.settled:
+        return Shape.OPEN
+    return Shape.STRAY if rest.startswith("\n") else Shape.MENTION
+
+
+_SHAPES: Mapping[str, Callable[[Place], Shape]] = {
+    **dict.fromkeys(SECTION_BEGINS, _section),
+    CALL_BEGIN: _kimi_call,
+    ARGUMENTS_BEGIN: _kimi_arguments,
+    "<tool_call>": _block,
+    "<function=": _function,
+    "<parameter=": _parameter,
+    "<tool_code>": _block_of_lines,
+    "<tool_response>": _block_of_lines,
+    "<|im_start|>": _turn,
+    "<|im_end|>": _turn_end,
+    "</think>": _thought_end,
+}
+OPENINGS = frozenset((*SECTION_BEGINS, CALL_BEGIN, ARGUMENTS_BEGIN, "<tool_call>", "<function=", "<parameter="))
+
+
+# The name that a call has
+
+_NAMES = (
+    re.compile(r"<\|tool_call_begin\|>\s*([^<{]*)"),
+    re.compile(r"<function(?:=|\s+name\s*=)([^<>\n]*)"),
+    re.compile(r'"name"\s*:\s*"([^"\n]*)'),
+)
+_FUNCTION = re.compile(r"functions[.:_\-]?|:\d+")
+
+
+def calls_a_tool(text: str, tools: Container[str]) -> bool:
+    """Returns whether text that begins as a call does names a tool that may be called.
+
+    Args:
+        text: From the marker on.
+        tools: Names of the tools.
+    """
+    head = text[:AHEAD]
+    found = (match[1] for pattern in _NAMES if (match := pattern.search(head)))
+    return any(_names(name, tools) or _names(_FUNCTION.sub(" ", name), tools) for name in found)

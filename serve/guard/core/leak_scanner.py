@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Collection
 
 from serve.guard.core.markup import (
     BEGINS,
@@ -17,8 +17,9 @@ from serve.guard.core.markup import (
     unfinished,
 )
 from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
-from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of
+from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of, shape_of_object
 
+_OPENING = re.compile(rf"{MARKUP.pattern}|\{{")  # a bracket may begin a call that has lost its marker
 _TAGS = ("<tool_call", "<function", "<parameter")
 _MOST_WAITING = 4096  # characters of markup without end inside a string of JSON
 
@@ -40,7 +41,7 @@ class LeakScanner:
         strayed: True if stray markup has passed.
     """
 
-    def __init__(self, name: str, tools: Container[str], *, patient: bool, document: bool) -> None:
+    def __init__(self, name: str, tools: Collection[str], *, patient: bool, document: bool) -> None:
         self.leak_begun = False
         self.shape = Shape.MENTION
         self.strayed = False
@@ -64,7 +65,7 @@ class LeakScanner:
             self._held.append(text)
             return ""
         if not self._held:
-            if "<" not in text and "◁" not in text:
+            if "<" not in text and "◁" not in text and ("{" not in text or self._json):
                 self._pass(text)
                 return text
             return self._scan(text, ended=False)
@@ -97,7 +98,7 @@ class LeakScanner:
         self._in_fence = False
         self._quoted_to = place = 0
         while True:
-            match = MARKUP.search(text, place)
+            match = _OPENING.search(text, place)
             if match is None:
                 return self._scan_end(text, place, ended=ended)
             self._pass(text[place : match.start()])
@@ -152,6 +153,8 @@ class LeakScanner:
     def _shape(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
         """Returns what a marker is where it stands."""
         marker = match.group()
+        if marker == "{":
+            return self._shape_of_object(text, match.start(), ended=ended)
         if self._json:
             return self._shape_in_json(text, match, ended=ended)
         if self._thoughts and marker not in OPENINGS:
@@ -174,6 +177,13 @@ class LeakScanner:
                 return Shape.MENTION if shape is Shape.STRAY else self._shape_in_fence(text, match.end(), ended=ended)
             case _:
                 return shape
+
+    def _shape_of_object(self, text: str, start: int, *, ended: bool) -> Shape:
+        """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
+        quotation = self._quotation
+        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.kind:
+            return Shape.MENTION
+        return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 
     def _shape_in_fence(self, text: str, place: int, *, ended: bool) -> Shape:
         """Returns what a call in a code block is: an example, once the block has an end."""

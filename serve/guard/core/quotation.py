@@ -41,6 +41,11 @@ class Quotation:
         return self._line
 
     @property
+    def line_is_blank(self) -> bool:
+        """True if nothing but space stands before the place in its line."""
+        return not self.line or self.line.isspace()
+
+    @property
     def kind(self) -> Kind:
         """What the place stands in."""
         line = self.line

@@ -181,6 +181,26 @@ def _object(place: Place, rest: str) -> Shape | None:
     return Shape.CALL if _OBJECT.match(rest) else None
 
 
+_BARE_OBJECT = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
+_OPEN_BARE_OBJECT = re.compile(
+    r'\{\s*(?:"(?:n(?:a(?:m(?:e(?:"\s*(?::\s*(?:"[^"\n]*(?:"\s*(?:,\s*(?:"[a-z]*(?:"\s*)?)?)?)?)?)?)?)?)?)?)?)?\Z'
+)
+
+
+def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> Shape:
+    """Returns what a JSON object at the beginning of a line is: stray, if it is a call without the markup around it.
+
+    Args:
+        text: From its bracket on.
+        tools: Names of the tools that may be called.
+        ended: Whether nothing more will come.
+    """
+    if (call := _BARE_OBJECT.match(text)) is not None:
+        return Shape.STRAY if call[1] in tools else Shape.MENTION
+    open_ = not ended and len(text) < AHEAD and _OPEN_BARE_OBJECT.match(text)
+    return Shape.OPEN if open_ else Shape.MENTION
+
+
 def _function(place: Place) -> Shape:
     rest = place.text[place.start : place.start + AHEAD]
     tag = _TAG.match(rest)

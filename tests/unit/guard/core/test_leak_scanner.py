@@ -75,6 +75,7 @@ STRAYS = {
     "a tool's result": "\n<tool_response>\nfile.txt\n</tool_response>\nThere is one file.",
     "a parameter": "\n<parameter=command>\nls\n</parameter> and so on",
     "the end of thoughts": "</think>\n\nHello!",
+    "a call that lost its tag": '\n{"name": "bash", "arguments": {"command": "ls"}}',
     "a reserved token in a word": "<|reserved_token_163700|>file first",
 }
 
@@ -107,7 +108,9 @@ MENTIONS = [
     *(f"- An example:\n  ```\n  {call}\n  ```" for call in CALLS),
     "```jinja\n<|im_start|>user\n{{ content }}<|im_end|>\n```", "```python\nre.sub(r'<think>.*?</think>', '', t)\n```",
     "Between <think> and </think>\nstand the thoughts.", "a < b", "x<y>z", "<div>", "1 <| 2 |> 3", "<functional>",
-    "a <", "The tag <|reserved_token_163700|> is reserved.",
+    "a <", '{"name": "drop", "arguments": {}}', 'So {"name": "bash", "arguments": {}} is one.',
+    "{\n  b\n}", '{"name": "b"}', '```json\n{"name": "bash", "arguments": {}}\n```',
+    "The tag <|reserved_token_163700|> is reserved.",
 ]  # fmt: skip
 
 
@@ -137,6 +140,7 @@ def test_a_quotation_counts_only_once_it_has_an_end(call: str) -> None:
 parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
     "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~",
+    '{"name": "bash", "arg', 'uments": {',
 ])  # fmt: skip
 
 

@@ -157,6 +157,7 @@ class CallGuard:
         self._single = single
         self._assembly = CallAssembly()
         self._current: HeldCall | None = None  # the one that the last entry was of
+        self._newest: HeldCall | None = None
         self._checked = 0  # calls that have been checked, of all that have begun
         self._withheld: list[HeldCall] = []  # checked, and not sent
         self._released = 0
@@ -177,9 +178,12 @@ class CallGuard:
             self._log.report(Outcome.INVALID_JSON, f"more than {MAX_CALLS} calls", once=True)
             return
         self._current = call
-        if self._single and call.index:
+        if self._single and len(self._assembly.calls) > 1:
+            self._newest = None
             self._report_surplus()
-        elif call.prefix.broken or entry.name:
+            return
+        self._newest = self._assembly.newest
+        if call.prefix.broken or entry.name:
             self._report_early(call)
 
     def feed_arguments(self, place: int, arguments: str) -> bool:
@@ -192,13 +196,13 @@ class CallGuard:
         Returns:
             False if that is another call; then nothing was done.
         """
-        newest = self._assembly.newest
-        if newest is None or place != newest.place or (self._single and newest.index):
+        call = self._newest
+        if call is None or place != call.place:
             return False
-        newest.feed_arguments(arguments)
-        self._current = newest
-        if newest.prefix.broken:
-            self._report_early(newest)
+        call.pieces.append(arguments)
+        call.prefix.feed(arguments)
+        if call.prefix.broken:
+            self._report_early(call)
         return True
 
     def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:

@@ -263,7 +263,11 @@ ONE = {**BODY, "parallel_tool_calls": False}
 
 
 def test_a_second_call_that_the_request_rules_out_is_rerun() -> None:
-    both = [chunk(calls(call(0, "get_weather", BERN))), chunk(calls(call(1, "rm", "{"))), chunk({}, "tool_calls")]
+    more = {"index": 1, "function": {"arguments": "x{"}}
+    both = [
+        *(chunk(calls(each)) for each in (call(0, "get_weather", BERN), call(1, "rm", "{"), more)),
+        chunk({}, "stop"),
+    ]
     guard = Guard(GuardConfig(), ONE)
     sent = through(guard, both, [chunk(calls(call(0, "plan_trip", ROME))), chunk({}, "tool_calls")])
     assert calls_of(read(sent)) == WEATHER_TRIP[1:], "nothing of the first attempt went out"

@@ -1,12 +1,13 @@
 """The promise, under random faults: nothing broken leaves, nothing is lost, nothing is doubled, no rerun in vain."""
 
+import json
 from collections import Counter
 from random import Random
 from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.guard_harness import (
     TOOL_PARAMETERS,
@@ -19,12 +20,17 @@ from support.guard_harness import (
     through,
     tools_request,
 )
+from support.guard_stack import config
 
+from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard, GuardState, Outcome
 from serve.guard.core.client_view import ClientView, ReadyCall
+from serve.guard.core.expectation import LazyRequest
+from serve.guard.core.markup import MARKUP
+from serve.request.field_rules import RequestReader
 
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
 GRAMMARS = ("kimi_k2", "qwen3_coder", "hermes")
@@ -124,6 +130,39 @@ def test_what_leaves_does_not_depend_on_how_the_deltas_were_cut(seed: int, gramm
         message = read(through(guard, chunks_of(body, pool)))
         finals.add((message["content"], str(calls_of(message)), str(message["finish"]), guard.verdicts[0].outcome))
     assert len(finals) == 1
+
+
+READER = RequestReader(GatewayConfig.parse(config()).requests)
+TEXTS = st.text(st.characters(), max_size=30) | st.sampled_from(
+    [r"C:\users\me", r"\u", r"PS1='\u@\h'", r"\\u00e9", "\ufffd", "\ud83d", "<tool_call>", "</think>", '"\\/', "\\"]
+)
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=4), VALUES, st.booleans(), st.randoms(use_true_random=False), TEXTS)
+def test_any_request_and_any_sound_answer_pass_unchanged(
+    texts: list[str], value: Any, ascii_only: bool, rng: Random, said: str
+) -> None:
+    messages = [{"role": "user", "content": text, "name": value} for text in texts]
+    function = {"name": "f", "description": texts[0], "parameters": {"type": "object", "description": texts[-1]}}
+    members = [("model", "m"), ("messages", messages), ("tools", [{"type": "function", "function": function}])]
+    rng.shuffle(members)
+    sent = json.dumps(dict(members), ensure_ascii=ascii_only).encode("utf-8", "replace")
+    arguments = json.dumps({"a": said.encode("utf-8", "replace").decode()}, ensure_ascii=ascii_only)
+    assume(MARKUP.search(arguments) is None and "\ufffd" not in arguments)
+    _, request = READER.read(sent)
+    guard = Guard(GuardConfig(), LazyRequest(request))
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    envelope = {"id": "x", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": {"tool_calls": [call]}}, {"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
+    chunks = [{**envelope, "choices": [{"finish_reason": None} | choice]} for choice in choices]
+    message = read(through(guard, chunks))
+    assert guard.outcome is Outcome.CLEAN
+    assert [each["arguments"] for each in message["calls"]] == [arguments]
 
 
 NAMED = st.builds(lambda name, value: ReadyCall("", name, str(value), value), st.sampled_from("abc"), st.integers(0, 2))

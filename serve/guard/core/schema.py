@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import msgspec
-import referencing
-from jsonschema.exceptions import ValidationError
 
-from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError, current
-from serve.guard.core.schema_keywords import BESIDE_PATTERNS, DRAFT_7, EVERYWHERE, LATER_DRAFTS, Keyword
-from serve.guard.core.schema_shape import check_shape
+from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError
+from serve.guard.core.schema_cost import Cost, measure
+from serve.guard.core.schema_reading import POINTLESS, Reading
 
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
+_EXPANDED_S = 3e-6  # to compile one schema that is written out
+
+_REGULAR = jsonschema_rs.RegexOptions(size_limit=2**22, dfa_size_limit=2**22)
+_SEARCHING = jsonschema_rs.FancyRegexOptions(backtrack_limit=2_000, size_limit=2**22, dfa_size_limit=2**22)
+_FORBIDDING = frozenset(
+    {"additionalProperties", "contains", "else", "items", "then", "unevaluatedItems", "unevaluatedProperties"}
+)
+_GAVE_UP = (
+    jsonschema_rs.ValidationErrorKind.BacktrackLimitExceeded,
+    jsonschema_rs.ValidationErrorKind.RegexEngineFailure,
+)
 
 
 class Schema:
@@ -24,7 +33,7 @@ class Schema:
 
     Args:
         schema: As the request has it; None accepts everything.
-        strict: Whether the request asks to enforce it.
+        strict: Whether the request asks to enforce it; then formats count, too.
         budget: Shared by all schemas of a request; one of its own if not given.
     """
 
@@ -33,7 +42,7 @@ class Schema:
         self._schema = schema
         self._budget = budget or Budget()
         self._budget.schemas += schema is not None
-        self._too_much = False
+        self._unjudged: UnjudgedError | None = None
 
     @property
     def is_of_objects(self) -> bool:
@@ -47,26 +56,66 @@ class Schema:
         """
         if self._schema is None:
             return None
-        if self._too_much:  # it had its share
-            raise TooMuchWorkError("too much work")
-        token = current.set(self._budget)
-        self._budget.begin()
+        if self._unjudged is not None:
+            raise self._unjudged
+        with self._budget.spending():
+            try:
+                compiled = _compiled.get(self._schema, self.strict, self._budget)
+            except UnjudgedError as error:
+                self._unjudged = error
+                raise
+            return compiled.mismatch(value, self._budget)
+
+
+class Compiled:
+    """A schema that is ready to judge values.
+
+    Args:
+        schema: As the request has it.
+        strict: Whether formats count.
+        budget: What it may take.
+
+    Raises:
+        UnjudgedError: It is not valid, or reading or compiling it may take too long.
+    """
+
+    def __init__(self, schema: Any, *, strict: bool, budget: Budget) -> None:
+        reading = Reading(schema, strict=strict, admit=budget.admit)
+        self._cost = Cost(reading.parts)
+        self._regular = reading.regular
+        self._plain = reading.plain
+        reading.spend(self._cost.expanded * _EXPANDED_S)
+        self._validator = _guarded(
+            jsonschema_rs.Draft202012Validator,
+            reading.plain,
+            validate_formats=True,
+            offline=True,
+            pattern_options=_REGULAR if reading.regular else _SEARCHING,
+            keywords={POINTLESS: _Pointless},
+        )
+
+    def mismatch(self, value: Any, budget: Budget) -> str | None:
+        """Returns where and by which keyword a value fails; None if it does not.
+
+        Raises:
+            UnjudgedError: It can't be judged within the budget.
+        """
+        budget.admit(self._cost.bound_s(measure(value, self._cost.reach, budget.share_s)))
+        if _guarded(self._validator.is_valid, value):
+            return None
         try:
-            error = next(_compiled.get(self._schema).iter_errors(value), None)
-            return None if error is None else f"{error.json_path}: {error.validator}"
+            budget.admit(self._cost.search_bound_s(measure(value, math.inf, budget.share_s)))
         except TooMuchWorkError:
-            self._too_much = True
-            raise
-        except (UnjudgedError, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:  # endless references, odd numbers, patterns and ids, a panic of an extension
-            raise UnjudgedError(type(error).__name__) from error
-        finally:
-            self._budget.end()
-            current.reset(token)
+            if not self._regular:
+                raise  # the engine may have given up
+            return "a place that would take too long to find"
+        error = _first_error(self._validator, value)
+        if isinstance(error.kind, _GAVE_UP):
+            raise TooMuchWorkError("a slow pattern")
+        return f"{_json_path(error.instance_path)}: {_keyword(error, self._plain)}"
 
 
-class _Compiled:
+class _Cache:
     """Compiled schemas, the least recently used ones dropped once all are over the limit.
 
     Attributes:
@@ -75,32 +124,30 @@ class _Compiled:
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        self._validators: OrderedDict[bytes, Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[bytes, bool], Compiled] = OrderedDict()
 
-    def get(self, schema: Any) -> Any:
-        """Returns the validator of a schema.
+    def get(self, schema: Any, strict: bool, budget: Budget) -> Compiled:
+        """Returns a schema, compiled.
 
         Raises:
-            UnjudgedError: It is not valid.
+            UnjudgedError: It is not valid, or may take too long.
         """
         text = msgspec.json.encode(schema)
-        validator = self._validators.get(text)
-        if validator is not None:
-            self._validators.move_to_end(text)
-            return validator
-        if not check_shape(schema, current.get().step):
-            raise UnjudgedError("not a valid schema")
-        draft = jsonschema.Draft7Validator if b'"items":[' in text else jsonschema.Draft202012Validator
-        validator = _validator_class(draft, b'"patternProperties"' in text)(schema, registry=referencing.Registry())
+        key = text, strict
+        compiled = self._kept.get(key)
+        if compiled is not None:
+            self._kept.move_to_end(key)
+            return compiled
+        compiled = Compiled(schema, strict=strict, budget=budget)
         size = estimated_bytes(text)
         if size > _CACHE_BYTES // 8:
-            return validator  # a giant must not drive out everybody else's
-        self._validators[text] = validator
+            return compiled  # a giant must not drive out everybody else's
+        self._kept[key] = compiled
         self.size_bytes += size
         while self.size_bytes > _CACHE_BYTES:
-            dropped, _ = self._validators.popitem(last=False)
+            (dropped, _), _ = self._kept.popitem(last=False)
             self.size_bytes -= estimated_bytes(dropped)
-        return validator
+        return compiled
 
 
 def estimated_bytes(text: bytes) -> int:
@@ -109,69 +156,61 @@ def estimated_bytes(text: bytes) -> int:
     Args:
         text: The schema's JSON.
     """
-    return 1_200 + 3 * len(text) + 250 * text.count(b"{") + 100 * (text.count(b"[") + text.count(b","))
+    return 4_000 + 6 * len(text) + 1_000 * text.count(b"{") + 100 * (text.count(b"[") + text.count(b","))
 
 
-_compiled = _Compiled()
+_compiled = _Cache()
 
 
-def _counted(keyword: Keyword) -> Keyword:
-    """Returns a keyword that counts its calls and the errors that it finds."""
-
-    def counting(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        step = current.get().step
-        step()
-        for error in keyword(validator, value, instance, schema) or ():
-            step()
-            yield error
-
-    return counting
-
-
-def _evolve(validator: Any, **changes: Any) -> Any:
-    """Takes the place of a validator's own: `$schema` in a part must not lead to a class that counts nothing."""
-    current.get().step()
-    schema = changes.get("schema", validator.schema)
-    resolver = changes.get("_resolver", validator._resolver)
-    return type(validator)(schema, registry=validator._registry, _resolver=resolver)
+def _first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs.ValidationError:
+    """Returns the first error of a value that is not valid."""
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise UnjudgedError(type(error).__name__) from error
+    raise UnjudgedError("a validator that disagrees with itself")
 
 
-@cache
-def _validator_class(draft: Any, has_patterns: bool) -> Any:
-    own = DRAFT_7 if draft is jsonschema.Draft7Validator else LATER_DRAFTS
-    keywords = {**draft.VALIDATORS, **EVERYWHERE, **own, **(BESIDE_PATTERNS if has_patterns else {})}
-    counted = {name: _counted(keyword) for name, keyword in keywords.items()}
-    made: Any = jsonschema.validators.extend(draft, counted)  # type: ignore[no-untyped-call]
-    made.evolve = _evolve
-    made.descend = _descending(made.descend)
-    made.iter_errors = _iterating(made.iter_errors)
-    return made
+def _keyword(error: jsonschema_rs.ValidationError, plain: Any) -> str:
+    """Returns the keyword that a value fails, as the client knows it; the schema `false` has none."""
+    if error.kind.name == POINTLESS:
+        return "type"
+    if not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.FalseSchema):
+        return error.kind.name
+    *path, last = error.schema_path or ("",)
+    if path[-1:] in (["properties"], ["patternProperties"]) or last not in _FORBIDDING:
+        return "false"
+    for step in path:
+        plain = plain[step]
+    condition = plain.get("if") if last == "else" else None
+    return next((keyword for keyword in ("anyOf", "oneOf") if keyword in (condition or ())), str(last))
 
 
-def _descending(plain: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
-    """Returns a class's `descend` that counts its calls: a schema without a keyword counts nothing itself."""
+class _Pointless:
+    """A keyword: no number with a point."""
 
-    def descend(
-        validator: Any, instance: Any, schema: Any, path: Any = None, schema_path: Any = None, resolver: Any = None
-    ) -> Iterator[ValidationError]:
-        current.get().step()
-        if schema is False:
-            return iter((_nothing_is_allowed(() if path is None else (path,)),))
-        return plain(validator, instance, schema, path, schema_path, resolver)
+    def __init__(self, *_: Any) -> None:
+        pass
 
-    return descend
+    def validate(self, value: Any) -> None:
+        """Raises ValueError for a number with a point."""
+        if isinstance(value, float):
+            raise ValueError
 
 
-def _iterating(plain: Callable[..., Iterator[ValidationError]]) -> Callable[..., Iterator[ValidationError]]:
-    """Returns a class's `iter_errors` that counts its calls."""
-
-    def iter_errors(validator: Any, instance: Any) -> Iterator[ValidationError]:
-        current.get().step()
-        return iter((_nothing_is_allowed(),)) if validator.schema is False else plain(validator, instance)
-
-    return iter_errors
+def _json_path(path: list[str | int]) -> str:
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
 
 
-def _nothing_is_allowed(path: tuple[Any, ...] = ()) -> ValidationError:
-    """Returns the error of the schema `false`; the library's own quotes the value."""
-    return ValidationError("nothing is allowed", validator="false", validator_value=None, path=path)
+def _guarded(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns what the library returns; it may raise anything, panics of native code included."""
+    try:
+        return work(*args, **kwargs)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise UnjudgedError(type(error).__name__) from error

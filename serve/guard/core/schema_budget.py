@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from time import perf_counter, thread_time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import thread_time
 
 _BUDGET_S = 0.015
 
 
 class UnjudgedError(Exception):
-    """A schema could not be applied: it is not valid, or it takes more time than a request may."""
+    """A schema could not be applied: it is not valid, or it might take more time than a request may."""
 
 
 class TooMuchWorkError(UnjudgedError):
-    """It takes more time than a request may."""
+    """It might take more time than a request may."""
 
 
 class Budget:
     """The time that all of one request's schemas may take together.
 
-    Where there are several, none takes more than half of what is left, so that one tool's schema cannot leave all the
-    others unjudged.
+    The validator is native code that nothing can interrupt and that keeps the interpreter's lock. So work is admitted
+    by a bound of what it may take, before it begins; what it really took is subtracted afterwards.
 
-    Every step asks the clock, which is cheap; only a step that comes late asks how much of that time was really ours,
-    because a busy machine is not the schema's fault.
+    Where there are several schemas, none takes more than half of what is left, so that one tool's schema cannot leave
+    all the others unjudged.
 
     Args:
         limit_s: Of CPU time.
@@ -35,31 +36,29 @@ class Budget:
     def __init__(self, limit_s: float = _BUDGET_S) -> None:
         self.schemas = 0
         self._left_s = limit_s
-        self._share_s = limit_s
-        self._began_s = 0.0
-        self._deadline_s = 0.0
 
-    def begin(self) -> None:
-        """Starts a check."""
-        self._began_s = thread_time()
-        self._share_s = self._left_s / 2 if self.schemas > 1 else self._left_s
-        self._deadline_s = perf_counter() + self._share_s
+    @property
+    def share_s(self) -> float:
+        """The most that the next piece of work may take."""
+        return self._left_s / 2 if self.schemas > 1 else self._left_s
 
-    def end(self) -> None:
-        """Ends a check; what is left is for the next."""
-        self._left_s -= thread_time() - self._began_s
+    def admit(self, bound_s: float) -> None:
+        """Lets work begin.
 
-    def step(self) -> None:
-        """Counts a step of bounded work.
+        Args:
+            bound_s: It takes no longer.
 
         Raises:
-            TooMuchWorkError: The check's share is spent.
+            TooMuchWorkError: That is more than there is.
         """
-        if perf_counter() > self._deadline_s:
-            left_s = self._share_s - (thread_time() - self._began_s)
-            if left_s <= 0:
-                raise TooMuchWorkError("too much work")
-            self._deadline_s = perf_counter() + left_s
+        if bound_s > self.share_s:
+            raise TooMuchWorkError("too much work")
 
-
-current: ContextVar[Budget] = ContextVar("budget")
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Subtracts the time that the block takes."""
+        began_s = thread_time()
+        try:
+            yield
+        finally:
+            self._left_s -= thread_time() - began_s

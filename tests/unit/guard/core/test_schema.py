@@ -1,20 +1,26 @@
 """Schemas of clients: applied where they can be, and harmless where they can't."""
 
-import itertools
-import sys
+import json
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from time import thread_time
 from typing import Any
 
 import pytest
 
 from serve.guard.core import schema as schema_module
-from serve.guard.core import schema_budget
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget, UnjudgedError
 
+AMPLE = 60.0  # seconds
 SLOW = "^(x|xx)*[^x]$"
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+def mismatch(schema: Any, value: Any, *, strict: bool = False) -> str | None:
+    return Schema(schema, strict=strict, budget=Budget(AMPLE)).mismatch(value)
 
 
 @pytest.mark.parametrize(
@@ -22,14 +28,21 @@ SLOW = "^(x|xx)*[^x]$"
     [
         {"type": ["string", 123]},
         {"properties": {"city": {"pattern": "("}}},
+        {"properties": {"city": {"pattern": "a{99999999999}"}}},
+        {"properties": {"city": {"minLength": "x"}}},
+        {"properties": {"days": {"multipleOf": 0}}},
+        {"properties": {"days": {"maximum": float("inf")}}},
+        {"properties": [1]},
+        {"required": "abc"},
+        {"dependentRequired": {"a": "b"}},
         {"$ref": "https://example.com/schema.json"},
+        {"$ref": "file:///etc/passwd"},
         {"properties": {"city": {"$ref": "#/$defs/nowhere"}}},
         {"$ref": "#"},
         {"allOf": [{"$ref": "#"}]},
         {"$id": "http://[", "$ref": "#/$defs/a"},
-        {"properties": {"city": {"pattern": "a{99999999999}"}}},
-        {"properties": {"city": {"pattern": "a" * 600}}},
-        {"properties": {"days": {"multipleOf": 0}}},
+        {"$id": "http://x/", "properties": {"city": {"$ref": "../" * 1_000}}},
+        {"$defs": {f"d{n}": {"$id": "a/" * 200} for n in range(400)}, "properties": {"a": {"$ref": "b"}}},
         3,
         "object",
         [],
@@ -37,169 +50,246 @@ SLOW = "^(x|xx)*[^x]$"
 )
 def test_a_schema_that_can_not_be_applied_is_said_to_be_unjudged(schema: Any) -> None:
     with pytest.raises(UnjudgedError):
-        Schema(schema, strict=True).mismatch({"city": "Bern", "days": 2})
+        mismatch(schema, {"city": "Bern", "days": 2}, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        ({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}, {"a": 1, "b": "x"}),
-        ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"a": 1}),
-        ({"unevaluatedProperties": {"type": "string"}}, {"a": "x"}),
-        ({"properties": {"a": {"contains": {"type": "integer"}, "unevaluatedItems": False}}}, {"a": [1, 2]}),
-    ],
-)
-def test_what_a_neighbouring_keyword_has_evaluated_is_accepted(schema: Any, value: Any) -> None:
-    assert Schema(schema, strict=True, budget=Budget(60.0)).mismatch(value) is None
+@pytest.mark.parametrize("value", [{"a": "\ud800"}, {"\ud800": "a"}, json.loads("[" * 900 + "]" * 900)])
+def test_a_value_that_the_validator_can_not_read_is_unjudged_or_judged_and_never_an_error(value: Any) -> None:
+    with suppress(UnjudgedError):
+        mismatch({"properties": {"a": {"pattern": "a"}}, "items": {"items": {"$ref": "#"}}}, value)
 
 
-def test_ten_thousand_names_and_items_are_looked_up_at_once_and_not_in_a_list() -> None:
-    """In a list the look-ups alone would be 200 million comparisons, and no step of the budget is between them."""
-    names = {f"k{number}": 1 for number in range(20_000)}
-    all_evaluated = {"allOf": [{"properties": {name: {} for name in names}}], "unevaluatedProperties": False}
-    compared = CountingName.compared
-    assert (
-        Schema(all_evaluated, strict=True, budget=Budget(60.0)).mismatch(
-            {CountingName(name): value for name, value in names.items()}
-        )
-        is None
-    )
-    assert CountingName.compared - compared < 20 * len(names)
-
-
-class CountingName(str):
-    """A name that counts how often it is compared."""
-
-    __slots__ = ()
-    compared = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        CountingName.compared += 1
-        return str.__eq__(self, other)
-
-
-@pytest.mark.parametrize(
-    "schema", [None, True, {"type": "object"}, {"$schema": "http://json-schema.org/draft-07/schema#"}]
-)
+@pytest.mark.parametrize("schema", [None, True, {"type": "object"}, {"$schema": DRAFT_7}, {"$schema": ["odd"]}])
 def test_an_object_is_accepted(schema: Any) -> None:
-    assert Schema(schema, strict=True).mismatch({"city": "Bern", "days": 2}) is None
+    assert mismatch(schema, {"city": "Bern", "days": 2}, strict=True) is None
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "keyword"),
+    ("schema", "value", "expected"),
     [
-        ({"required": ["a"]}, {}, "required"),
-        ({"properties": {"a": {"pattern": "^[0-9]+$"}}}, {"a": "x1"}, "pattern"),
-        ({"patternProperties": {"^a": {"type": "string"}}}, {"ab": 1}, "type"),
-        ({"additionalProperties": False}, {"a": 1}, "additionalProperties"),
-        ({"properties": {"b": {}}, "additionalProperties": {"type": "string"}}, {"a": 1, "b": 1}, "type"),
-        ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"a": 1, "b": 1}, "unevaluatedProperties"),
-        ({"allOf": [{"additionalProperties": {"type": "string"}}], "unevaluatedProperties": False}, {"a": 1}, "type"),
-        ({"properties": {"a": {"prefixItems": [{}], "unevaluatedItems": False}}}, {"a": [1, 2]}, "unevaluatedItems"),
-        ({"type": "object", "properties": {"a": {"enum": [1]}}}, {"a": 2}, "enum"),
+        ({"required": ["a"]}, {}, "$: required"),
+        ({"properties": {"a": {"pattern": "^[0-9]+$"}}}, {"a": "x1"}, "$.a: pattern"),
+        ({"patternProperties": {"^a": {"type": "string"}}}, {"ab": 1}, "$.ab: type"),
+        ({"additionalProperties": False}, {"a": 1}, "$: additionalProperties"),
+        ({"properties": {"b": {}}, "additionalProperties": {"type": "string"}}, {"a": 1, "b": 1}, "$.a: type"),
+        ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"a": 1, "b": 1}, "$: unevaluatedProperties"),
+        (
+            {"properties": {"a": {"prefixItems": [{}], "unevaluatedItems": False}}},
+            {"a": [1, 2]},
+            "$.a: unevaluatedItems",
+        ),
+        ({"type": "object", "properties": {"a": {"enum": [1]}}}, {"a": 2}, "$.a: enum"),
+        ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}, {"a": 2}, "$.a: anyOf"),
+        ({"items": {"oneOf": [{"minimum": 1}, {"minimum": 2}]}}, [1, 3], "$[1]: oneOf"),
+        ({"if": {"type": "object"}, "then": {"required": ["a"]}}, {}, "$: required"),
+        ({"properties": {"a": False}}, {"a": 1}, "$.a: false"),
+        ({"properties": {"a": {"contains": {"type": "null"}}}}, {"a": [1, 2]}, "$.a: contains"),
+        ({"items": {"items": {"type": "null"}}}, [[None], [None, 1]], "$[1][1]: type"),
+        ({"$schema": DRAFT_4, "properties": {"a": {"type": "integer"}}}, {"a": 1.0}, "$.a: type"),
+        ({"properties": {"a": {"enum": []}}}, {"a": 1}, "$.a: false"),
     ],
 )
-def test_a_mismatch_is_told_by_its_keyword(schema: Any, value: Any, keyword: str) -> None:
-    found = Schema(schema, strict=True).mismatch(value)
-    assert found is not None
-    assert found.endswith(f": {keyword}")
+def test_a_mismatch_names_its_place_and_its_keyword(schema: Any, value: Any, expected: str) -> None:
+    assert mismatch(schema, value) == expected
+
+
+def test_a_mismatch_quotes_nothing_of_the_value() -> None:
+    schema = {"anyOf": [{"properties": {"key": {"const": "sesame", "pattern": "^x", "maxLength": 3}}}]}
+    assert "secret" not in (mismatch(schema, {"key": "secret"}) or "secret")
+
+
+ONE_MEANING = {
+    "a list of items": ({"items": [{"type": "string"}], "additionalItems": False}, ["a"], ["a", 1]),
+    "definitions": ({"definitions": {"x": {"type": "null"}}, "items": {"$ref": "#/definitions/x"}}, [None], [1]),
+    "components": ({"components": {"schemas": {"x": {"type": "null"}}}, "items": {"$ref": "#/components/schemas/x"}},
+                   [None], [1]),
+    "draft 4's id": ({"id": "http://x/y", "items": {"$ref": "z"}, "definitions": {"z": {"id": "z", "type": "null"}}},
+                     [None], [1]),
+    "an id as a name": ({"definitions": {"a": {"id": "a", "items": {"$ref": "#/definitions/b"}}, "b": {"type": "null"}},
+                         "$ref": "#/definitions/a"}, [None], [1]),
+    "a pointer to a neighbour": (
+        {"properties": {"a": {"items": {"type": "null"}}, "b": {"$ref": "#/properties/a/items"}}}, {}, {"b": 1}),
+    "dependencies": ({"dependencies": {"a": ["b"], "c": {"required": ["d"]}}}, {"a": 1, "b": 1}, {"c": 1}),
+    "an excluded limit": ({"minimum": 3, "exclusiveMinimum": True}, 4, 3),
+    "an included limit": ({"maximum": 3, "exclusiveMaximum": False}, 3, 4),
+    "nullable": ({"properties": {"a": {"type": "string", "nullable": True}}}, {"a": None}, {"a": 1}),
+    "nullable, an enumeration": ({"enum": ["a"], "type": "string", "nullable": True}, None, "b"),
+    "nullable, a reference": ({"items": {"$ref": "#/$defs/x", "nullable": True}, "$defs": {"x": {"type": "object"}}},
+                              [None], [1]),
+    "nullable, a way of ways": ({"allOf": [{"type": "object"}], "nullable": True}, None, 1),
+    "nullable, in draft 7": ({"$schema": DRAFT_7, "items": {"$ref": "#/definitions/x", "nullable": True},
+                              "definitions": {"x": {"type": "object"}}}, [None], [1]),
+    "nullable and a pointer through it": (
+        {"properties": {"a": {"type": "object", "nullable": True, "properties": {"c": {"type": "null"}}},
+                        "b": {"$ref": "#/properties/a/properties/c"}}}, {"a": None, "b": None}, {"b": 1}),
+    "upper case": ({"type": "STRING"}, "a", 1),
+    "another language's type": ({"items": {"type": "int"}}, [1], ["a"]),
+    "any type": ({"properties": {"a": {"type": "any"}}, "required": ["a"]}, {"a": [1]}, {}),
+    "a type that is none": ({"properties": {"a": {"type": "file"}}, "required": ["a"]}, {"a": 1}, {}),
+    "required by a boolean": ({"properties": {"a": {"type": "string", "required": True}}}, {}, {"a": 1}),
+    "nothing for a keyword": ({"properties": {"a": {"type": "string", "enum": None}}, "required": None}, {}, {"a": 1}),
+    "a name twice": ({"required": ["a", "a"], "enum": [{"a": 1}, {"a": 1}]}, {"a": 1}, {}),
+    "siblings of a reference": ({"$ref": "#/$defs/x", "minimum": 3, "$defs": {"x": {"type": "integer"}}}, 3, 2),
+    "no siblings in draft 7": ({"$schema": DRAFT_7, "$ref": "#/definitions/x", "minimum": 3,
+                                "definitions": {"x": {"type": "integer"}}}, 2, "a"),
+    "patterns and others": ({"patternProperties": {"^x-": {}}, "additionalProperties": False}, {"x-a": 1}, {"y": 1}),
+    "an anchor": ({"$defs": {"a": {"$anchor": "n", "type": "null"}}, "items": {"$ref": "#n"}}, [None], [1]),
+    "a dynamic anchor": ({"$dynamicAnchor": "n", "type": "array", "items": {"$dynamicRef": "#n"}}, [[[]]], [[1]]),
+    "ids of fifty": ({"$id": "https://example.com/s/root.json", "properties": {"a": {"$ref": "d7.json"}}, "$defs": {
+        f"d{n}": {"$id": f"https://example.com/s/d{n}.json", "type": "null"} for n in range(50)}}, {}, {"a": 1}),
+    "itself": ({"properties": {"a": {"$ref": "#"}}, "additionalProperties": False}, {"a": {"a": {}}}, {"a": {"b": 1}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "sound", "broken"), ONE_MEANING.values(), ids=ONE_MEANING)
+def test_what_has_one_meaning_only_is_read_as_it_is_meant(schema: Any, sound: Any, broken: Any) -> None:
+    assert mismatch(schema, sound) is None
+    assert mismatch(schema, broken) is not None
+
+
+FORMATS = {
+    "date": ("2026-11-25", "25.11.2026"),
+    "time": ("10:00:00Z", "ten"),
+    "date-time": ("2026-11-25T10:00:00Z", "2026-11-25"),
+    "duration": ("P1D", "a day"),
+    "email": ("a@example.com", "a"),
+    "hostname": ("example.com", "-"),
+    "ipv4": ("10.0.0.1", "10.0.0.256"),
+    "ipv6": ("::1", "10.0.0.1"),
+    "uuid": ("123e4567-e89b-12d3-a456-426614174000", "123"),
+}
+
+
+@pytest.mark.parametrize(("name", "sound", "broken"), [(name, *values) for name, values in FORMATS.items()])
+def test_a_format_counts_where_the_request_is_strict(name: str, sound: str, broken: str) -> None:
+    schema = {"properties": {"a": {"type": "string", "format": name}}}
+    assert mismatch(schema, {"a": sound}, strict=True) is None
+    assert mismatch(schema, {"a": broken}, strict=True) == "$.a: format"
+    assert mismatch(schema, {"a": broken}) is None
+
+
+@pytest.mark.parametrize("name", ["uri", "regex", "int32", "idn-email", "my own"])
+def test_other_formats_say_nothing(name: str) -> None:
+    assert mismatch({"format": name}, "(", strict=True) is None
 
 
 @pytest.mark.parametrize(
     "schema",
     [
         {"properties": {"a": {"pattern": SLOW}}},
-        {"patternProperties": {SLOW: True}},
+        {"patternProperties": {SLOW: False}},
         {"patternProperties": {SLOW: True}, "additionalProperties": False},
         {"allOf": [{"patternProperties": {SLOW: True}}], "unevaluatedProperties": False},
     ],
 )
-def test_a_pattern_that_takes_for_ever_is_given_up(schema: Any) -> None:
-    text = "x" * 60  # Python's own engine would take longer than the age of the universe
-    with pytest.raises(UnjudgedError):
-        Schema(schema, strict=True).mismatch({"a": text, text: 1})
+def test_a_pattern_that_other_engines_never_end_is_judged(schema: Any) -> None:
+    text = "x" * 60 + "!x"  # Python's own engine would take longer than the age of the universe
+    Schema(schema, strict=True).mismatch({"a": text, text: 1})
 
 
-def doubling(keyword: str, more: dict[str, Any]) -> dict[str, Any]:
-    defs = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}", **more}] * 2} for n in range(24)}
-    return {"$defs": {**defs, "d24": {"type": "object"}}, "$ref": "#/$defs/d0"}
+def test_a_pattern_that_has_too_many_ways_is_unjudged_and_no_mismatch() -> None:
+    schema = {"pattern": "^(?:(?=a)a|a)*b$"}
+    assert mismatch({"pattern": r"^(?!.*secret)[a-z ]+$"}, "a plain text") is None
+    assert mismatch({"pattern": r"^(?!.*secret)[a-z ]+$"}, "a secret text") == "$: pattern"
+    for way in (schema, {"anyOf": [schema, {"type": "null"}]}):
+        with pytest.raises(UnjudgedError):
+            mismatch(way, "a" * 60)
 
 
-DRAFT4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
-BOMBS = {
-    "allOf": doubling("allOf", {}),
-    "oneOf": doubling("oneOf", {}),
-    "another draft inside": {"allOf": [{**DRAFT4, **doubling("allOf", DRAFT4)}]},
-    "unevaluated": {**doubling("allOf", {}), "unevaluatedProperties": False},
-    "anchors": {"$defs": {f"a{n}": {"$anchor": f"a{n}"} for n in range(5000)}, "$ref": "#a9"},
-    "patterns": {"allOf": [{"patternProperties": {f"^{n}|{SLOW}": True}} for n in range(100)]},
-    "many errors": {"anyOf": [{"required": [f"n{n}" for n in range(2000)]}] * 50},
-    "enumeration": {"anyOf": [{"enum": [[n] for n in range(5000)]}] * 50},
-    "wide": {"allOf": [{}] * 200_000},
-}
+def doubling(keyword: str, count: int, more: dict[str, Any] | None = None) -> dict[str, Any]:
+    defs = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}", **(more or {})}] * 2} for n in range(count)}
+    return {"$defs": {**defs, f"d{count}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
-class Clock:
-    """CPU time that passes with every look at it."""
-
-    def __init__(self, step_s: float) -> None:
-        self.now_s, self.step_s = 0.0, step_s
-
-    def __call__(self) -> float:
-        self.now_s += self.step_s
-        return self.now_s
+def chain(link: Callable[[Any], Any], count: int) -> dict[str, Any]:
+    defs = {f"d{n}": link({"$ref": f"#/$defs/d{n + 1}"}) for n in range(count)}
+    return {"$defs": {**defs, f"d{count}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
-@pytest.mark.parametrize("schema", BOMBS.values(), ids=BOMBS)
-def test_no_schema_takes_more_than_its_share_of_the_loop(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Work is counted in calls, and the budget in looks at the clock: a fast machine judges what a slow one gives up,
-    # and neither decides the test. A million calls are some 60 ms; `python -m bench.attacks --only schema` times them.
-    clock = Clock(1e-6)
-    monkeypatch.setattr(schema_budget, "perf_counter", clock)
-    monkeypatch.setattr(schema_budget, "thread_time", clock)
-    budget, calls = Budget(), itertools.count()
-    sys.setprofile(lambda _frame, event, _arg: event.endswith("call") and next(calls))
-    try:
-        for _ in range(3):
-            with suppress(UnjudgedError):
-                Schema(schema, strict=True, budget=budget).mismatch({"a": "x" * 60, "x" * 60: 1})
-    finally:
-        sys.setprofile(None)
-    assert next(calls) < 1_000_000
+def nested(link: str, depth: int) -> Any:
+    return json.loads(link * depth + "{}" + "}" * depth)
 
 
-def test_one_tools_schema_can_not_leave_the_others_unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(20e-6)  # every step takes 20 us
-    monkeypatch.setattr(schema_budget, "perf_counter", clock)
-    monkeypatch.setattr(schema_budget, "thread_time", clock)
+TALL = nested('{"a":', 60)
+MANY = {f"k{n}": n for n in range(20_000)}
+BOMBS: dict[str, tuple[Any, Any]] = {
+    "allOf": (doubling("allOf", 40), {}),
+    "anyOf": (doubling("anyOf", 40), 1),
+    "oneOf": (doubling("oneOf", 40), {}),
+    "another draft inside": ({"allOf": [{"$schema": DRAFT_4, **doubling("allOf", 40)}]}, {}),
+    "conditions": (chain(lambda ref: {"if": ref, "then": ref, "else": ref}, 40), {}),
+    "negations": (chain(lambda ref: {"not": {"allOf": [ref, {"not": ref}]}}, 40), {}),
+    "dependent schemas": (chain(lambda ref: {"dependentSchemas": {"a": ref, "b": ref}}, 40), {"a": 1, "b": 1}),
+    "members": (chain(lambda ref: {"allOf": [{"properties": {"a": ref}}, {"properties": {"a": ref}}]}, 40), TALL),
+    "itself, twice": ({"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"additionalProperties": {"$ref": "#"}}]}, TALL),
+    "dynamic references": ({"$dynamicAnchor": "n", "allOf": [{"properties": {"a": {"$dynamicRef": "#n"}}}] * 2}, TALL),
+    "ways within ways": (nested('{"anyOf":[{"type":"null"},{"type":"null"}],"not":', 60), {}),
+    "unevaluated": ({**doubling("allOf", 40), "unevaluatedProperties": False}, {"a": 1}),
+    "unevaluated, nested": (chain(lambda ref: {"allOf": [ref], "unevaluatedProperties": {"type": "integer"}}, 40),
+                             {"a": 1}),
+    "unevaluated, of many": ({"allOf": [{"properties": {f"k{n}": True}} for n in range(500)],
+                              "unevaluatedProperties": False}, MANY),
+    "a long chain and a tall value": (
+        {"$defs": {**chain(lambda ref: {"allOf": [ref]}, 500)["$defs"], "d500": {"properties": {"a": {"$ref": "#"}}}},
+         "$ref": "#/$defs/d0"}, TALL),
+    "anchors": ({"$defs": {f"a{n}": {"$anchor": f"a{n}"} for n in range(5000)}, "$ref": "#a9"}, {}),
+    "a long id": ({"$id": "http://x/" + "a/" * 50_000, "$defs": {f"d{n}": {"$id": f"b{n}"} for n in range(400)}}, {}),
+    "patterns": ({"allOf": [{"patternProperties": {f"^{n}|{SLOW}": True}} for n in range(300)]}, MANY),
+    "a pattern that repeats": ({"pattern": "((a{1,900}){1,900}){1,900}"}, "a" * 1_000),
+    "a pattern for a long text": ({"pattern": "((a{1,30}){1,30})y"}, "a" * 1_000_000),
+    "a pattern that searches": ({"pattern": r"^(?:(?=[a-z]*[0-9])[a-z])*$"}, "a" * 20_000),
+    "many errors": ({"anyOf": [{"required": [f"n{n}" for n in range(2000)]}] * 50}, {}),
+    "an enumeration of objects": ({"items": {"enum": [[n] for n in range(5000)]}}, [[-1]] * 5_000),
+    "a mixed enumeration": ({"items": {"enum": [None, True, *range(100_000)]}}, [-1] * 5_000),
+    "wide": ({"allOf": [{}] * 200_000}, {}),
+    "unique objects": ({"uniqueItems": True}, [{"a": [n, {}]} for n in range(100_000)]),
+    "unique rows": ({"items": {"uniqueItems": True}}, [[[n], [n, n]] * 7 for n in range(20_000)]),
+    "items in items": (nested('{"items":', 60), nested('{"a":', 60)),
+    "multiples": ({"items": {"multipleOf": 0.01}}, [n + 0.5 for n in range(100_000)]),
+    "long numbers": ({"items": {"maximum": 5.5}}, [int("7" * 300)] * 20_000),
+    "many members": ({"additionalProperties": {"type": "string"}}, {**MANY, **{f"x{n}": "" for n in range(300_000)}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "value"), BOMBS.values(), ids=BOMBS)
+def test_no_schema_takes_the_loop_for_long(schema: Any, value: Any) -> None:
+    """A fraction of a second where each would take seconds, ages or the process; `bench.schemas` measures it."""
+    began_s = thread_time()
+    checked = Schema(schema, strict=True)
+    for _ in range(3):
+        with suppress(UnjudgedError):
+            checked.mismatch(value)
+    assert thread_time() - began_s < 1.0
+
+
+def test_one_tools_schema_can_not_leave_the_others_unjudged() -> None:
     budget = Budget()
-    hostile = [Schema(bomb, strict=True, budget=budget) for bomb in (BOMBS["allOf"], BOMBS["oneOf"])]
+    bombs = [BOMBS[name] for name in ("allOf", "unevaluated", "patterns")]
+    hostile = [(Schema(schema, strict=True, budget=budget), value) for schema, value in bombs]
     plain = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     modest = Schema(plain, strict=True, budget=budget)
-    for _ in range(50):  # calls of the two, one after the other: each of them had its share once
-        for each in hostile:
-            with pytest.raises(UnjudgedError, match="too much work"):
-                each.mismatch({})
+    for _ in range(50):
+        for schema, value in hostile:
+            with pytest.raises(UnjudgedError):
+                schema.mismatch(value)
     assert modest.mismatch({"a": "x"}) is None
     assert modest.mismatch({}) == "$: required"
-    assert clock.now_s < 0.025, "all of it within the budget, but for a step or two"
 
 
-def test_a_schema_alone_has_all_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(20e-6)
-    monkeypatch.setattr(schema_budget, "perf_counter", clock)
-    monkeypatch.setattr(schema_budget, "thread_time", clock)
-    budget = Budget()
-    Schema(None, strict=True, budget=budget)
-    with pytest.raises(UnjudgedError):
-        Schema(BOMBS["allOf"], strict=True, budget=budget).mismatch({})
-    assert clock.now_s >= 0.015
+def test_a_schema_among_others_gets_half_of_what_is_left_and_alone_all_of_it() -> None:
+    alone = Budget(1.0)
+    alone.schemas = 1
+    alone.admit(0.9)
+    shared = Budget(1.0)
+    shared.schemas = 2
+    shared.admit(0.4)
+    with pytest.raises(UnjudgedError, match="too much work"):
+        shared.admit(0.9)
 
 
 MAKERS: dict[str, Callable[[int], Any]] = {
     "tiny": lambda n: {"const": n},
-    "small": lambda n: {"type": "object", "properties": {f"p{n}": {"type": "string"}}},
+    "small": lambda n: {"type": "object", "properties": {f"p{n % 40}": {"const": n}}},
     "nested": lambda n: {"allOf": [{"anyOf": [{}, {"not": {}}, {"const": n}]}] * 20},
     "enumerations": lambda n: {"enum": list(range(n * 1_000, n * 1_000 + 500))},
     "long texts": lambda n: {"description": f"{n}" + "x" * 2_000},
@@ -213,13 +303,13 @@ def test_the_memory_of_compiled_schemas_is_bounded_whatever_they_are(
 ) -> None:
     limit = 512 * 1024
     monkeypatch.setattr(schema_module, "_CACHE_BYTES", limit)
-    monkeypatch.setattr(schema_module, "_compiled", cache := schema_module._Compiled())
-    Schema(make(0), strict=True, budget=Budget(60.0)).mismatch({})  # what is made once per process
+    mismatch(make(0), {})  # what is made once per process
+    monkeypatch.setattr(schema_module, "_compiled", cache := schema_module._Cache())
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for number in range(1, 1_000):
-            Schema(make(number), strict=True, budget=Budget(60.0)).mismatch({})
+            mismatch(make(number), {})
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -228,11 +318,11 @@ def test_the_memory_of_compiled_schemas_is_bounded_whatever_they_are(
 
 
 def test_a_giant_schema_does_not_drive_out_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_module, "_CACHE_BYTES", 64 * 1024)
-    monkeypatch.setattr(schema_module, "_compiled", cache := schema_module._Compiled())
+    monkeypatch.setattr(schema_module, "_CACHE_BYTES", 128 * 1024)
+    monkeypatch.setattr(schema_module, "_compiled", cache := schema_module._Cache())
     small = {"type": "object"}
-    Schema(small, strict=True).mismatch({})
-    kept = cache.get(small)
+    budget = Budget(AMPLE)
+    kept = cache.get(small, False, budget)
     for number in range(9):
-        Schema({"enum": list(range(number, 2_000))}, strict=True).mismatch({})
-    assert cache.get(small) is kept
+        mismatch({"enum": list(range(number, 2_000))}, {})
+    assert cache.get(small, False, budget) is kept

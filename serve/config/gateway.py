@@ -53,7 +53,7 @@ class LimitsConfig(_Strict):
     retry_after_s: Seconds = 2
     max_schema_bytes: Count = 1024 * 1024
     max_schema_depth: Count = 64
-    max_schema_nodes: Count = 20_000
+    max_schema_nodes: Count = 50_000
     max_tools: Count = 512
 
     @model_validator(mode="after")

@@ -15,11 +15,11 @@ def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
     """
     tools = request.tools or ()
     if len(tools) > limits.max_tools:
-        raise _over(f"{len(tools)} tools, and the limit is {limits.max_tools}", "tools")
+        raise _over(f"more tools ({len(tools)})", "max_tools", limits.max_tools, "tools")
     choice = request.tool_choice
     allowed = choice.allowed_tools if isinstance(choice, Choice) else None
     if allowed is not None and len(allowed.tools or ()) > limits.max_tools:
-        raise _over(f"more than {limits.max_tools} allowed tools", "tool_choice")
+        raise _over("more allowed tools", "max_tools", limits.max_tools, "tool_choice")
     form = request.response_format
     schemas = [(bytes(tool.function.parameters), "tools") for tool in tools if tool.function]
     if form is not None and form.json_schema is not None:
@@ -29,37 +29,40 @@ def check_schemas(request: CompletionRequest, limits: LimitsConfig) -> None:
     for schema, param in schemas:
         size += len(schema)
         if size > limits.max_schema_bytes:
-            raise _over(f"schemas of more than {limits.max_schema_bytes} bytes", param)
+            raise _over("schemas with more bytes", "max_schema_bytes", limits.max_schema_bytes, param)
         containers = schema.count(b"{") + schema.count(b"[")
         most = containers + schema.count(b",") + schema.count(b":")
         if containers > limits.max_schema_depth or nodes + most > limits.max_schema_nodes:
             most = _nodes(schema, limits, param)
         nodes += most
         if nodes > limits.max_schema_nodes:
-            raise _over(f"schemas of more than {limits.max_schema_nodes} values", param)
+            raise _over("schemas with more values", "max_schema_nodes", limits.max_schema_nodes, param)
 
 
 def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
     """Returns the number of values in a schema, or one over the limit."""
     try:
-        level = [msgspec.json.decode(schema)]
+        root = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise _over(f"a schema that can't be read: {error}", param) from error
-    nodes = 0
+        raise InvalidRequestError(f"The request has a schema that can't be read: {error}.", param) from error
+    level = [root] if isinstance(root, dict | list) else []
+    nodes = 1
     depth = 0
-    while level and nodes <= limits.max_schema_nodes:
-        nodes += len(level)
-        if depth > limits.max_schema_depth:
-            raise _over(f"a schema more than {limits.max_schema_depth} levels deep", param)
-        depth += 1
+    while level:
+        nodes += sum(map(len, level))
+        if nodes > limits.max_schema_nodes:
+            break
         level = [
             part
             for value in level
-            if isinstance(value, dict | list)
-            for part in (value.values() if isinstance(value, dict) else value)
+            for part in (value.values() if type(value) is dict else value)
+            if type(part) is dict or type(part) is list
         ]
+        depth += 1
+        if level and depth > limits.max_schema_depth:
+            raise _over("a schema with more levels", "max_schema_depth", limits.max_schema_depth, param)
     return nodes
 
 
-def _over(what: str, param: str) -> InvalidRequestError:
-    return InvalidRequestError(f"The request has {what}.", param)
+def _over(what: str, setting: str, limit: int, param: str) -> InvalidRequestError:
+    return InvalidRequestError(f"The request has {what} than this gateway allows: limits.{setting} is {limit}.", param)

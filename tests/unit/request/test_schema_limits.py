@@ -19,21 +19,32 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    "schemas",
+    ("schemas", "setting", "limit"),
     [
-        [{"description": "x" * 1_100_000}],
-        [{"enum": list(range(20_001))}],
-        [{"enum": list(range(12_000))}] * 2,
-        [nested(65)],
-        [{}] * 513,
+        ([{"description": "x" * 1_100_000}], "max_schema_bytes", 1_048_576),
+        ([{"enum": [1] * 50_001}], "max_schema_nodes", 50_000),
+        ([{"enum": [1] * 30_000}] * 2, "max_schema_nodes", 50_000),
+        ([{"allOf": [{}] * 50_001}], "max_schema_nodes", 50_000),
+        ([nested(65)], "max_schema_depth", 64),
+        ([{}] * 513, "max_tools", 512),
     ],
 )
-def test_schemas_over_a_limit_are_refused(schemas: list[Any]) -> None:
+def test_schemas_over_a_limit_are_refused_and_told_which_setting_it_is(
+    schemas: list[Any], setting: str, limit: int
+) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}} for schema in schemas]
     body = {"model": "m", "messages": [], "tools": tools}
     with pytest.raises(InvalidRequestError) as caught:
         check_schemas(parse(json.dumps(body).encode()), LimitsConfig())
     assert caught.value.param == "tools"
+    assert f"limits.{setting} is {limit}" in str(caught.value)
+
+
+def test_a_hundred_and_fifty_tools_with_nine_nullable_properties_are_an_ordinary_request() -> None:
+    optional = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Of a tool server"}
+    schema = {"type": "object", "properties": {f"p{n}": optional for n in range(9)}, "required": ["p0"]}
+    tools = [{"type": "function", "function": {"name": f"f{n}", "parameters": schema}} for n in range(150)]
+    check_schemas(parse(json.dumps({"model": "m", "messages": [], "tools": tools}).encode()), LimitsConfig())
 
 
 def test_schemas_within_the_limits_are_accepted() -> None:

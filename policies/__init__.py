@@ -14,6 +14,7 @@ from policies.live import LivePolicy
 from policies.policy import Cell, Policy, QuarantineReason
 from policies.quarantine import is_suspected, mask_of_class, quarantine, reference_pool
 from policies.settings import Override, PolicySettings
+from policies.trial import Trial
 
 __all__ = [
     "Advisory",
@@ -29,6 +30,7 @@ __all__ = [
     "QuarantineReason",
     "Reason",
     "RequestFeatures",
+    "Trial",
     "compile_policy",
     "decide",
     "explain",

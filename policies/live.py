@@ -4,6 +4,7 @@ from policies.decide import decide
 from policies.decision import Decision
 from policies.features import RequestFeatures
 from policies.policy import Policy
+from policies.trial import Trial
 
 
 class LivePolicy:
@@ -23,3 +24,15 @@ class LivePolicy:
     def decide(self, features: RequestFeatures) -> Decision:
         """Returns the decision for a request."""
         return decide(self.policy, features, features.preference)
+
+    def draw(self, decision: Decision, features: RequestFeatures) -> tuple[Decision, Trial | None]:
+        """Returns the decision by which the request is sent, and the comparison of pools that it is part of.
+
+        Args:
+            decision: From `decide`, its candidates in their final order.
+            features: Of the request.
+        """
+        return decision, None
+
+    def found(self, trial: Trial, finding: str) -> None:
+        """Takes what came of a trial."""

@@ -9,7 +9,7 @@ from policies.decision import Candidate, Decision
 from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
 
 # Decisions whose first candidate was chosen for a reason that load must not undo.
-_KEPT = frozenset({"canary", "quarantine-probe", "reference-sample"})
+_KEPT = frozenset({"canary"})
 # What a full pool is worth.
 FULL = float("-inf")
 # Share of the mean speed that a request's own time is worth, and how much better another pool must be to take the first

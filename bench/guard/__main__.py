@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.guard import correctness, cpu, detection, dialects, latency, report, simulation, unseen
+from bench.guard import correctness, cpu, detection, dialects, latency, report, unseen
 
 RATES = (0.01, 0.10, 0.50)
 
@@ -19,9 +19,6 @@ def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Call
         others = [(0.5, seed, 2000) for seed in range(1, 5)] + [(0.1, seed, 4000) for seed in range(3)]
         return [first, *[await detection.measure(*each) for each in (others[-1:] if quick else others)]]
 
-    async def simulated() -> Sequence[Any]:
-        return simulation.measure(20 if quick else 500)
-
     async def cpu_time() -> Sequence[Any]:
         return [cpu.measure(kind, 30 if quick else 100) for kind in cpu.KINDS]
 
@@ -32,7 +29,6 @@ def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Call
         "correctness": partial(correctness.measure, RATES, requests),
         "latency": partial(latency.measure, 40 if quick else 200),
         "quarantine": detected,
-        "simulation": simulated,
         "cpu_us_per_chunk": cpu_time,
         "unseen": random_tools,
         "dialects": partial(dialects.measure, 0.5, requests),

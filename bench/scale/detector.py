@@ -13,29 +13,39 @@ from pathlib import Path
 
 from policies import Cell
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.detector import Detector, OutcomeCount, Terms, TrialCount
 from serve.quarantine.messages import CountReport
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"
 
 
-def counts(cells: int) -> tuple[OutcomeCount, ...]:
+TERMS = Terms(references={f"model-{n}": "standard" for n in range(4)})
+
+
+def report(replica: int, number: int, cells: int) -> CountReport:
     """Returns one replica's counts for a second: a few answers in every cell."""
-    names = (Cell(f"model-{n % 4}", f"pool-{n % 3}", n % 2 == 0, f"class-{n}") for n in range(cells))
-    return tuple(OutcomeCount(cell, "clean", 5, False) for cell in names)
+    names = [Cell(f"model-{n % 4}", f"pool-{n % 3}", n % 2 == 0, f"class-{n}") for n in range(cells)]
+    kinds = ("own_good", "own_bad", "reference_good")
+    return CountReport(
+        f"replica-{replica}",
+        number,
+        tuple(OutcomeCount(cell, "clean", 5) for cell in names),
+        tuple(TrialCount(cell, 0.98, kind, 2 if kind == "own_good" else 1, False) for cell in names for kind in kinds),
+    )
 
 
 def measure(cells: int, reports: int) -> dict[str, float]:
     """Measure the detector's CPU per report, in milliseconds, with this number of cells."""
-    earlier = Detector(Terms())
-    earlier.absorb(counts(cells), time.time())
+    earlier = Detector(TERMS)
+    first = report(0, 1, cells)
+    earlier.absorb(first.counts, time.time(), first.trials)
     actor = QuarantineActor()
     actor.seed(earlier.as_dict())
-    pickled = [pickle.dumps(CountReport(f"replica-{n % 100}", n + 1, counts(cells))) for n in range(reports)]
+    pickled = [pickle.dumps(report(n % 100, n + 1, cells)) for n in range(reports)]
     state = b""
     began = time.process_time()
-    for report in pickled:
-        state = pickle.dumps(actor.sync(pickle.loads(report), Terms()))
+    for message in pickled:
+        state = pickle.dumps(actor.sync(pickle.loads(message), TERMS))
     used = time.process_time() - began
     return {"cells": cells, "detector_cpu_ms": round(used / reports * 1000, 3), "state_bytes": len(state)}
 

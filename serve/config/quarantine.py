@@ -20,13 +20,14 @@ class QuarantineConfig:
 
     Attributes:
         enabled: Count outcomes and quarantine pools. Operators' own orders need it too.
-        alpha: Chance, for each window of answers, that a pool no worse than the reference pool is quarantined.
+        alpha: Chance, for each window of trials, that a pool no worse than the reference pool is quarantined.
         margin: By how much a pool's rate of bad answers must certainly exceed the reference's.
-        window: Answers of one cell after which counting restarts, so that an old record can't hide a new fault.
+        window: Trials of one cell that the reference pool answers first, after which counting restarts.
         return_alpha: Chance that a pool returns although it is worse than the reference by `tolerance`.
         tolerance: How much worse than the reference a pool may be to return.
-        probe_share: Share of its requests that a quarantined cell still gets, protected by reruns.
-        reference_share: Share of the checked requests that the reference pool gets so that it is measured too.
+        probe_share: Share of its requests that a quarantined cell still gets, protected by reruns; as many are drawn
+            for the reference pool, to compare it with.
+        reference_share: Share of each other pool's checked requests that the reference pool gets, to compare it with.
         state_dir: Folder for the state, so that it outlives the Ray cluster; every node must see it.
     """
 
@@ -35,7 +36,7 @@ class QuarantineConfig:
     enabled: bool = True
     alpha: Chance = 0.001
     margin: Share = 0.0
-    window: Annotated[int, Ge(100)] = 2000
+    window: Annotated[int, Ge(100)] = 4000
     return_alpha: Chance = 0.05
     tolerance: Annotated[float, Gt(0), Le(0.5)] = 0.05
     probe_share: Share = 0.02

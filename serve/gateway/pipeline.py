@@ -85,7 +85,7 @@ class Gateway:
         self._reader = BodyReader(config)
         self.load = load
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
-        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts)
+        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts, live.found)
 
     @property
     def policy(self) -> Policy:
@@ -213,6 +213,9 @@ class Gateway:
                 decision = self._live.decide(features)
                 if self.load is not None:
                     decision = self.load.ordered(decision, features, len(body))
+            trial = None
+            if guarded := self._is_guarded(exchange.path, decision):
+                decision, trial = self._live.draw(decision, features)
         exchange.attribution.decided(decision)
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
@@ -239,11 +242,12 @@ class Gateway:
             parsed=parsed,
             features=features,
             decision=decision,
-            guarded=self._is_guarded(exchange.path, decision),
+            guarded=guarded,
             attempt_numbers=count(1),
             charge=exchange.charge,
             asker=exchange.asker(len(body)),
             attribution=exchange.attribution,
+            trial=trial,
         )
 
     async def _repair_history(self, body: bytes, model: str) -> bytes:

@@ -1,13 +1,12 @@
 """The guarded half of the request path: responses are checked, and broken ones run again elsewhere."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from opentelemetry.trace import Span
 
-from policies import Candidate
+from policies import Candidate, Trial
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
@@ -15,6 +14,7 @@ from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.evaluation import evaluate
 from serve.guard.fault import CONTROL, guard_fault, unjudged_error
+from serve.guard.finding import Finding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
 from serve.guard.transcript import Transcript, Transcripts
@@ -27,8 +27,6 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
-_UNTOLD = (Outcome.UNJUDGED, Outcome.GUARD_ERROR)  # outcomes of attempts of which nobody knows how they were
-
 
 class GuardedPath:
     """Serves requests under the guard.
@@ -39,6 +37,7 @@ class GuardedPath:
         sink: Gets the result of every attempt.
         models: The configured models, by name.
         transcripts: Keeps what was sent for requests that were rerun; None if nobody is to see it.
+        found: Gets what came of every trial.
     """
 
     def __init__(
@@ -48,8 +47,10 @@ class GuardedPath:
         sink: ResultSink,
         models: Mapping[str, ModelConfig],
         transcripts: Transcripts | None = None,
+        found: Callable[[Trial, Finding], None] = lambda *_: None,
     ) -> None:
         self._transcripts = transcripts
+        self._found = found
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
@@ -86,7 +87,11 @@ class GuardedPath:
                 return
             if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
-            await guarded.attempt(response)
+            try:
+                await guarded.attempt(response)
+            except BaseException:
+                self._conclude(request, [attempt.candidate], ())
+                raise
             self._evaluate(request, guarded.guard, attempt.candidate, 0)
         await self._complete(exchange, request, guarded, attempt.candidate, transcript)
 
@@ -120,14 +125,13 @@ class GuardedPath:
     ) -> None:
         """Reruns a response for as long as it has to, and ends it; its results are reported however that goes."""
         tried = [first]
-        settled = compared = False
+        settled = False
         try:
             ran = True
             while ran and guarded.guard.state is GuardState.RERUN:
                 with self._telemetry.step("rerun"):
                     ran = await self._rerun(exchange, request, guarded, tried)
             settled = True
-            compared = guarded.guard.state is not GuardState.RERUN
             await guarded.finish()
         except (GatewayError, *CONTROL):
             raise
@@ -135,7 +139,7 @@ class GuardedPath:
             settled = True
             raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
-            self._report(request, exchange.span, guarded.guard, tried, settled=settled, compared=compared)
+            self._report(request, exchange.span, guarded.guard, tried, settled=settled)
             if self._transcripts is not None and transcript is not None:
                 self._transcripts.keep(request.request_id, transcript, tried, guarded.guard)
 
@@ -147,7 +151,7 @@ class GuardedPath:
         self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
         async with AsyncExitStack() as resources:
             try:
-                candidates = rerun_order(request.decision.candidates, tried)
+                candidates = rerun_order(request.decision.candidates, tried, request.trial)
                 candidate, response = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
                 self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
@@ -184,7 +188,7 @@ class GuardedPath:
             await observed.finish()
         finally:
             self._evaluate(request, observed.guard, attempt.candidate, 0)
-            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True, compared=True)
+            self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)
 
     def _evaluate(self, request: RoutedRequest, guard: Guard, candidate: Candidate, number: int) -> None:
         """Tells the span of an attempt, which is still open, what the guard found; nothing if it was cut short."""
@@ -199,19 +203,24 @@ class GuardedPath:
         tried: Sequence[Candidate],
         *,
         settled: bool,
-        compared: bool,
     ) -> None:
         """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         try:
             final = guard.outcome if settled and guard.verdicts else None
             response_id = guard.response_id
-            verdicts = as_evidence(guard.verdicts, compared=compared)
+            verdicts: Sequence[Verdict] = guard.verdicts
+            self._conclude(request, tried, verdicts)
         except CONTROL:
             raise
         except BaseException:  # noqa: BLE001 - the client's answer stands, whatever becomes of the report
             log_fault(log, "the guard's report failed", request.request_id)
             final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]
         self._send_results(request, span, verdicts, final, response_id, tried)
+
+    def _conclude(self, request: RoutedRequest, tried: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
+        """Says what came of the trial that a request is part of."""
+        if request.trial is not None:
+            self._found(request.trial, finding_of(request.trial, tried, verdicts))
 
     def _unguarded(self, request: RoutedRequest, span: Span, candidate: Candidate) -> None:
         """Reports that there is no guard for a response, because making it failed. Called in the handler."""
@@ -249,29 +258,16 @@ def _lazy(request: RoutedRequest) -> LazyRequest:
     return LazyRequest(request.parsed)
 
 
-def as_evidence(verdicts: Sequence[Verdict], *, compared: bool) -> list[Verdict]:
-    """Returns the verdicts, those that say nothing about their pools marked so.
+def rerun_order(
+    candidates: Sequence[Candidate], tried: Sequence[Candidate], trial: Trial | None = None
+) -> list[Candidate]:
+    """Orders the candidates of a rerun: least tried first, then without speculation, then on another pool.
 
-    One client must not be able to have a sound pool quarantined (docs/adr/0027), so a failure that may be the request's
-    own is no evidence: one that every attempt showed alike, one whose rerun did not come or end, and a schema mismatch
-    that was not rerun.
-
-    Args:
-        verdicts: On the attempts, in their order.
-        compared: False if a rerun was due and there was none, or not to its end.
+    Where two candidates are compared, each is the other's first rerun, or the comparison would favour one of them.
     """
-    told = {(verdict.outcome, verdict.counts) for verdict in verdicts if verdict.outcome not in _UNTOLD}
-    alike = len(verdicts) > 1 and len(told) < 2 and not any(verdict.good for verdict in verdicts)
-    mismatch = [verdict.outcome for verdict in verdicts] == [Outcome.SCHEMA_MISMATCH]
-    if compared and not alike and not mismatch:
-        return list(verdicts)
-    return [replace(verdict, counts=False) for verdict in verdicts]
-
-
-def rerun_order(candidates: Sequence[Candidate], tried: Sequence[Candidate]) -> list[Candidate]:
-    """Orders the candidates of a rerun: least tried first, then without speculation, then on another pool."""
     pools = {candidate.pool for candidate in tried}
+    other = trial.other if trial is not None and trial.paired and tried[-1] == trial.first else None
     return sorted(
         candidates,
-        key=lambda candidate: (tried.count(candidate), candidate.speculative, candidate.pool in pools),
+        key=lambda each: (tried.count(each), each != other, each.speculative, each.pool in pools),
     )

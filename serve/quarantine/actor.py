@@ -41,7 +41,7 @@ class QuarantineActor:
             return None
         self._detector.terms = terms
         if report.number > self._last_numbers.pop(report.replica, 0):
-            changes = self._detector.absorb(report.counts, time.time())
+            changes = self._detector.absorb(report.counts, time.time(), report.trials)
             self._save(at_once=bool(changes))
         self._last_numbers[report.replica] = report.number
         if len(self._last_numbers) > _MAX_REPLICAS:

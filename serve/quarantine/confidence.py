@@ -1,4 +1,4 @@
-"""Confidence bounds on a rate that hold at all times at once, however often one looks.
+"""Confidence bounds on a rate that hold at all times at once, however often one looks; shown to operators.
 
 This is Robbins' beta-binomial mixture confidence sequence (Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform,
 nonparametric, nonasymptotic confidence sequences", Ann. Stat. 49(2), 2021). The likelihood of the outcomes, averaged
@@ -11,54 +11,42 @@ the bounds narrow, never how often they are wrong.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 _HALVINGS = 50
 
 
-@dataclass(frozen=True)
-class Prior:
-    """A Beta distribution over the rate of bad answers: as if `bad` and `good` answers had been seen."""
-
-    bad: float
-    good: float
+_PRIOR = (1.0, 19.0)  # of the rate, a Beta distribution: as if one bad and 19 good answers had been seen
 
 
-UNSUSPECTED = Prior(1, 19)
-SUSPECTED = Prior(2, 4)  # for a pool that an advisory warns of: if it is bad, it is caught sooner
-
-
-def lower_bound(bad: int, good: int, alpha: float, prior: Prior = UNSUSPECTED) -> float:
+def lower_bound(bad: int, good: int, alpha: float) -> float:
     """Returns a bound that the rate of bad answers is ever below with probability at most `alpha`.
 
     Args:
         bad: Bad answers so far.
         good: Good answers so far.
         alpha: Error probability over all looks together.
-        prior: Decides how soon the bound is tight.
     """
     if bad == 0:
         return 0.0
-    return _edge(bad, good, alpha, prior, outside=0.0)
+    return _edge(bad, good, alpha, outside=0.0)
 
 
-def upper_bound(bad: int, good: int, alpha: float, prior: Prior = UNSUSPECTED) -> float:
+def upper_bound(bad: int, good: int, alpha: float) -> float:
     """Returns a bound that the rate of bad answers is ever above with probability at most `alpha`.
 
     Args:
         bad: Bad answers so far.
         good: Good answers so far.
         alpha: Error probability over all looks together.
-        prior: Decides how soon the bound is tight.
     """
     if good == 0:
         return 1.0
-    return _edge(bad, good, alpha, prior, outside=1.0)
+    return _edge(bad, good, alpha, outside=1.0)
 
 
-def _edge(bad: int, good: int, alpha: float, prior: Prior, outside: float) -> float:
+def _edge(bad: int, good: int, alpha: float, outside: float) -> float:
     """Finds, between the observed rate and `outside` (0 or 1), where the martingale reaches 1/alpha."""
-    log_mixture = _log_beta(prior.bad + bad, prior.good + good) - _log_beta(prior.bad, prior.good)
+    log_mixture = _log_beta(_PRIOR[0] + bad, _PRIOR[1] + good) - _log_beta(*_PRIOR)
     inside = bad / (bad + good)
     for _ in range(_HALVINGS):
         middle = (inside + outside) / 2

@@ -1,7 +1,7 @@
-"""The detector: decides by the outcomes of answers which pools are fit for which requests. Pure.
+"""The detector: decides by trials which pools are fit for which requests. Pure.
 
-It keeps clean rates per cell, quarantines cells whose rate is certainly worse than the reference's, and brings them
-back once they have recovered.
+It keeps the trials of each cell against the reference, quarantines cells that are certainly worse, and brings them back
+once they are certainly not much worse any more.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 from policies import Cell, QuarantineReason
 from serve.config.quarantine import QuarantineConfig
-from serve.quarantine.confidence import SUSPECTED, UNSUSPECTED, Prior, lower_bound, upper_bound
-from serve.quarantine.record import CellRecord, Change, Status
+from serve.quarantine.confidence import lower_bound, upper_bound
+from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Trials, bets, capital
+from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, Status
 
 # Of the state and of all messages between gateway replicas and the shared detector.
-VERSION = 4
+VERSION = 5
 MOST_CHANGES = 50  # that are remembered
+PROBE_SHARE = 0.5  # chance that the cell answers first in a trial by which it may return: as many go to the reference
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
@@ -41,19 +43,34 @@ class Terms:
 
 
 class OutcomeCount(NamedTuple):
-    """A number of answers of one cell with the same outcome."""
+    """A number of first answers of one cell with the same outcome."""
 
     cell: Cell
     outcome: str
     answers: int
+
+
+class TrialCount(NamedTuple):
+    """A number of trials of one cell with the same finding.
+
+    Attributes:
+        own_share: Chance with which the cell was to answer first.
+        kind: One of `Trials`.
+        suspected: An advisory warns of the cell.
+    """
+
+    cell: Cell
+    own_share: float
+    kind: str
+    trials: int
     suspected: bool
 
 
 class Detector:
     """Detects bad cells by a sequential test. Pure: time is passed in.
 
-    A pool is compared with its model's reference pool in the same request class. Each of the two bounds is wrong with
-    probability at most alpha / 2; the reference's half is split between its current window and the one before.
+    A cell is compared with its model's reference pool in the same request class. The bets on its being worse make
+    1 / alpha of a capital with probability at most alpha if it is not; so do those on its return, with `return_alpha`.
 
     Attributes:
         terms: May be replaced at any time.
@@ -64,28 +81,34 @@ class Detector:
         self._records: dict[Cell, CellRecord] = {}
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
 
-    def absorb(self, counts: Iterable[OutcomeCount], now_s: float) -> list[Change]:
-        """Counts answers, tests the cells they belong to, and returns the changes of status.
+    def absorb(self, counts: Iterable[OutcomeCount], now_s: float, trials: Iterable[TrialCount] = ()) -> list[Change]:
+        """Counts answers and trials, tests the cells that were tried, and returns the changes of status.
 
         A batch is counted as a whole before any test: otherwise the order within a batch would pass for the order of
-        the answers.
+        the answers. Trials that were drawn before the last change of status, or of the settings, say nothing any more.
 
         Args:
-            counts: Answers since the last call.
+            counts: First answers since the last call.
             now_s: Unix time.
+            trials: Trials since the last call.
         """
-        touched: dict[Cell, CellRecord] = {}
-        for cell, outcome, answers, suspected in counts:
+        for cell, outcome, answers in counts:
             record = self._records.setdefault(cell, CellRecord())
+            if record.outcomes.total() >= RECENT:
+                record.outcomes.clear()
             record.outcomes[outcome] += answers
-            record.suspected = suspected
-            touched[cell] = record
-        changes = [change for cell, record in touched.items() if (change := self._test(cell, record, now_s))]
+        tried: dict[Cell, CellRecord] = {}
+        for cell, own_share, kind, number, suspected in trials:
+            record = self._records.setdefault(cell, CellRecord())
+            if own_share == self._own_share(record):
+                record.prepare(own_share, suspected)
+                record.add(Trials(**{kind: number}))
+                tried[cell] = record
+        changes = [change for cell, record in tried.items() if (change := self._test(cell, record, now_s))]
         for change in changes:
             self._apply(change)
-        for record in touched.values():
-            if record.outcomes.total() >= self.terms.settings.window:
-                record.begin_window()
+        for record in tried.values():
+            record.cut(self.terms.settings.window)
         return changes
 
     def order(self, cell: Cell, action: Action, why: str, now_s: float, operator: str = "") -> Change:
@@ -142,53 +165,35 @@ class Detector:
         self._records.setdefault(change.cell, CellRecord()).apply(change)
         self._changes.append(change)
 
+    def _own_share(self, record: CellRecord) -> float:
+        """Returns the chance with which the trials are drawn by which the record's status may change."""
+        return sample_share(self.terms.settings) if record.status == "open" else PROBE_SHARE
+
     def _test(self, cell: Cell, record: CellRecord, now_s: float) -> Change | None:
-        reference = self._reference(cell)
-        if reference is None or record.held:
+        if record.held or not self._is_compared(cell):
             return None
+        settings = self.terms.settings
+        status: Status
         if record.status == "open":
-            status: Status = "quarantined"
-            why = self._worse(record, reference)
+            status, alpha = "quarantined", settings.alpha
+            stakes = SUSPECTED if record.suspected else UNSUSPECTED
+            odds = capital(record.trials, BLOCKS, bets("worse", settings.margin, record.own_share, stakes))
         else:
-            status = "open"
-            why = self._recovered(record, reference)
-        if why is None:
+            status, alpha = "open", settings.return_alpha
+            odds = capital(record.trials, BLOCKS, bets("no_worse", settings.tolerance, record.own_share, RETURNING))
+        if odds < 1.0 / alpha:
             return None
-        return Change(cell, status, "test", now_s, why, answers=record.outcomes.total())
+        return Change(cell, status, "test", now_s, _why(record, odds), answers=sum(map(sum, record.trials)))
 
-    def _reference(self, cell: Cell) -> CellRecord | None:
-        """Returns the record to compare with; None for the reference itself and where there is none."""
+    def _is_compared(self, cell: Cell) -> bool:
+        """False for the reference itself, and where there is none."""
         pool = self.terms.references.get(cell.model)
-        if pool is None or (cell.pool, cell.speculative) == (pool, False):
-            return None
-        return self._records.get(cell._replace(pool=pool, speculative=False))
-
-    def _worse(self, record: CellRecord, reference: CellRecord) -> str | None:
-        settings = self.terms.settings
-        low = lower_bound(record.bad, record.good, settings.alpha / 2, _prior(record))
-        if low <= settings.margin:
-            return None
-        windows = [(reference.bad, reference.good)]
-        if reference.before:
-            windows.append(reference.before)
-        high = min(upper_bound(bad, good, settings.alpha / 4) for bad, good in windows)
-        if low <= high + settings.margin:
-            return None
-        rate = f"{record.bad} of {record.bad + record.good} answers bad, so at least {low:.1%}"
-        return f"{rate}; the reference pool at most {high:.1%}"
-
-    def _recovered(self, record: CellRecord, reference: CellRecord) -> str | None:
-        settings = self.terms.settings
-        high = upper_bound(record.bad, record.good, settings.return_alpha / 2)
-        bad, good = reference.before or (reference.bad, reference.good)
-        low = lower_bound(bad, good, settings.return_alpha / 2)
-        if high >= low + settings.tolerance:
-            return None
-        return f"{record.bad} of {record.bad + record.good} probes bad, so at most {high:.1%}"
+        return pool is not None and (cell.pool, cell.speculative) != (pool, False)
 
     def _row(self, cell: Cell, record: CellRecord) -> dict[str, Any]:
         alpha = self.terms.settings.alpha / 2
         total = record.outcomes.total()
+        trials = sum(record.trials, Trials())
         return {
             **cell._asdict(),
             "status": record.status,
@@ -199,13 +204,22 @@ class Detector:
             "answers": total,
             "bad": record.bad,
             "clean_rate": record.good / total if total else None,
-            "bad_rate_at_least": lower_bound(record.bad, record.good, alpha, _prior(record)),
+            "bad_rate_at_least": lower_bound(record.bad, record.good, alpha),
             "bad_rate_at_most": upper_bound(record.bad, record.good, alpha),
             "outcomes": dict(record.outcomes),
             "suspected": record.suspected,
-            "reference": (cell.pool, cell.speculative) == (self.terms.references.get(cell.model), False),
+            "reference": not self._is_compared(cell) and cell.model in self.terms.references,
+            "trials": {"own": trials.own, "reference": trials.reference},
         }
 
 
-def _prior(record: CellRecord) -> Prior:
-    return SUSPECTED if record.suspected else UNSUSPECTED
+def sample_share(settings: QuarantineConfig) -> float:
+    """Returns the chance that a cell in service, not the reference, answers a trial first."""
+    return 1.0 - settings.reference_share
+
+
+def _why(record: CellRecord, odds: float) -> str:
+    trials = sum(record.trials, Trials())
+    chance = f"otherwise the chance of that would be at most {1.0 / odds:.1g}"
+    own = f"{trials.own_failures} of {trials.own} answers bad"
+    return f"{own}, and {trials.reference_failures} of {trials.reference} of the reference pool's; {chance}"

@@ -7,17 +7,17 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from policies import Cell
 from serve.errors import SharedStateError
-from serve.quarantine.detector import Detector, OutcomeCount, Terms
+from serve.quarantine.detector import Detector, OutcomeCount, Terms, TrialCount
 from serve.quarantine.messages import CountReport, DetectorClient, DetectorState, Order
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
-Counts = Counter[tuple[Cell, str]]
+Counts = Counter[tuple[Cell, str, float | None]]  # outcomes, and kinds of trials with the share they were drawn by
 
 
 class Ledger:
@@ -52,7 +52,17 @@ class Ledger:
 
     def count(self, cell: Cell, outcome: str) -> None:
         """Counts one answer. Cheap: it runs on the request path."""
-        self._new[cell, outcome] += 1
+        self._new[cell, outcome, None] += 1
+
+    def count_trial(self, cell: Cell, kind: str, own_share: float) -> None:
+        """Counts one trial. Cheap: it runs on the request path.
+
+        Args:
+            cell: What is tested.
+            kind: One of `Trials`.
+            own_share: Chance with which the cell was to answer first.
+        """
+        self._new[cell, kind, own_share] += 1
 
     async def sync(self) -> None:
         """Reports what was counted since the last call and adopts the shared state. Not reentrant."""
@@ -65,7 +75,8 @@ class Ledger:
             if not self._alone:
                 log.warning("%s Until then this replica judges by its own counts. %r", error, error.__cause__)
             self._alone = True
-            self.detector.absorb(self._outcome_counts(new), time.time())
+            counts, trials = self._split(new)
+            self.detector.absorb(counts, time.time(), trials)
         else:
             if self._alone:
                 log.warning("the shared quarantine state is back")
@@ -84,8 +95,7 @@ class Ledger:
         while True:
             if self._unconfirmed is None:
                 self._last_number += 1
-                counts = tuple(self._outcome_counts(self._backlog))
-                self._unconfirmed = CountReport(self._replica, self._last_number, counts)
+                self._unconfirmed = CountReport(self._replica, self._last_number, *self._split(self._backlog))
                 self._backlog = Counter()
             state = await self._call_or_reseed(partial(self._client.sync, self._unconfirmed, self.detector.terms))
             self._unconfirmed = None
@@ -111,6 +121,13 @@ class Ledger:
         self._answered_s = time.monotonic()
         self.detector.restore(state)
 
-    def _outcome_counts(self, counts: Mapping[tuple[Cell, str], int]) -> Iterable[OutcomeCount]:
-        for (cell, outcome), answers in counts.items():
-            yield OutcomeCount(cell, outcome, answers, self._suspected(cell))
+    def _split(
+        self, counts: Mapping[tuple[Cell, str, float | None], int]
+    ) -> tuple[tuple[OutcomeCount, ...], tuple[TrialCount, ...]]:
+        outcomes, trials = [], []
+        for (cell, name, own_share), number in counts.items():
+            if own_share is None:
+                outcomes.append(OutcomeCount(cell, name, number))
+            else:
+                trials.append(TrialCount(cell, own_share, name, number, self._suspected(cell)))
+        return tuple(outcomes), tuple(trials)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from random import random
 from typing import Any
 
 from policies import (
@@ -13,6 +14,7 @@ from policies import (
     Policy,
     Reason,
     RequestFeatures,
+    Trial,
     decide,
     is_suspected,
     led_by,
@@ -23,10 +25,9 @@ from policies.classes import BIT, GROUPS
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Terms
+from serve.quarantine.detector import PROBE_SHARE, Terms, sample_share
 from serve.quarantine.ledger import Ledger
 from serve.quarantine.messages import DetectorClient, Order
-from serve.quarantine.sampling import EveryNth
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
@@ -45,10 +46,16 @@ class QuarantinedPolicy(LivePolicy):
         guards: The guard of each model.
         policy: The compiled policy.
         client: Reaches the detector that all replicas share.
+        chance: Returns numbers from 0 to 1, each as likely; nobody who writes requests may know the next one.
     """
 
     def __init__(
-        self, config: QuarantineConfig, guards: Mapping[str, GuardConfig], policy: Policy, client: DetectorClient
+        self,
+        config: QuarantineConfig,
+        guards: Mapping[str, GuardConfig],
+        policy: Policy,
+        client: DetectorClient,
+        chance: Callable[[], float] = random,
     ) -> None:
         super().__init__(policy)
         self._config = config
@@ -56,8 +63,7 @@ class QuarantinedPolicy(LivePolicy):
         self._base = policy
         self._ledger = Ledger(client, lambda cell: is_suspected(self._base, cell))
         self._lock = asyncio.Lock()  # the ledger's calls are not reentrant
-        self._probes = EveryNth(config.probe_share)
-        self._samples = EveryNth(config.reference_share)
+        self._chance = chance
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
@@ -67,18 +73,36 @@ class QuarantinedPolicy(LivePolicy):
         self._base = policy
         self.policy = quarantine(policy, self._ledger.detector.quarantined())
 
-    def decide(self, features: RequestFeatures) -> Decision:
-        """Returns the decision for a request: at times a probe of a quarantined pool, or a sample of the reference."""
-        decision = super().decide(features)
-        if decision.refused or not features.mask & _GUARDED:
-            return decision
-        return self._probe(decision, features) or self._sample(decision, features) or decision
+    def draw(self, decision: Decision, features: RequestFeatures) -> tuple[Decision, Trial | None]:
+        """Makes a request a trial: chance says whether the pool under test answers it first, or the reference.
+
+        No trial is what could go to one of the two only, such as a request whose caller asks for speculation: it would
+        count for one pool and never for the other.
+
+        Args:
+            decision: From `decide`, its candidates in their final order.
+            features: Of the request.
+        """
+        guard = self._guards[decision.model]
+        if decision.refused or features.preference or guard.mode == "off" or not features.mask & _GUARDED:
+            return decision, None
+        pool = self._ledger.detector.terms.references.get(decision.model)
+        candidates = (each for each in decision.candidates if each.pool == pool and not each.speculative)
+        reference = next(candidates, None)
+        if reference is None:
+            return decision, None
+        return self._probe(decision, features, reference) or self._sample(decision, features, reference)
 
     def __call__(self, result: AttemptResult) -> None:
-        """Counts the outcome of one attempt."""
-        if result.verdict.counts:
+        """Counts the outcome of a first attempt; reruns are no measure of a pool, as only failures run again."""
+        if result.verdict.counts and result.attempt == 0:
             cell = Cell(result.model, result.pool, result.speculative, result.request_class)
             self._ledger.count(cell, str(result.verdict.outcome))
+
+    def found(self, trial: Trial, finding: str) -> None:
+        """Counts what came of a trial."""
+        side = "own" if trial.first == trial.subject else "reference"
+        self._ledger.count_trial(trial.cell, f"{side}_{finding}", trial.share)
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""
@@ -130,31 +154,51 @@ class QuarantinedPolicy(LivePolicy):
             log.warning("quarantine: %s is back: %s", cell, detector.why(cell))
         self.policy = quarantine(self._base, now)
 
-    def _probe(self, decision: Decision, features: RequestFeatures) -> Decision | None:
-        """Returns a decision for a pool that the test quarantined, if it is due and a rerun would hide its faults."""
+    def _probe(
+        self, decision: Decision, features: RequestFeatures, reference: Candidate
+    ) -> tuple[Decision, Trial] | None:
+        """Returns a trial of a pool that the test quarantined, if one is due and a rerun would hide its faults."""
         if not self.policy.quarantined or not self._guards[decision.model].heals:
             return None
+        chance = self._chance()
         for candidate in decide(self._base, features, features.preference).candidates:
             cell = _cell(decision.model, candidate, features)
             reason = self.policy.quarantined.get(cell)
             if reason is None or reason.basis == "operator" or candidate in decision.candidates:
                 continue
-            if self._probes.due(cell):
-                why = f"A probe: {candidate.pool} is in quarantine for such requests; a rerun would hide its faults."
-                return led_by(decision, candidate, Reason("quarantine-probe", "inform", why, reason.basis))
+            for first in (candidate, reference):
+                if chance < self._config.probe_share:
+                    why = (
+                        f"A probe: {candidate.pool} is in quarantine for such requests; a rerun would hide its faults."
+                    )
+                    told = Reason("quarantine-probe", "inform", why, reason.basis) if first == candidate else None
+                    trial = Trial(cell, candidate, reference, PROBE_SHARE, first, paired=False)
+                    return _led(decision, first, told or _sampled(reference)), trial
+                chance -= self._config.probe_share
         return None
 
-    def _sample(self, decision: Decision, features: RequestFeatures) -> Decision | None:
-        """Returns a decision for the reference pool, if a sample of it is due."""
-        if features.preference or not decision.speculative or self._guards[decision.model].mode == "off":
-            return None
-        pool = self._ledger.detector.terms.references.get(decision.model)
-        candidates = (candidate for candidate in decision.candidates if candidate.pool == pool)
-        reference = next((candidate for candidate in candidates if not candidate.speculative), None)
-        if reference is None or not self._samples.due(_cell(decision.model, reference, features)):
-            return None
-        why = f"A sample: {pool} without speculation is measured too, to compare the others with."
-        return led_by(decision, reference, Reason("reference-sample", "inform", why, "operator"))
+    def _sample(
+        self, decision: Decision, features: RequestFeatures, reference: Candidate
+    ) -> tuple[Decision, Trial | None]:
+        """Returns a trial of the pool that is to answer the request, at times with the reference in its place."""
+        subject = decision.candidates[0]
+        share = self._config.reference_share
+        if not share or (subject.pool, subject.speculative) == (reference.pool, reference.speculative):
+            return decision, None
+        first = reference if self._chance() < share else subject
+        cell = _cell(decision.model, subject, features)
+        paired = self._guards[decision.model].heals
+        trial = Trial(cell, subject, reference, sample_share(self._config), first, paired)
+        return _led(decision, first, _sampled(reference)), trial
+
+
+def _led(decision: Decision, first: Candidate, reason: Reason) -> Decision:
+    return decision if first == decision.candidates[0] else led_by(decision, first, reason)
+
+
+def _sampled(reference: Candidate) -> Reason:
+    why = f"A sample: {reference.pool} without speculation is measured too, to compare the others with."
+    return Reason("reference-sample", "inform", why, "operator")
 
 
 def _cell(model: str, candidate: Candidate, features: RequestFeatures) -> Cell:

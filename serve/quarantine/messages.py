@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from policies import Cell
-from serve.quarantine.detector import Action, OutcomeCount, Terms
+from serve.quarantine.detector import Action, OutcomeCount, Terms, TrialCount
 
 DetectorState = Mapping[str, Any]  # `Detector.as_dict`, and the number of each replica's last report
 
 
 @dataclass(frozen=True)
 class CountReport:
-    """Outcomes that one replica counted. The number lets a report that is sent twice count once."""
+    """Outcomes and trials that one replica counted. The number lets a report that is sent twice count once."""
 
     replica: str
     number: int
     counts: tuple[OutcomeCount, ...]
+    trials: tuple[TrialCount, ...] = ()
 
 
 class Order(NamedTuple):

@@ -1,4 +1,4 @@
-"""The record of one cell: the outcomes of its answers, and its quarantine status."""
+"""The record of one cell: the outcomes of its answers, its trials against the reference, and its status."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any, Literal
 
 from policies import Cell, QuarantineReason
 from serve.guard.core.verdict import Outcome
+from serve.quarantine.evidence import Trials
+
+BLOCKS = 8  # that a window's trials are cut into: bets begin with each
+RECENT = 2000  # answers after which their counting restarts, so that rates are those of today
 
 Status = Literal["open", "quarantined"]
 By = Literal["test", "operator"]
@@ -20,7 +24,7 @@ class Change:
 
     Attributes:
         held: Only an operator can change it again.
-        answers: Number of answers that decided the test; 0 if an operator decided.
+        answers: Number of trials that decided the test; 0 if an operator decided.
         why: One sentence with the figures, or the operator's reason.
         operator: Id of the operator's key, if one decided.
     """
@@ -49,15 +53,17 @@ class CellRecord:
     """One cell's outcomes and status.
 
     Attributes:
-        outcomes: In the current window.
-        before: Bad and good answers of the previous window, if there was one.
-        suspected: An advisory warns of it.
+        outcomes: Of its latest first answers, for operators; nothing is decided by them.
+        trials: Of the current window, in blocks.
+        own_share: Chance with which the cell answered first in these trials.
+        suspected: An advisory warned of it at some time of the window.
         held, decided_by: `Change.held` and `Change.answers` of the last change.
         since_s: Unix time of the last change.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    before: tuple[int, int] | None = None
+    trials: list[Trials] = field(default_factory=list)
+    own_share: float = 0.0
     suspected: bool = False
     status: Status = "open"
     held: bool = False
@@ -79,9 +85,27 @@ class CellRecord:
         """The reason for quarantine, as decisions report it."""
         return QuarantineReason(self.why, "operator" if self.by == "operator" else f"measured n={self.decided_by}")
 
-    def begin_window(self) -> None:
-        self.before = (self.bad, self.good)
-        self.outcomes = Counter()
+    def prepare(self, own_share: float, suspected: bool) -> None:
+        """Begins a window for trials that can't be judged together with those before: the bets are others."""
+        if own_share != self.own_share or (suspected and not self.suspected):
+            self.trials = []
+        self.own_share = own_share
+        self.suspected = suspected or (self.suspected and bool(self.trials))
+
+    def add(self, trials: Trials) -> None:
+        """Counts trials in the current block."""
+        if not self.trials:
+            self.trials.append(Trials())
+        self.trials[-1] += trials
+
+    def cut(self, window: int) -> None:
+        """Begins a block, or a window, once the current one has as many of the reference's answers as it may have."""
+        if not self.trials or self.trials[-1].reference < window / BLOCKS:
+            return
+        if len(self.trials) < BLOCKS:
+            self.trials.append(Trials())
+        else:
+            self.trials = []
 
     def apply(self, change: Change) -> None:
         """Sets the new status and restarts counting: outcomes under the old status say nothing about the new one."""
@@ -92,14 +116,15 @@ class CellRecord:
         self.why = change.why
         self.decided_by = change.answers
         self.outcomes = Counter()
-        self.before = None
+        self.trials = []
 
     def as_dict(self) -> dict[str, Any]:
         """Returns plain values, fit for JSON."""
-        return {**asdict(self), "outcomes": dict(self.outcomes)}
+        named = asdict(self)
+        return {**named, "outcomes": dict(self.outcomes), "trials": [list(block) for block in self.trials]}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellRecord:
         """Restores a record from `as_dict`, with or without a round trip through JSON."""
-        before = tuple(values["before"]) if values["before"] else None
-        return cls(**{**values, "outcomes": Counter(values["outcomes"]), "before": before})
+        trials = [Trials(*block) for block in values["trials"]]
+        return cls(**{**values, "outcomes": Counter(values["outcomes"]), "trials": trials})

@@ -1,5 +1,6 @@
 """Engines that send odd or endless answers: the client has a valid answer or an explicit error, and others go on."""
 
+import asyncio
 import io
 import json
 from typing import Any
@@ -11,7 +12,12 @@ from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import running
 
+from policies import LivePolicy, Policy, Trial
+from serve.config.guard import GuardConfig
+from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
+from serve.quarantine.actor import LocalDetector, QuarantineActor
+from serve.quarantine.live import QuarantinedPolicy
 
 DONE = b"data: [DONE]\n\n"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -60,28 +66,81 @@ IMPOSSIBLE: dict[str, Any] = {
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("schema", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-async def test_a_request_that_no_pool_satisfies_is_no_evidence(schema: Any, streamed: bool, strict: bool) -> None:
+async def test_a_request_that_no_pool_satisfies_is_broken_by_both_whichever_is_first(
+    schema: Any, streamed: bool, strict: bool
+) -> None:
     function = {"name": "f", "parameters": schema, "strict": strict}
     body = {**WITH_TOOLS, "stream": streamed, "tools": [{"type": "function", "function": function}]}
     engines = [answering_call('{"a": "x", "b": 2}', streamed), answering_call("{}", streamed)]
-    results: list[Any] = []
-    pools = {("m", "speculative"): engines[0], ("m", "standard"): engines[1]}
-    async with running(config(), pools, sink=results.append) as stack:
-        await post(stack.url, body)
-    assert [result.pool for result in results] == ["speculative", "standard"]
-    assert not any(result.verdict.counts for result in results)
+    for chance, order in ((0.9, ["speculative", "standard"]), (0.0, ["standard", "speculative"])):
+        results: list[Any] = []
+        trials = Trials(chance)
+        pools = {("m", "speculative"): engines[0], ("m", "standard"): engines[1]}
+        async with running(config(), pools, sink=results.append, live=trials) as stack:
+            await post(stack.url, body)
+        assert [result.pool for result in results] == order
+        assert trials.findings == [(order[0], "both")]
 
 
-async def test_a_failure_that_another_pool_did_not_have_is_evidence_and_one_without_comparison_is_none() -> None:
+class Trials:
+    """Makes a policy in force under which every request is a trial; notes what they found, and who answered first.
+
+    Args:
+        chance: That the one who answers first is drawn by: below 0.5, the reference.
+    """
+
+    def __init__(self, chance: float) -> None:
+        self.findings: list[tuple[str, str]] = []
+        self.over = asyncio.Event()
+        self._chance = chance
+
+    def __call__(self, policy: Policy) -> LivePolicy:
+        findings, over = self.findings, self.over
+
+        class Noting(QuarantinedPolicy):
+            def found(self, trial: Trial, finding: str) -> None:
+                findings.append((trial.first.pool, finding))
+                over.set()
+
+        detector = LocalDetector(QuarantineActor())
+        settings = QuarantineConfig(reference_share=0.5)
+        return Noting(settings, {"m": GuardConfig()}, policy, detector, lambda: self._chance)
+
+
+@pytest.mark.parametrize("chance", [0.9, 0.0])
+async def test_a_trial_finds_whose_failure_it_was_and_whether_anybody_knows(chance: float) -> None:
     broken, sound = answering_call('{"city"', False), answering_call('{"city": "Bern", "days": 2}', False)
     refusing = answering({"error": {"message": "busy"}}, status=503)
     body = {**WITH_TOOLS, "stream": False}
-    for standard, counts in ((sound, [True, True]), (refusing, [False])):
-        results: list[Any] = []
-        pools = {("m", "speculative"): broken, ("m", "standard"): standard}
-        async with running(config(), pools, sink=results.append) as stack:
+    names = ["speculative", "standard"] if chance > 0.5 else ["standard", "speculative"]
+    expected = [(sound, sound, "good"), (sound, broken, "good"), (broken, sound, "bad"), (broken, broken, "both"),
+                (broken, refusing, "unseen"), (refusing, sound, "absent")]  # fmt: skip
+    for first, other, finding in expected:
+        trials = Trials(chance)
+        pools = {("m", name): engine for name, engine in zip(names, (first, other), strict=True)}
+        async with running(config(), pools, live=trials) as stack:
             await post(stack.url, body)
-        assert [result.verdict.counts for result in results][: len(counts)] == counts
+        assert trials.findings == [(names[0], finding)]
+
+
+async def test_a_trial_whose_client_leaves_says_so() -> None:
+    entered = asyncio.Event()
+
+    async def stays(engine: Engine, send: Any, _: bytes) -> None:
+        await start(send, kind="text/event-stream")
+        await send({"type": "http.response.body", "body": frame(chunk({"content": "hello"})), "more_body": True})
+        entered.set()
+        await asyncio.Event().wait()
+
+    trials = Trials(0.0)
+    engine = Engine(stays)
+    async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}, live=trials) as stack:
+        url = f"{stack.url}/v1/chat/completions"
+        async with aiohttp.ClientSession() as session, session.post(url, json=WITH_TOOLS) as response:
+            await response.content.readany()
+            await entered.wait()
+        await trials.over.wait()
+    assert trials.findings == [("standard", "left")]
 
 
 def answering_call(arguments: str, streamed: bool) -> Any:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from policies import Cell, Policy, RequestFeatures
+from policies import Candidate, Cell, Decision, Policy, RequestFeatures, Trial
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
@@ -70,7 +71,8 @@ class Flaky:
 
 def view(detector: Flaky | LocalDetector, mode: str = "heal", **settings: float) -> QuarantinedPolicy:
     guards = {"m": GuardConfig(mode=mode)}  # type: ignore[arg-type]
-    return QuarantinedPolicy(QuarantineConfig(**settings), guards, POLICY, detector)  # type: ignore[arg-type]
+    chance = Random(1).random
+    return QuarantinedPolicy(QuarantineConfig(**settings), guards, POLICY, detector, chance)  # type: ignore[arg-type]
 
 
 def tell(replica: QuarantinedPolicy, cell: Cell, outcome: Outcome, times: int = 1, counts: bool = True) -> None:
@@ -79,19 +81,32 @@ def tell(replica: QuarantinedPolicy, cell: Cell, outcome: Outcome, times: int = 
         replica(AttemptResult(*_names(cell), verdict, 0, outcome, "r", ""))
 
 
+CANDIDATES = (Candidate("speculative", False, True), Candidate("standard", False, False))
+
+
+def find(replica: QuarantinedPolicy, first: int, finding: str, times: int, share: float = 0.98) -> None:
+    """So many trials of the speculative pool, all with one finding; `first` is 0 if it answered first, else 1."""
+    for _ in range(times):
+        replica.found(Trial(FAST, *CANDIDATES, share, CANDIDATES[first], paired=True), finding)
+
+
 def _names(cell: Cell) -> tuple[str, str, str, bool]:
     return cell.model, cell.pool, cell.request_class, cell.speculative
 
 
 def breaks(replica: QuarantinedPolicy) -> None:
     """The speculative pool is broken, the standard one is not."""
-    tell(replica, FAST, Outcome.INVALID_JSON, 30)
-    tell(replica, FAST, Outcome.CLEAN, 30)
-    tell(replica, SAFE, Outcome.CLEAN, 60)
+    find(replica, 0, "bad", 490)
+    find(replica, 0, "good", 490)
+    find(replica, 1, "good", 20)
 
 
 def pool_of(replica: QuarantinedPolicy) -> str | None:
     return replica.decide(TOOLS).pool
+
+
+def drawn(replica: QuarantinedPolicy, features: RequestFeatures = TOOLS) -> tuple[Decision, Trial | None]:
+    return replica.draw(replica.decide(features), features)
 
 
 async def test_what_one_replica_saw_all_replicas_act_on() -> None:
@@ -109,9 +124,9 @@ async def test_what_no_replica_is_sure_of_they_are_sure_of_together() -> None:
     detector = Flaky()
     replicas = [view(detector) for _ in range(6)]
     for replica in replicas:
-        tell(replica, FAST, Outcome.TRUNCATED, 5)
-        tell(replica, FAST, Outcome.CLEAN, 5)
-        tell(replica, SAFE, Outcome.CLEAN, 10)
+        find(replica, 0, "bad", 90)
+        find(replica, 0, "good", 90)
+        find(replica, 1, "good", 4)
         await replica.sync()
     assert pool_of(replicas[0]) == "speculative"
     for replica in replicas:
@@ -134,9 +149,9 @@ async def test_what_was_counted_meanwhile_reaches_the_judge_when_it_is_back() ->
     detector = Flaky(dead=True)
     first, second = view(detector), view(detector)
     for _ in range(5):
-        tell(first, FAST, Outcome.INVALID_JSON, 6)
-        tell(first, FAST, Outcome.CLEAN, 6)
-        tell(first, SAFE, Outcome.CLEAN, 12)
+        find(first, 0, "bad", 98)
+        find(first, 0, "good", 98)
+        find(first, 1, "good", 4)
         await first.sync()
     detector.dead = False
     await first.sync()
@@ -161,13 +176,14 @@ async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
     breaks(first)
     await first.sync()
     await second.sync()
+    tell(second, FAST, Outcome.CLEAN, 3)
     tell(second, SAFE, Outcome.CLEAN, 7)
     detector.restart()
     await first.sync()
     await second.sync()
     await first.sync()
     assert pool_of(first) == pool_of(second) == "standard"
-    assert {cell["pool"]: cell["answers"] for cell in first.cells()} == {"speculative": 0, "standard": 67}
+    assert {cell["pool"]: cell["answers"] for cell in first.cells()} == {"speculative": 3, "standard": 7}
 
 
 async def test_a_report_whose_receipt_was_lost_is_counted_once() -> None:
@@ -181,6 +197,19 @@ async def test_a_report_whose_receipt_was_lost_is_counted_once() -> None:
     detector.dead = detector.dies_after_the_next = False
     await replica.sync()
     assert [cell["answers"] for cell in replica.cells()] == [15]
+
+
+async def test_a_report_of_trials_whose_receipt_was_lost_is_counted_once() -> None:
+    detector = Flaky()
+    replica = view(detector)
+    await replica.sync()
+    find(replica, 0, "bad", 98)
+    detector.dies_after_the_next = True
+    await replica.sync()
+    find(replica, 1, "good", 2)
+    detector.dead = detector.dies_after_the_next = False
+    await replica.sync()
+    assert [cell["trials"] for cell in replica.cells()] == [{"own": 98, "reference": 2}]
 
 
 async def test_the_state_in_a_file_outlives_everything(tmp_path: Path) -> None:
@@ -209,12 +238,15 @@ async def test_a_share_of_the_requests_probes_what_is_out_and_brings_it_back() -
     replica = view(Flaky(), probe_share=0.05)
     breaks(replica)
     await replica.sync()
-    decisions = [replica.decide(TOOLS) for _ in range(200)]
-    probes = [each for each in decisions if each.pool == "speculative"]
-    assert len(probes) == 10
+    trials = [each for each in (drawn(replica) for _ in range(4000)) if each[1] is not None]
+    probes = [decision for decision, _ in trials if decision.pool == "speculative"]
+    assert 150 <= len(probes) <= 250, "a twentieth"
+    assert 300 <= len(trials) <= 500, "and as many that the reference answers"
     assert [each.pool for each in probes[0].candidates] == ["speculative", "standard"]
     assert {"quarantine", "quarantine-probe"} <= {reason.advisory for reason in probes[0].reasons}
-    tell(replica, FAST, Outcome.CLEAN, 150)
+    assert {trial.share for _, trial in trials if trial} == {0.5}
+    find(replica, 0, "good", 150, share=0.5)
+    find(replica, 1, "good", 150, share=0.5)
     await replica.sync()
     assert pool_of(replica) == "speculative"
 
@@ -224,7 +256,7 @@ async def test_without_reruns_to_protect_it_nothing_is_probed(mode: str) -> None
     replica = view(Flaky(), mode, probe_share=0.5)
     breaks(replica)
     await replica.sync()
-    assert {replica.decide(TOOLS).pool for _ in range(20)} == {"standard"}
+    assert {drawn(replica)[0].pool for _ in range(20)} == {"standard"}
 
 
 async def test_what_an_operator_took_out_is_not_probed_and_only_an_operator_brings_it_back() -> None:
@@ -232,10 +264,10 @@ async def test_what_an_operator_took_out_is_not_probed_and_only_an_operator_brin
     first, second = view(detector, probe_share=0.5), view(detector, probe_share=0.5)
     await first.order(Order(FAST, "quarantine", "incident 17"))
     await second.sync()
-    tell(second, FAST, Outcome.CLEAN, 500)
-    tell(second, SAFE, Outcome.CLEAN, 500)
+    find(second, 0, "good", 500, share=0.5)
+    find(second, 1, "good", 500, share=0.5)
     await second.sync()
-    assert {second.decide(TOOLS).pool for _ in range(20)} == {"standard"}
+    assert {drawn(second)[0].pool for _ in range(20)} == {"standard"}
     await second.order(Order(FAST, "lift", "fixed"))
     await first.sync()
     assert pool_of(first) == "speculative"
@@ -248,11 +280,29 @@ async def test_an_order_without_the_judge_is_refused() -> None:
 
 async def test_a_share_of_the_requests_measures_the_reference() -> None:
     replica = view(Flaky(), reference_share=0.02)
-    decisions = [replica.decide(TOOLS) for _ in range(500)]
-    samples = [each for each in decisions if each.pool == "standard"]
-    assert len(samples) == 10
+    trials = [drawn(replica) for _ in range(10_000)]
+    samples = [decision for decision, _ in trials if decision.pool == "standard"]
+    assert 140 <= len(samples) <= 260
     assert [each.pool for each in samples[0].candidates] == ["standard", "speculative"]
     assert samples[0].evidence == "none"
+    assert {trial and (trial.cell, trial.share, trial.paired) for _, trial in trials} == {(FAST, 0.98, True)}
+    assert all(trial is not None and trial.first.pool == decision.pool for decision, trial in trials)
+
+
+async def test_which_requests_measure_the_reference_cannot_be_foreseen() -> None:
+    """Whoever knew it could send his broken requests to one pool and the sound ones to the other."""
+    config = QuarantineConfig(reference_share=0.5)
+    replicas = [QuarantinedPolicy(config, {"m": GuardConfig()}, POLICY, Flaky()) for _ in range(2)]
+    first, second = ([drawn(replica)[0].pool for _ in range(200)] for replica in replicas)
+    assert first != second
+
+
+@pytest.mark.parametrize("reruns", [0, 1])
+async def test_pools_are_each_others_rerun_where_the_guard_reruns(reruns: int) -> None:
+    replica = QuarantinedPolicy(QuarantineConfig(), {"m": GuardConfig(reruns=reruns)}, POLICY, Flaky())
+    trial = drawn(replica)[1]
+    assert trial is not None
+    assert trial.paired == bool(reruns)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +310,10 @@ async def test_a_share_of_the_requests_measures_the_reference() -> None:
     [RequestFeatures("m"), RequestFeatures("m", tools=1, tool_choice="auto", preference=True)],
     ids=["free text", "speculation asked for"],
 )
-async def test_such_requests_are_no_samples(features: RequestFeatures) -> None:
+async def test_such_requests_are_no_trials(features: RequestFeatures) -> None:
     replica = view(Flaky(), reference_share=0.5)
-    assert {replica.decide(features).pool for _ in range(20)} == {"speculative"}
+    trials = [drawn(replica, features) for _ in range(20)]
+    assert {(decision.pool, trial) for decision, trial in trials} == {("speculative", None)}
 
 
 async def test_what_does_not_count_is_not_counted() -> None:

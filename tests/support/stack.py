@@ -1,6 +1,6 @@
 """The gateway over real HTTP without Ray, with simulated or hand-written engines as remote pools."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import fastapi
 import openai
 
-from policies import LivePolicy
+from policies import LivePolicy, Policy
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
@@ -58,6 +58,7 @@ async def running(
     sink: ResultSink = lambda _: None,
     accounts: Accounts | None = None,
     authenticate: Authenticate = everybody,
+    live: Callable[[Policy], LivePolicy] = LivePolicy,
 ) -> AsyncIterator[Stack]:
     """Runs a gateway in front of one app per (model, pool).
 
@@ -69,6 +70,7 @@ async def running(
         sink: Gets what the guard finds.
         accounts: Limits and usage.
         authenticate: Returns the principal of a request.
+        live: Makes the policy in force of the compiled one.
     """
     parsed = GatewayConfig.parse(config)
     async with AsyncExitStack() as resources:
@@ -81,9 +83,7 @@ async def running(
         policy = compile_for(parsed)
         load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
         telemetry = telemetry or Telemetry({}, config=parsed.telemetry)
-        gateway = Gateway(
-            parsed, LivePolicy(policy), all_pools, upstream, telemetry, sink, load, authenticate, accounts
-        )
+        gateway = Gateway(parsed, live(policy), all_pools, upstream, telemetry, sink, load, authenticate, accounts)
         limits = parsed.limits
         allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         app = listening(fastapi.FastAPI(), hot_routes(gateway), allowance)

@@ -14,7 +14,7 @@ ln(1 / alpha) / I requests on average.
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
@@ -78,7 +78,7 @@ class Case:
         return {pair: (1.0 - weight) * rate + weight * others.get(pair, 0.0) for pair, rate in rates.items()}
 
 
-_COIN = dict.fromkeys(product((True, False), repeat=2), 0.25)
+_COIN: Pairs = {(own, reference): 0.25 for own, reference in product((True, False), repeat=2)}
 _CLIENTS: Mapping[str, Pairs] = {
     "none": {}, "clean": {(False, False): 1.0}, "unsatisfiable": {(True, True): 1.0}, "coin": _COIN,
 }  # fmt: skip
@@ -255,22 +255,21 @@ def returns(reference: float, worse_by: float, runs: int) -> Return:
     return Return(rates, runs, len(needed), round(float(np.median(needed))) if needed else None)
 
 
-def measure(quick: bool) -> Iterator[tuple[str, Iterator[Any]]]:
+def measure(quick: bool, shares: Sequence[float]) -> Iterator[tuple[str, Iterator[Any]]]:
     """Yields the tables, row by row."""
-    runs = 20 if quick else 200
-    shares = (0.02,) if quick else (0.005, 0.02, 0.1)
+    runs = 20 if quick else 100
     sound = [
         Case(rate, 0.0, alike, client, share)
         for share, rate, alike, client in product(shares, (0.01, 0.05, 0.2, 0.5), (0.0, 0.5, 1.0), _CLIENTS)
     ]
-    yield "false quarantines of a pool that is no worse", map(partial(false_alarms, runs=runs), sound)
+    yield "false quarantines of a pool that is no worse", map(partial(false_alarms, runs=runs // 2), sound)
     worse = [
-        Case(rate, 0.05, alike, client, share)
+        Case(rate, 0.05, alike, "none", share)
         for share, rate, alike in product(shares, (0.01, 0.05, 0.2, 0.5), (0.0, 0.5, 1.0))
-        for client in ("none",)
     ]
-    worse += [Case(0.05, 0.5, 0.5, client, share) for share, client in product(shares, ("clean", "unsatisfiable"))]
-    worse += [Case(0.05, 0.5, 0.5, "coin", share) for share in shares]
+    worse += [
+        Case(0.05, 0.5, 0.5, client, share) for share, client in product(shares, ("clean", "unsatisfiable", "coin"))
+    ]
     large = [Case(0.0, by, 0.0, "none", share) for share, by in product(shares, (0.1, 0.5))]
     yield "requests until a worse pool is quarantined", map(partial(detection, runs=runs), worse + large)
     yield (
@@ -287,17 +286,27 @@ def main() -> None:
     """Simulates and prints."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true", help="one reference share, fewer runs")
+    options.add_argument("--share", action="append", type=float, help="a reference share; all three if not given")
     options.add_argument("--json", action="store_true", help="print JSON")
     given = options.parse_args()
     if not given.json:
         print(f"seed {SEED}; run n draws from numpy.random.default_rng([{SEED}, n])")
     tables = {}
-    for title, rows in measure(given.quick):
+    for title, rows in measure(given.quick, given.share or ((0.02,) if given.quick else (0.005, 0.02, 0.1))):
         tables[title] = [asdict(row) for row in rows]
         if not given.json:
             _print(title, tables[title])
+    sound, worse = list(tables.values())[:2]
+    total = {
+        "false_quarantines": sum(row["quarantined"] for row in sound),
+        "runs": sum(row["runs"] for row in sound),
+        "alpha": VISIBLE,
+        "highest_ratio": max(row["ratio"] for row in worse),
+    }
     if given.json:
-        print(json.dumps({"seed": SEED, **tables}, indent=1))
+        print(json.dumps({"seed": SEED, **tables, "total": total}, indent=1))
+    else:
+        print(total)
 
 
 def _print(title: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -11,6 +11,8 @@ from bench.guard.correctness import CONCURRENCY
 from bench.guard.rig import Gateway, engine, engines, gateway, gateway_config
 from bench.guard.traffic import ask, is_broken, request
 
+REFERENCE_SHARE = 0.1  # five times the default: a fifth of the requests
+
 
 @dataclass(frozen=True)
 class Detection:
@@ -44,7 +46,7 @@ async def measure(rate: float, seed: int, most: int, cure: bool = False) -> Dete
     settings = {"fast": engine(rate, fault_seed=seed), "safe": engine(speculative=False)}
     with (
         engines(settings, {"fast": engine()}) as urls,
-        gateway(gateway_config(urls["fast"], urls["safe"], "heal", {})) as ports,
+        gateway(gateway_config(urls["fast"], urls["safe"], "heal", {"reference_share": REFERENCE_SHARE})) as ports,
     ):
         async with aiohttp.ClientSession() as session:
             started = time.perf_counter()

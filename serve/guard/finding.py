@@ -10,7 +10,7 @@ from serve.guard.core import Severity, Verdict
 class Finding(StrEnum):
     """What one trial found.
 
-    `GOOD`: the first answer was clean, or what is wrong with it is no pool's fault. `BAD`: it was not, and the other
+    `GOOD`: the first answer was clean, or what is wrong is no pool's fault. `BAD`: it was not, and the other
     pool's was, or is not asked after such a failure. `BOTH`: neither was. `UNSEEN`: it was not, and the other pool's
     did not come to its end. `ABSENT`: the pool did not answer, so that another had to. `LEFT`: the first answer was
     given up before its end, mostly by the client.
@@ -32,10 +32,10 @@ def finding_of(trial: Trial, tried: Sequence[Candidate], verdicts: Sequence[Verd
 
     Args:
         trial: The comparison.
-        tried: The candidates that answered, in their order.
+        tried: The candidates that answered, in their order; none if nobody did.
         verdicts: On their answers; fewer if one did not come to its end.
     """
-    if tried[0] != trial.first:
+    if not tried or tried[0] != trial.first:
         return Finding.ABSENT
     if not verdicts:
         return Finding.LEFT

@@ -27,6 +27,9 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
+_BUSY = 429
+_REFUSED = Verdict(Outcome.UNJUDGED, counts=False)  # a request that the engine refused, which is the client's fault
+
 
 class GuardedPath:
     """Serves requests under the guard.
@@ -71,9 +74,15 @@ class GuardedPath:
         candidates = request.decision.candidates
         async with AsyncExitStack() as resources:
             on_try = exchange.attribution.tried
-            attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+            try:
+                attempt = await self._attempts.first_response(request, candidates, resources, on_try)
+            except BaseException as error:
+                self._conclude(request, () if isinstance(error, GatewayError) else candidates[:1])
+                raise
             response = attempt.response
             if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
+                refused = 400 <= response.status < 500 and response.status != _BUSY
+                self._conclude(request, [attempt.candidate] if refused else (), [_REFUSED])
                 await relay(exchange, attempt, self._telemetry)
                 return
             model = self._models[request.decision.model]
@@ -90,7 +99,7 @@ class GuardedPath:
             try:
                 await guarded.attempt(response)
             except BaseException:
-                self._conclude(request, [attempt.candidate], ())
+                self._conclude(request, [attempt.candidate])
                 raise
             self._evaluate(request, guarded.guard, attempt.candidate, 0)
         await self._complete(exchange, request, guarded, attempt.candidate, transcript)
@@ -217,7 +226,7 @@ class GuardedPath:
             final, response_id, verdicts = Outcome.GUARD_ERROR, "", [GUARD_ERROR]
         self._send_results(request, span, verdicts, final, response_id, tried)
 
-    def _conclude(self, request: RoutedRequest, tried: Sequence[Candidate], verdicts: Sequence[Verdict]) -> None:
+    def _conclude(self, request: RoutedRequest, tried: Sequence[Candidate], verdicts: Sequence[Verdict] = ()) -> None:
         """Says what came of the trial that a request is part of."""
         if request.trial is not None:
             self._found(request.trial, finding_of(request.trial, tried, verdicts))

@@ -10,7 +10,7 @@ import pytest
 from support.engines import Engine, answering, chunk, end, frame, start, streaming
 from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
-from support.stack import running
+from support.stack import listening, running
 
 from policies import LivePolicy, Policy, Trial
 from serve.config.guard import GuardConfig
@@ -18,6 +18,8 @@ from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.actor import LocalDetector, QuarantineActor
 from serve.quarantine.live import QuarantinedPolicy
+from serve.routing.endpoint import Endpoint
+from serve.routing.remote_pool import RemotePool
 
 DONE = b"data: [DONE]\n\n"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -114,13 +116,29 @@ async def test_a_trial_finds_whose_failure_it_was_and_whether_anybody_knows(chan
     body = {**WITH_TOOLS, "stream": False}
     names = ["speculative", "standard"] if chance > 0.5 else ["standard", "speculative"]
     expected = [(sound, sound, "good"), (sound, broken, "good"), (broken, sound, "bad"), (broken, broken, "both"),
-                (broken, refusing, "unseen"), (refusing, sound, "absent")]  # fmt: skip
+                (broken, refusing, "unseen"), (refusing, sound, "absent"), (refusing, refusing, "absent"),
+                (answering({"error": {"message": "too long"}}, status=400), sound, "good")]  # fmt: skip
     for first, other, finding in expected:
         trials = Trials(chance)
         pools = {("m", name): engine for name, engine in zip(names, (first, other), strict=True)}
         async with running(config(), pools, live=trials) as stack:
             await post(stack.url, body)
         assert trials.findings == [(names[0], finding)]
+
+
+@pytest.mark.parametrize("chance", [0.9, 0.0])
+async def test_a_trial_at_a_pool_that_is_gone_is_one_that_it_did_not_answer(chance: float) -> None:
+    """Or the trials of the time without it would be the other pool's alone, whatever was asked at that time."""
+    names = ["speculative", "standard"] if chance > 0.5 else ["standard", "speculative"]
+    async with listening(answering()) as gone:
+        url = gone.url
+    trials = Trials(chance)
+    limits = {"limits": {"max_attempts": 1}}
+    apps = {("m", names[1]): answering_call("{}", False)}
+    pools = {("m", names[0]): RemotePool(Endpoint(url, None), {})}
+    async with running(config(**limits), apps, pools, live=trials) as stack:
+        status, _, _ = await post(stack.url, {**WITH_TOOLS, "stream": False})
+    assert (status, trials.findings) == (503, [(names[0], "absent")])
 
 
 async def test_a_trial_whose_client_leaves_says_so() -> None:

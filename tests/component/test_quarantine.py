@@ -244,7 +244,7 @@ async def test_a_share_of_the_requests_probes_what_is_out_and_brings_it_back() -
     assert 300 <= len(trials) <= 500, "and as many that the reference answers"
     assert [each.pool for each in probes[0].candidates] == ["speculative", "standard"]
     assert {"quarantine", "quarantine-probe"} <= {reason.advisory for reason in probes[0].reasons}
-    assert {trial.share for _, trial in trials if trial} == {0.5}
+    assert {(trial.share, trial.paired) for _, trial in trials if trial} == {(0.5, False)}
     find(replica, 0, "good", 150, share=0.5)
     find(replica, 1, "good", 150, share=0.5)
     await replica.sync()
@@ -319,6 +319,13 @@ async def test_such_requests_are_no_trials(features: RequestFeatures) -> None:
 async def test_what_does_not_count_is_not_counted() -> None:
     replica = view(Flaky())
     tell(replica, FAST, Outcome.TRUNCATED, counts=False)
+    await replica.sync()
+    assert replica.cells() == []
+
+
+async def test_a_rerun_is_no_measure_of_a_pool_because_only_failures_run_again() -> None:
+    replica = view(Flaky())
+    replica(AttemptResult(*_names(SAFE), Verdict(Outcome.CLEAN), 1, Outcome.RERUN, "r", ""))
     await replica.sync()
     assert replica.cells() == []
 

@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
 import pytest
 from support.door import Ports, serving
-from support.engines import answering
+from support.engines import Engine, answering, end, start
+from support.prometheus import until
 from support.stack import listening
 from typer.testing import CliRunner
 
@@ -154,6 +156,49 @@ async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> N
     assert {'pool="speculative"' in line: line.endswith(" 1.0") for line in gauges} == {True: True, False: False}
     for name in ("specgate_verdicts_total", "specgate_answers_total", "specgate_clean_rate"):
         assert name in metrics
+
+
+def coin(seed: int) -> AsgiApp:
+    """An engine that answers heads or tails."""
+    random = Random(seed)
+
+    async def tosses(engine: Engine, send: Any, _: bytes) -> None:
+        side = random.choice(["heads", "tails"])
+        message = {"role": "assistant", "content": json.dumps({"side": side})}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        await start(send)
+        await end(send, json.dumps({"id": "c", "object": "chat.completion", "choices": [choice]}).encode())
+
+    return Engine(tosses)
+
+
+HEADS = {"type": "object", "properties": {"side": {"const": "heads"}}, "required": ["side"]}
+ASK_FOR_HEADS = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "x"}],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "coin", "strict": True, "schema": HEADS}},
+}
+
+
+async def test_one_client_that_asks_two_equal_pools_for_a_coins_heads_has_none_taken_out() -> None:
+    """A failure whose rerun went well was held against the pool that was asked first, and that one only."""
+    async with gateway(coin(1), coin(2)) as ports, aiohttp.ClientSession() as session:
+
+        async def one() -> str:
+            async with session.post(f"{ports.data}/v1/chat/completions", json=ASK_FOR_HEADS) as response:
+                await response.read()
+                return response.headers.get("x-specgate-reasons", "")
+
+        for _ in range(60):
+            reasons = await asyncio.gather(*(one() for _ in range(8)))
+            assert not any("quarantine" in each for each in reasons)
+
+        async def all_are_counted() -> bool:
+            rows = (await ask(ports.door))[1]["data"]
+            assert {row["status"] for row in rows} <= {"open"}
+            return sum(sum(row["trials"].values()) for row in rows) == 480
+
+        await until(all_are_counted, lambda: "some request is no trial", 60)
 
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:

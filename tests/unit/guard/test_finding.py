@@ -63,6 +63,7 @@ def test_without_reruns_every_failure_of_the_first_answer_is_one(first: Candidat
 @given(firsts, st.lists(answers, max_size=3))
 def test_what_another_pool_answered_in_its_place_is_no_answer_of_the_pool(first: Candidate, verdicts: Any) -> None:
     assert found(first, *verdicts, tried=[OTHER, *[first] * len(verdicts)]) is Finding.ABSENT
+    assert finding_of(trial(first), [], verdicts) is Finding.ABSENT
 
 
 @given(firsts)

@@ -321,6 +321,13 @@ def test_what_an_operator_quarantines_or_pins_only_an_operator_changes(action, s
     assert try_(detector, *WORSE) == ["quarantined"], "it is judged again"
 
 
+def test_after_an_order_counting_begins_anew() -> None:
+    detector = make()
+    try_(detector, trial("own_bad", 100), trial("reference_good", 1))
+    detector.order(FAST, "lift", "new drafter", 2.0)
+    assert detector.view()[0]["trials"] == {"own": 0, "reference": 0}
+
+
 def test_a_finding_tells_the_figures_or_the_operators_reason() -> None:
     detector = out()
     finding = detector.quarantined()[FAST]

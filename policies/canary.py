@@ -15,7 +15,7 @@ Version = TypeVar("Version")
 Ranked = list[tuple[tuple[int, int], Item]]  # ((rank, place in the configuration), item)
 
 _MAX_ROTATIONS = 60
-_LAST = 9  # a rank after every other
+_LAST = 9  # a canary keeps its rank among canaries, behind every other rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _led(
     def moved(rank: tuple[int, int], name: str) -> tuple[int, int]:
         if name == leader:
             return (rank[0], -1)
-        return (_LAST, rank[1]) if name in shares else rank
+        return (_LAST + rank[0], rank[1]) if name in shares else rank
 
     return sorted(((moved(rank, pool(item)), item) for rank, item in ranked), key=lambda entry: entry[0])
 

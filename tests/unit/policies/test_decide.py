@@ -244,6 +244,15 @@ class TestCanary:
         orders = {tuple(each.pool for each in decision.candidates) for decision in self.asked(policy)}
         assert orders == {("canary", "speculative", "standard"), ("speculative", "standard", "canary")}
 
+    def test_as_the_last_resort_it_speculates_before_it_opts_out(self, pools):
+        first, standard = pools()
+        canary = dataclasses.replace(first, pool="canary", opt_out=True, canary_share=0.1)
+        policy = compile_policy((canary, standard), (), PolicySettings(), DAY)
+        asked = self.asked(policy, 400)
+        orders = {tuple((each.pool, each.opt_out) for each in decision.candidates) for decision in asked}
+        with_and_without = (("canary", False), ("canary", True))
+        assert orders == {(*with_and_without, ("standard", False)), (("standard", False), *with_and_without)}
+
     def test_its_decisions_say_so(self, policy):
         for decision in self.asked(policy, 400):
             assert ("canary" in {each.advisory for each in decision.reasons}) == (decision.pool == "canary")

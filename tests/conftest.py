@@ -6,15 +6,23 @@ from pathlib import Path
 
 import openai
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `support`, which importlib mode does not put on the path
 
+from support.clock import LoopClock
 from support.session import Served, served
 
 # Timing decides no test: a busy machine is no failure.
 settings.register_profile("specgate", deadline=None)
 settings.load_profile("specgate")
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def clock() -> LoopClock:
+    """The clock of the test's own event loop; the test is marked with `asyncio(loop_scope="function")`."""
+    return LoopClock()
 
 
 @pytest.fixture(scope="session")

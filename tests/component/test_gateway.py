@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
+from support.clock import until
 from support.engines import Engine, answering, chunk, end, frame, silent, start, streaming, whole
 from support.holds import as_hold
 from support.stack import listening, running
@@ -496,7 +497,7 @@ class TestEngineFaults:
         engine = silent()
         async with running(config(limits={"request_timeout_s": 0.3}), pools(engine, engine)) as stack:
             status, _, body = await post(stack.url, CHAT)
-            await asyncio.sleep(0.1)
+            await until(lambda: engine.cancelled)
         assert (status, error_of(body)["code"]) == (504, "deadline_exceeded")
         assert engine.cancelled == len(engine.requests) == 1
 
@@ -506,11 +507,12 @@ class TestDisconnect:
     async def test_a_client_that_leaves_in_prefill_frees_the_engine(self, streamed: bool) -> None:
         engine = silent()
         async with running(config(), pools(engine, engine)) as stack:
-            with pytest.raises(openai.APITimeoutError):
-                await stack.client.with_options(timeout=0.3).chat.completions.create(
-                    model="m", messages=HELLO, stream=streamed
-                )
-            await asyncio.sleep(0.2)
+            asking = asyncio.ensure_future(
+                stack.client.chat.completions.create(model="m", messages=HELLO, stream=streamed)
+            )
+            await until(lambda: engine.requests)
+            asking.cancel()
+            await until(lambda: engine.cancelled)
             assert engine.cancelled == len(engine.requests) == 1
 
     async def test_a_client_that_leaves_in_the_stream_frees_the_engine(self) -> None:
@@ -519,7 +521,7 @@ class TestDisconnect:
             stream = await stack.client.chat.completions.create(model="m", messages=HELLO, stream=True)
             await anext(aiter(stream))
             await stream.close()
-            await asyncio.sleep(0.2)
+            await until(lambda: engine.cancelled)
             assert engine.cancelled == 1
 
     async def test_many_that_leave_leave_nothing_behind(self) -> None:
@@ -536,9 +538,9 @@ class TestDisconnect:
         async with running(config(), pools(engine, engine)) as stack:
             before = len(asyncio.all_tasks())
             await asyncio.gather(*(leave(stack.url) for _ in range(count)))
-            async with asyncio.timeout(20):
-                while engine.cancelled < count or stack.gateway._ongoing or len(asyncio.all_tasks()) > before:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await until(
+                lambda: engine.cancelled == count and not stack.gateway._ongoing and len(asyncio.all_tasks()) <= before
+            )
 
 
 async def test_explain_decides_as_a_request_does_without_an_engine() -> None:
@@ -578,13 +580,11 @@ async def test_a_replica_at_its_limit_refuses_and_serves_again_when_it_has_capac
     settings = config(max_ongoing_requests=1)
     async with running(settings, pools(silent(), answering())) as stack:
         waiting = asyncio.create_task(post(stack.url, CHAT))
-        while not stack.gateway._ongoing:  # noqa: ASYNC110 - the gateway tells nobody
-            await asyncio.sleep(0.01)
+        await until(lambda: stack.gateway._ongoing)
         status, headers, body = await post(stack.url, CHAT)
         assert (status, error_of(body)["code"], headers["retry-after"]) == (429, "overloaded", "2")
         waiting.cancel()
-        while stack.gateway._ongoing:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: not stack.gateway._ongoing)
         status, _, _ = await post(stack.url, {**CHAT, "enable_speculative": False})
         assert status == 200
 

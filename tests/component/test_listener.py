@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support.clock import LoopClock, until
 from support.engines import streaming
 from support.guard_stack import config, post
 from support.stack import listening, running
 
-from serve.http1 import server
 from serve.http1.allowance import Allowance
 
 HEAD = b"POST /hot HTTP/1.1\r\nhost: a\r\n"
@@ -21,6 +21,8 @@ CHAT_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: app
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 CHAT = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+pytestmark = pytest.mark.timeout(120)
+own_loop = pytest.mark.asyncio(loop_scope="function")
 
 
 async def echo(_: Any, receive: Any, send: Any) -> None:
@@ -74,7 +76,7 @@ async def connecting(
 
 
 async def response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    head = await reader.readuntil(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])
     length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
     if length:
@@ -90,16 +92,9 @@ async def response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 async def ended(reader: asyncio.StreamReader) -> bool:
     """True if the listener closes the connection without another word."""
     try:
-        return await asyncio.wait_for(reader.read(), 10) == b""
+        return await reader.read() == b""
     except ConnectionResetError:
         return True
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listener's times, a hundredth of what they are."""
-    for name in ("_DEADLINE_CHECK_S", "_HEAD_TIMEOUT_S", "_BODY_GRACE_S", "_KEEP_ALIVE_S"):
-        monkeypatch.setattr(server, name, getattr(server, name) / 50)
 
 
 async def test_heads_without_bodies_take_no_capacity_from_anybody() -> None:
@@ -111,7 +106,7 @@ async def test_heads_without_bodies_take_no_capacity_from_anybody() -> None:
         clients = [await asyncio.open_connection(address.hostname, address.port) for _ in range(20)]
         for _, writer in clients:
             writer.write(CHAT_HEAD + b"content-length: 50\r\n\r\n{")
-        await asyncio.sleep(0.1)
+        await until(lambda: stack.allowance.held_bytes == len(clients))
         assert (await post(stack.url, CHAT))[0] == 200
         for _, writer in clients:
             writer.close()
@@ -133,41 +128,46 @@ async def test_the_gateway_says_why_it_gave_up_a_body() -> None:
         writer.close()
 
 
-@pytest.mark.usefixtures("impatient")
+@own_loop
 @pytest.mark.parametrize("slow", [b"POST /hot HT", HEAD, HEAD + b"content-length: 9\r\n\r\nhello", CHUNKED + b"1\r\n"])
-async def test_half_a_request_is_408_when_its_time_is_over(slow: bytes) -> None:
+async def test_half_a_request_is_408_when_its_time_is_over(slow: bytes, clock: LoopClock) -> None:
     async with connecting() as connect:
         reader, _ = await connect(slow)
-        status, body = await response(reader)
+        async with clock.hurrying(5):
+            status, body = await response(reader)
         assert (status, json.loads(body)["error"]["code"]) == (408, "request_timeout")
         assert await ended(reader)
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_connection_on_which_nothing_was_sent_is_closed_without_a_word() -> None:
+@own_loop
+async def test_a_connection_on_which_nothing_was_sent_is_closed_without_a_word(clock: LoopClock) -> None:
     async with connecting() as connect:
         reader, _ = await connect()
-        assert await ended(reader)
+        async with clock.hurrying(5):
+            assert await ended(reader)
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_body_that_keeps_to_the_rate_has_its_time() -> None:
-    async with connecting() as connect:
-        reader, writer = await connect(HEAD + b"content-length: 10000\r\n\r\n")
-        for _ in range(10):
-            writer.write(b"a" * 1000)
-            await asyncio.sleep(0.1)
-        assert await response(reader) == (200, b"a" * 10_000)
+@own_loop
+async def test_a_body_that_keeps_to_the_rate_has_its_time(clock: LoopClock) -> None:
+    allowance = Allowance()
+    async with connecting(allowance=allowance) as connect:
+        reader, writer = await connect(HEAD + b"content-length: 80000\r\n\r\n")
+        for received in range(8000, 80_000, 8000):
+            writer.write(b"a" * 8000)
+            await until(lambda received=received: allowance.held_bytes == received)  # type: ignore[misc]
+            await clock.advance(6)  # 1,333 bytes a second
+        writer.write(b"a" * 8000)
+        assert await response(reader) == (200, b"a" * 80_000)
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_half_a_request_behind_another_one_does_not_cut_its_stream() -> None:
+@own_loop
+async def test_half_a_request_behind_another_one_does_not_cut_its_stream(clock: LoopClock) -> None:
     async def streams(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(15):
             await send({"type": "http.response.body", "body": b"token ", "more_body": True})
-            await asyncio.sleep(0.1)
+            await clock.advance(30)
         await send({"type": "http.response.body"})
 
     async with connecting(streams) as connect:
@@ -185,9 +185,14 @@ async def test_one_connection_more_than_allowed_is_503_and_closed() -> None:
         assert (status, json.loads(body)["error"]["code"]) == (503, "too_many_connections")
         assert await ended(reader)
         clients[0][1].close()
-        await asyncio.sleep(0.1)
-        reader, _ = await connect(HELLO)
-        assert await response(reader) == (200, b"hello")
+
+        async def served() -> bool:
+            reader, _ = await connect(HELLO)
+            return (await response(reader))[0] == 200
+
+        async with asyncio.timeout(60):
+            while not await served():  # until the listener has noticed that one has left
+                pass
 
 
 @pytest.mark.parametrize("path", [b"/hot", b"/cold"])
@@ -196,21 +201,18 @@ async def test_bodies_beyond_what_all_may_hold_together_are_429_until_others_hav
     allowance = Allowance(max_buffered_bytes=5000)
     async with connecting(fallback=leaving, allowance=allowance) as connect:
         first, first_writer = await connect(HEAD + b"content-length: 3000\r\n\r\n" + b"a" * 2999)
-        await asyncio.sleep(0.05)
+        await until(lambda: allowance.held_bytes == 2999)
         second, _ = await connect(long + b"b" * 2500)
         status, body = await response(second)
         assert (status, json.loads(body)["error"]["code"]) == (429, "overloaded")
         assert await ended(second)
         first_writer.write(b"a")
         assert await response(first) == (200, b"a" * 3000)
-        await asyncio.sleep(0.05)
-        assert allowance.held_bytes == 0
+        await until(lambda: allowance.held_bytes == 0)
         _, leaver = await connect(HEAD + b"content-length: 3000\r\n\r\n" + b"a" * 2999)
-        await asyncio.sleep(0.05)
-        assert allowance.held_bytes == 2999
+        await until(lambda: allowance.held_bytes == 2999)
         leaver.close()
-        await asyncio.sleep(0.05)
-        assert allowance.held_bytes == 0
+        await until(lambda: allowance.held_bytes == 0)
 
 
 @pytest.mark.parametrize("path", [b"/hot", b"/cold"])

@@ -17,14 +17,14 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 from support.cluster import Cluster, running
-from support.limits_store import PROGRAM, StoreServer
+from support.limits_store import StoreServer, needs_server
 
 from serve.access.key_file import KeyTerms
 from serve.access.key_store import KeyStore
 from serve.access.token import digest, new_id, new_token
 from serve.config.access import RIGHTS
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), needs_server]
 REMOTE_KEY = "SPECGATE_TEST_REMOTE_KEY"
 TOLD_S = 60.0  # within which spans are written and usage is counted, however busy the machine
 # What Ray tells of a cluster, in its dashboard and by `ray list ... --detail`.
@@ -78,7 +78,7 @@ def in_file(folder: Path, secret: str) -> Path:
     return file
 
 
-def config(folder: Path, key: Path, store: Mapping[str, str] | None) -> dict[str, Any]:
+def config(folder: Path, key: Path, store: Mapping[str, str]) -> dict[str, Any]:
     faults = {"truncated_string": 0.5, "marker_leak": 0.5}
     sim = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}}
     facts = {"engine_version": "0", "drafter": "none", "tool_parser": "none", "prefix_caching": False}
@@ -103,11 +103,8 @@ def config(folder: Path, key: Path, store: Mapping[str, str] | None) -> dict[str
 
 
 @asynccontextmanager
-async def shared_store(folder: Path, password: Path) -> AsyncIterator[dict[str, str] | None]:
-    """Where limits are shared, with a password; None where no server is installed."""
-    if PROGRAM is None:
-        yield None
-        return
+async def shared_store(folder: Path, password: Path) -> AsyncIterator[dict[str, str]]:
+    """Where limits are shared, with a password."""
     server = StoreServer(folder, "--requirepass", await asyncio.to_thread(password.read_text))
     try:
         await server.start(replace(server.config, password_file=str(password)))

@@ -34,6 +34,7 @@ class Stack:
     url: str
     gateway: Gateway
     client: openai.AsyncOpenAI
+    allowance: Allowance
 
 
 @asynccontextmanager
@@ -90,4 +91,4 @@ async def running(
         front = await resources.enter_async_context(app)
         client = openai.AsyncOpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0)
         resources.push_async_callback(client.close)
-        yield Stack(front.url, gateway, client)
+        yield Stack(front.url, gateway, client, allowance)

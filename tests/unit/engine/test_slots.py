@@ -3,9 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+from support.clock import LoopClock, settle
+
 from serve.engine.slots import Slots
 
-AFTER_S = 0.05
+AFTER_S = 3600.0
+pytestmark = pytest.mark.asyncio(loop_scope="function")
 
 
 class Engine:
@@ -27,34 +31,42 @@ class Engine:
         return asyncio.create_task(self.app({"type": "http", "headers": headers}, nothing, nothing))
 
 
-async def test_a_slot_without_a_request_is_given_back() -> None:
+async def test_a_slot_without_a_request_is_given_back(clock: LoopClock) -> None:
     engine = Engine()
     request = engine.request("a")
-    await asyncio.sleep(2 * AFTER_S)
+    await settle()
+    await clock.advance(2 * AFTER_S)
     assert engine.released == []
     request.cancel()  # as the server does when the gateway is gone
-    await asyncio.sleep(4 * AFTER_S)
+    await settle()
+    await clock.advance(AFTER_S / 2)
+    assert engine.released == []
+    await clock.advance(AFTER_S / 2)
     assert engine.released == ["a"]
 
 
-async def test_the_next_request_in_a_slot_keeps_it() -> None:
+async def test_the_next_request_in_a_slot_keeps_it(clock: LoopClock) -> None:
     engine = Engine()
     one, two = engine.request("a"), engine.request("a")
     await asyncio.sleep(0)
     one.cancel()
-    await asyncio.sleep(4 * AFTER_S)
+    await settle()
+    await clock.advance(4 * AFTER_S)
     assert engine.released == []
     engine.go.set()
     await two
+    await clock.advance(AFTER_S / 2)
     three = engine.request("a")
     await three
-    await asyncio.sleep(4 * AFTER_S)
+    await clock.advance(AFTER_S / 2)
+    assert engine.released == []
+    await clock.advance(AFTER_S / 2)
     assert engine.released == ["a"]
 
 
-async def test_requests_without_a_slot_are_answered_all_the_same() -> None:
+async def test_requests_without_a_slot_are_answered_all_the_same(clock: LoopClock) -> None:
     engine = Engine()
     engine.go.set()
     await engine.request()
-    await asyncio.sleep(2 * AFTER_S)
+    await clock.advance(2 * AFTER_S)
     assert engine.released == []

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.clock import settle
 
 from policies import RequestFeatures, decide
 from serve.config.compiled_policy import compile_for
@@ -53,6 +54,16 @@ def test_a_replica_that_is_gone_is_forgotten() -> None:
     clock.now_s = 10.0
     assert board.sync("b", running(4), given({RED: 1.0})) == (LoadReport(), {KEY: QueueReport()})
     assert board.sync("a", running(3), {}) == (running(4), {}), "what was given while it was away is not for it"
+
+
+def test_a_replica_that_comes_back_does_not_hear_what_was_given_before_it_went() -> None:
+    clock = Clock()
+    board = LoadBoard(clock)
+    board.sync("a", LoadReport(), {})
+    board.sync("b", LoadReport(), given({RED: 5.0}))
+    for clock.now_s in (4.0, 8.0):
+        board.sync("b", LoadReport(), given({}))
+    assert board.sync("a", LoadReport(), given({}))[1] == given({})
 
 
 def test_what_a_replica_gave_is_heard_by_each_other_once() -> None:
@@ -155,7 +166,7 @@ async def test_queues_hear_what_other_replicas_gave_their_tenants(monkeypatch: p
         await each.sync()
     async with pools[1].reserve(asker=Asker("red", cost=10)):
         tasks = [asyncio.create_task(ask(tenant)) for tenant in ("red", "blue")]
-        await asyncio.sleep(0.01)
+        await settle()
         async with pools[0].reserve(asker=Asker("red", cost=10)):
             for each in shared:
                 await each.sync()

@@ -110,6 +110,16 @@ def test_a_queue_reports_what_it_gave_by_weight_since_it_was_last_asked() -> Non
     assert queue.report().given == {(STANDARD, "red"): -3.0, (BATCH, "green"): 0.0}
 
 
+def test_what_tenants_are_given_alike_elsewhere_puts_none_of_them_back() -> None:
+    queue = filled(*[Asker(tenant) for _ in range(40) for tenant in ("red", "blue")])
+    for _ in range(20):
+        serve(queue)
+    queue.report()
+    queue.hear(QueueReport({(STANDARD, "red"): 1000.0, (STANDARD, "blue"): 1050.0}))
+    served = [serve(queue) for _ in range(17)]
+    assert served == list(range(20, 54, 2)), "blue is 50 ahead elsewhere: as far as it may be put back it waits here"
+
+
 def test_who_is_given_more_elsewhere_is_put_back_here() -> None:
     queue = filled(*[Asker(tenant, cost=10) for tenant in ("red", "green", "blue") * 4])
     assert [serve(queue) for _ in range(3)] == [0, 1, 2]

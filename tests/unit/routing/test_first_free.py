@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import settle
 from support.holds import as_hold
 
 from serve.errors import GatewayError, OverloadedError
@@ -104,7 +105,7 @@ async def test_the_last_refusal_is_the_error() -> None:
 async def test_a_client_that_leaves_the_race_leaves_no_slot_taken() -> None:
     pools = Pool(slots=0), Pool(slots=0)
     racing = asyncio.create_task(first_free(pools, NO_AFFINITY, ANONYMOUS, AsyncExitStack()))
-    await asyncio.sleep(0.01)
+    await settle()
     for pool in pools:
         pool.slots.release()
     racing.cancel()
@@ -117,7 +118,7 @@ async def test_a_pool_that_loses_the_race_charges_nothing_although_it_had_a_slot
     one, two = (RemotePool(Endpoint("", None), {}, slots=1) for _ in range(2))
     async with one.reserve(), two.reserve():
         racing = asyncio.create_task(first_free([one, two], NO_AFFINITY, heavy, AsyncExitStack()))
-        await asyncio.sleep(0.01)
+        await settle()
     assert (await racing).number == 0, "both slots came free in one moment"
     order: list[str] = []
 
@@ -127,7 +128,7 @@ async def test_a_pool_that_loses_the_race_charges_nothing_although_it_had_a_slot
 
     async with two.reserve():
         tasks = [asyncio.create_task(ask(tenant)) for tenant in ("light", "heavy")]
-        await asyncio.sleep(0.01)
+        await settle()
     await asyncio.gather(*tasks)
     assert order == ["heavy", "light"]
 

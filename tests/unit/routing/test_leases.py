@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import settle
 
 from serve.errors import OverloadedError, PoolUnavailableError
 from serve.routing.class_queue import Asker
@@ -72,7 +73,7 @@ async def test_a_waiting_request_gets_the_slot_at_once_and_its_own_reservation_i
 
         async with leases.hold(pool.reserve):
             waiting = asyncio.create_task(request())
-            await asyncio.sleep(0.01)
+            await settle()
             assert not waiting.done()
         assert await waiting == "1"
     assert pool.reserved == 1
@@ -87,12 +88,32 @@ async def test_an_idle_slot_is_given_back() -> None:
 
 
 async def test_a_slot_is_not_kept_after_a_request_that_failed() -> None:
+    """Its replica may still be working on that request."""
     pool, leases = Pool(), Leases()
-    with pytest.raises(ConnectionError):
-        async with leases.hold(pool.reserve):
-            raise ConnectionError
-    await leases.close()
-    assert pool.held == 0
+    async with closed_at_the_end(leases, pool):
+        with pytest.raises(ConnectionError):
+            async with leases.hold(pool.reserve):
+                raise ConnectionError
+        assert not leases.has_idle
+        await pool.given_back.wait()
+        async with leases.hold(pool.reserve) as endpoint:
+            assert endpoint.slot == "2"
+
+
+async def test_a_slot_of_a_request_that_failed_is_not_handed_to_one_that_waits() -> None:
+    pool, leases = Pool(slots=1), Leases()
+    async with closed_at_the_end(leases, pool):
+
+        async def request() -> str:
+            async with leases.hold(pool.reserve) as endpoint:
+                return endpoint.slot
+
+        with pytest.raises(ConnectionError):
+            async with leases.hold(pool.reserve):
+                waiting = asyncio.create_task(request())
+                await settle()
+                raise ConnectionError
+        assert await waiting == "2"
 
 
 async def test_no_slot_of_a_replica_that_did_not_answer_is_used_again() -> None:
@@ -141,7 +162,7 @@ async def in_turn(pool: Pool, leases: Leases, tenants: str) -> str:
 
     async with leases.hold(pool.reserve):
         tasks = [asyncio.create_task(request(tenant)) for tenant in tenants]
-        await asyncio.sleep(0.01)
+        await settle()
     await asyncio.gather(*tasks)
     return "".join(served)
 
@@ -180,7 +201,7 @@ async def test_when_the_queue_at_the_pool_is_full_the_tenant_with_most_in_it_is_
     async with closed_at_the_end(leases, pool):
         async with leases.hold(pool.reserve):
             heavy = [asyncio.create_task(request("heavy", pool.reserve)) for _ in range(3)]
-            await asyncio.sleep(0.01)
+            await settle()
             light = asyncio.create_task(request("light", full))
             await asyncio.wait([heavy[2]])
             assert not light.done()

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.clock import LoopClock, settle
 
 from serve.config.access import PRIORITIES, ReservedClass
 from serve.config.gateway import GatewayConfig
@@ -18,6 +19,7 @@ from serve.routing.remote_pool import RemotePool
 from serve.routing.reserved_slots import ReservedSlots
 from serve.routing.waiting_room import WaitingTerms
 
+STARVE_S = 1000.0
 INTERACTIVE, STANDARD, BATCH = range(len(PRIORITIES))
 HALF: dict[ReservedClass, float] = {"interactive": 0.5}
 SHARES = st.fixed_dictionaries({}, optional={"interactive": st.floats(0.01, 0.4), "standard": st.floats(0.01, 0.4)})
@@ -69,11 +71,6 @@ def test_where_the_number_of_slots_is_unknown_none_is_reserved() -> None:
         assert reserved.may_have(BATCH, [0, 0, 9])
 
 
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 class Slots:
     """A pool's free slots, as Ray Serve's router gives them to reservations."""
 
@@ -93,8 +90,8 @@ def ask(pool: RemotePool | Leases, slots: Slots, rank: int, held: AsyncExitStack
     return asyncio.create_task(held.enter_async_context(hold))
 
 
-def pool_of(kind: str, starve_s: float = 1000.0) -> RemotePool | Leases:
-    terms = WaitingTerms(starve_s=starve_s, reserved=HALF)
+def pool_of(kind: str) -> RemotePool | Leases:
+    terms = WaitingTerms(queue_timeout_s=10 * STARVE_S, starve_s=STARVE_S, reserved=HALF)
     return Leases(terms, slots=lambda: 4) if kind == "ray" else RemotePool(Endpoint("", None), {}, 4, terms)
 
 
@@ -121,15 +118,16 @@ async def test_a_pool_full_of_batch_requests_has_slots_for_interactive_ones(kind
         assert slots.free._value == 4
 
 
+@pytest.mark.asyncio(loop_scope="function")
 @pytest.mark.parametrize("kind", ["ray", "remote"])
-async def test_who_has_waited_long_enough_gets_what_is_reserved(kind: str) -> None:
-    pool, slots = pool_of(kind, starve_s=0.01), Slots(4)
+async def test_who_has_waited_long_enough_gets_what_is_reserved(kind: str, clock: LoopClock) -> None:
+    pool, slots = pool_of(kind), Slots(4)
     async with AsyncExitStack() as held:
         batch = [ask(pool, slots, BATCH, held) for _ in range(4)]
         await settle()
         assert sum(task.done() for task in batch) == 2
         for _ in range(2):  # up by a class each time
-            await asyncio.sleep(0.02)
+            await clock.advance(STARVE_S)
             pool.hear(QueueReport())
         await asyncio.gather(*batch)
 

@@ -106,7 +106,7 @@ test-page: $(READY) ## the operator's page in a headless Chromium; needs a brows
 	@$(BIN)/python -m pytest tests/page -rs
 
 screenshots: $(READY) ## take the pictures of the page in docs/images again
-	@SPECGATE_SCREENSHOTS=1 $(BIN)/python -m pytest tests/page -k screenshots -rs
+	@$(BIN)/python -m tests.page.screenshots
 
 .PHONY: trace-picture
 trace-picture: $(READY) ## draw docs/images/trace.svg again, from a request to real engines

@@ -1,151 +1,20 @@
-"""The operator's page in a real browser, before a gateway with simulated engines; `make test-page`."""
+"""What operators see and do on the page; `make test-page`."""
 
 import asyncio
 import json
-import os
 import re
-import shutil
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import fastapi
 import pytest
-from playwright.async_api import async_playwright
-from support.door import Ports, door_before, serving
-from support.stack import listening
+from support.door import door_before
+from support.page import NARROW, POOL, WIDE, ask_with_tools, by_key, gateway, needs_browser, tab
 
-from serve.access.principal import ANONYMOUS, Principal
-from serve.access.tenants import Tenant
-from serve.engine.sim import SimSettings, build_sim_app
-from serve.errors import InvalidApiKeyError
-from serve.http1.listener import Listener
-
-BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
-SCREENSHOTS = Path(__file__).parents[2] / "docs" / "images"
+pytestmark = needs_browser
 HOSTILE = "<img src=x onerror=alert(1)>"
-_NARROW, _WIDE = {"width": 360, "height": 800}, {"width": 1400, "height": 1000}
-LIMITS = {"requests_per_minute": 600, "tokens_per_minute": 100_000, "concurrency": 20, "tokens_per_month": 50_000_000}
-_KEYS = {
-    "all": ANONYMOUS,
-    "looks": Principal("viewer", Tenant("default"), frozenset({"observe", "explain"})),
-    "asks": Principal("client", Tenant("default"), frozenset({"infer"})),
-}
-
-
-def browser_path() -> str:
-    """Where the browser is; `SPECGATE_BROWSER` says so, else one of Debian's names."""
-    found = os.environ.get("SPECGATE_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"the page's tests need a browser: one of {', '.join(BROWSERS)}, or SPECGATE_BROWSER")
-    return found
-
-
-def by_key(headers: Mapping[str, str]) -> Principal:
-    principal = _KEYS.get(headers.get("authorization", "").removeprefix("Bearer "))
-    if principal is None:
-        raise InvalidApiKeyError("This API key is not valid here.")
-    return principal
-
-
-class Tab:
-    """A tab of the browser that may reach the door only, and everything that went wrong in it."""
-
-    def __init__(self, page: Any, door: str) -> None:
-        self.page = page
-        self.foreign: list[str] = []
-        self.problems: list[str] = []
-        self._door = door
-        page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
-
-    async def open(self) -> None:
-        await self.page.route("**/*", self._let_through)
-        await self.page.goto(self._door)
-
-    async def _let_through(self, route: Any) -> None:
-        if route.request.url.startswith((self._door + "/", "data:")):
-            await route.continue_()
-        else:
-            self.foreign.append(route.request.url)
-            await route.abort()
-
-    async def until(self, holds: str, timeout_s: float = 15.0) -> None:
-        """Waits until an expression in JavaScript is true."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                # `wait_for_function` needs what the page's CSP forbids.
-                while not await self.page.evaluate(holds):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"never true: {holds}\n{await self.text()}\n{self.problems}") from None
-
-    async def text(self) -> str:
-        return str(await self.page.inner_text("body"))
-
-
-@asynccontextmanager
-async def tab(door: str, size: dict[str, int] = _WIDE, key: str = "", dark: bool = False) -> AsyncIterator[Tab]:
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
-        try:
-            page = await browser.new_page(viewport=size, color_scheme="dark" if dark else "light")
-            if key:
-                await page.add_init_script(f"sessionStorage.setItem('specgate-key', {json.dumps(key)})")
-            opened = Tab(page, door)
-            await opened.open()
-            yield opened
-        finally:
-            await browser.close()
-
-
-@asynccontextmanager
-async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Ports, Listener]]:
-    """A gateway with two pools, and the listener of the speculative one, which a test may stop.
-
-    Args:
-        content: Texts of reruns are kept.
-        how: As of `door_before`.
-    """
-    fast = Listener("127.0.0.1")
-    await fast.start(build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"wrong_name": 0.7})))
-    async with listening(build_sim_app(SimSettings(model="m"))) as safe:
-        pools = {
-            "speculative": {"kind": "remote", "url": fast.url, "facts": {"engine": "sim", "method": "sim"}},
-            "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim"}},
-        }
-        model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
-        config = {
-            "models": {"m": model},
-            "rate_limits": {"enabled": True, "default": LIMITS},
-            "admin": {"rerun_content": content},
-        }
-        async with serving(config, **how) as ports:
-            try:
-                yield ports, fast
-            finally:
-                await fast.stop()
-
-
-async def ask_with_tools(url: str, name: str = "get_weather", stream: bool = False) -> int:
-    tool = {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
-    body = {
-        "model": "m",
-        "messages": [{"role": "user", "content": "x"}],
-        "tools": [tool],
-        "tool_choice": "required",
-        "stream": stream,
-    }
-    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as response:
-        await response.read()
-        return response.status
-
-
-PICTURES = [("page-wide", _WIDE, False), ("page-narrow", _NARROW, True)]
-POOL = "document.querySelector('[data-pool=\"m/speculative\"]')"
 
 
 async def test_it_loads_without_any_other_host_and_shows_the_pools() -> None:
@@ -351,7 +220,7 @@ async def test_a_share_that_is_not_quite_none_or_all_does_not_look_like_it() -> 
     assert told == ["0.0\xa0%", "<0.1\xa0%", "50.0\xa0%", ">99.9\xa0%", "100.0\xa0%", "–"]
 
 
-@pytest.mark.parametrize("size", [_NARROW, _WIDE], ids=["narrow", "wide"])
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["narrow", "wide"])
 @pytest.mark.parametrize("pools", [0, 50])
 async def test_it_fits_the_screen_with_any_number_of_pools(pools: int, size: dict[str, int]) -> None:
     async with door_before(*([seeing(pools)] if pools else [])) as ports, tab(ports.door, size) as opened:
@@ -369,21 +238,6 @@ async def test_everything_can_be_reached_with_the_keyboard() -> None:
             await opened.page.keyboard.press("Tab")
             reached.add(await opened.page.evaluate("document.activeElement.tagName"))
         assert {"SUMMARY", "SELECT", "BUTTON", "TEXTAREA"} <= reached
-
-
-@pytest.mark.skipif(not os.environ.get("SPECGATE_SCREENSHOTS"), reason="writes docs/images: make screenshots")
-async def test_screenshots() -> None:
-    async with gateway(content=True) as (ports, _):
-        async with tab(ports.door) as opened:  # while somebody looks, the door looks too
-            await opened.until(f"{POOL} !== null")
-            for _ in range(14):
-                await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
-                await asyncio.sleep(1)
-        for name, size, dark in PICTURES:
-            async with tab(ports.door, size, dark=dark) as opened:
-                await opened.until("document.querySelector('[data-read]') !== null")
-                await asyncio.sleep(0.5)  # the charts
-                await opened.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:

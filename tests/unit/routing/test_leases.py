@@ -108,12 +108,15 @@ async def test_a_slot_of_a_request_that_failed_is_not_handed_to_one_that_waits()
             async with leases.hold(pool.reserve) as endpoint:
                 return endpoint.slot
 
-        with pytest.raises(ConnectionError):
+        async def failing() -> None:
             async with leases.hold(pool.reserve):
-                waiting = asyncio.create_task(request())
                 await settle()
                 raise ConnectionError
+
+        failed, waiting = asyncio.create_task(failing()), asyncio.create_task(request())
         assert await waiting == "2"
+        with pytest.raises(ConnectionError):
+            await failed
 
 
 async def test_no_slot_of_a_replica_that_did_not_answer_is_used_again() -> None:

@@ -1,0 +1,33 @@
+"""Takes the pictures of the page in docs/images: `make screenshots`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.page import BROWSER, BROWSERS, NARROW, POOL, WIDE, ask_with_tools, gateway, tab
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+PICTURES = [("page-wide", WIDE, False), ("page-narrow", NARROW, True)]
+
+
+async def main() -> None:
+    """Takes them of a gateway that has been busy for a while."""
+    async with gateway(content=True) as (ports, _):
+        async with tab(ports.door) as opened:  # while somebody looks, the door looks too
+            await opened.until(f"{POOL} !== null")
+            for _ in range(14):
+                await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
+                await asyncio.sleep(1)
+        for name, size, dark in PICTURES:
+            async with tab(ports.door, size, dark=dark) as opened:
+                await opened.until("document.querySelector('[data-read]') !== null")
+                await asyncio.sleep(0.5)  # the charts
+                await opened.page.screenshot(path=FOLDER / f"{name}.png", full_page=True)
+
+
+if __name__ == "__main__":
+    if BROWSER is None:
+        sys.exit(f"a browser takes the pictures: one of {', '.join(BROWSERS)}, or SPECGATE_BROWSER says where it is")
+    asyncio.run(main())

@@ -40,7 +40,8 @@ class RateAccount:
         self._bucket = bucket
         self._saving = Saving() if saves else None
         self._demand: dict[str, float] = {}
-        self._shares: dict[str, float] = {}
+        self._shares: dict[str, float] = {}  # the most that each may have
+        self._told: dict[str, float] = {}  # in the last answer
 
     @property
     def terms(self) -> Terms:
@@ -101,10 +102,10 @@ class RateAccount:
             wait_s = bucket.wait_s(ask.needed, now_s)
             if self._saving is not None:
                 wait_s = self._saving.refused(ask.whole, wait_s, *self.terms, now_s)
-            return Grant(0.0, bucket.level, self._shares.get(replica, 0.0), wait_s)
+            return Grant(0.0, bucket.level, self._told.get(replica, 0.0), wait_s)
         if self._saving is not None:
             self._saving.passed(ask.whole)
-        return Grant(ask.needed + self._in_advance(ask.wanted, now_s), bucket.level, self._shares.get(replica, 0.0))
+        return Grant(ask.needed + self._in_advance(ask.wanted, now_s), bucket.level, self._told.get(replica, 0.0))
 
     def owes(self, now_s: float) -> bool:
         """Returns True if a debt is not paid yet."""
@@ -115,6 +116,7 @@ class RateAccount:
         """Forgets a replica that has ended; what it had not spent is lost."""
         self._demand.pop(replica, None)
         self._shares.pop(replica, None)
+        self._told.pop(replica, None)
 
     def _kept(self, whole: float, now_s: float) -> float:
         return 0.0 if self._saving is None else self._saving.kept(whole, *self.terms, now_s)
@@ -140,8 +142,11 @@ class RateAccount:
         others = sum(share for name, share in self._shares.items() if name != replica)
         kept = rate * strangers / (2 * (strangers + len(weights)))
         share = max(0.0, min((rate - kept) * weights[replica] / sum(weights.values()), rate - kept - others))
-        # An answer that may not have arrived changes nothing for the others: the replica may still have its old share.
-        self._shares[replica] = share if confirmed else max(share, self._shares.get(replica, 0.0))
+        # This answer may never arrive, and so may others before it: until the replica confirms a lower share, it may
+        # still have the one before, and nobody else gets what is free.
+        had = self._told.get(replica, 0.0) if confirmed else self._shares.get(replica, 0.0)
+        self._shares[replica] = max(share, had)
+        self._told[replica] = share
         return share
 
 

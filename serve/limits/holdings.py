@@ -122,5 +122,6 @@ class Holdings:
             held = self._slices.get(meter)
             # Seats of an answer that was overtaken are back at the ledger: its next report does not name them.
             if held is not None and not (late and isinstance(held, SeatSlice)):
+                grant = grant._replace(share=0.0) if late else grant  # a newer one is known
                 held.apply(grant, now_s, asks[meter].needed if meter in asks else 0.0)
         self._seen = max(self._seen, reply.serial)

@@ -89,6 +89,7 @@ class Case:
             client must have; of a sound answer the same again.
         sound: Whether the first answer is sound.
         decidable: Whether structure alone tells a leak from data.
+        front: Prose before a leak, which may mention markup itself.
     """
 
     kind: str
@@ -99,6 +100,7 @@ class Case:
     second: Answer
     sound: bool
     decidable: bool = True
+    front: str = ""
 
     @property
     def name(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from bench.leaks.case import GRAMMARS, Answer, Call, Case, Part, answer, call, content, reasoning, written
 from bench.leaks.prompts import prompts
+from bench.leaks.sound import CARRIERS, files
 from serve.engine.sim.segments import FORMATS, PlannedCall
 
 # Pairs of calls: the first leaks or is damaged, the second is for the kinds that need two.
@@ -25,6 +27,20 @@ PAIRS: tuple[tuple[PlannedCall, PlannedCall], ...] = (
 )
 PROSE = "I will look at the file first."
 CODE = "The type is `Vec<String>`, and a < b holds:\n\n```rust\nlet x: Vec<u8> = f::<T>();\n```\n\n"
+# Prose that looks as if a quotation had begun, or that has just ended one.
+FRONTS: Mapping[str, str] = {
+    "apostrophes": "I'll look, don't worry: it's the user's 'README'.\n",
+    "an odd backtick": "The key ` is on the left of 1, so:\n\n",
+    "an odd quotation mark": 'It is 5" wide.\n\n',
+    "a fence that nobody closed": "I have run:\n\n```bash\nls -la\n\nNow the file.\n\n",
+    "a fence in a fence": "So:\n\n````md\n```bash\nls\n```\n````\n\n",
+    "a quoted call": "You wrote `<tool_call>` and:\n\n```xml\n<tool_call></tool_call>\n```\n\nNow for real:\n",
+    "a mention": "I begin with <tool_call> this time.\n\n",
+    "a quotation": "> please look\n\n",
+    "a list": "1. Look\n   - at the file\n\n",
+    "a heading": "## Next\n",
+    "half a tag": "If a <\n",
+}
 # What ends a call, by grammar: whole, and half a marker.
 ENDS = {
     "kimi_k2": ("<|tool_call_end|><|tool_calls_section_end|>", "<|tool_calls_section_end"),
@@ -97,7 +113,7 @@ def _half(grammar: str, one: PlannedCall, _: PlannedCall) -> str:
 
 
 # Makers of the first answer. The client must have the first call alone.
-ONE: Mapping[str, Make] = {
+ONE: dict[str, Make] = {
     "call as text": _text(lambda grammar, one, _: written(grammar, one)),
     "prose, then the call as text": _text(lambda grammar, one, _: f"{PROSE}\n\n{written(grammar, one)}"),
     "prose and the call in one line": _text(lambda grammar, one, _: f"{PROSE} {written(grammar, one)}"),
@@ -116,6 +132,11 @@ ONE: Mapping[str, Make] = {
     "prose, then an opener alone": _text(lambda grammar, _, __: f"{PROSE}\n\n{OPENERS[grammar]}"),
     "<<tool_code>": _text(lambda _, one, __: f"<tool_call>\n<<tool_code>\nprint({one.name}())\n"),
     "empty section": _text(lambda grammar, _, __: EMPTY if grammar == "kimi_k2" else None),
+    "call as text in blanks": _text(lambda grammar, one, _: f"\n\n  {written(grammar, one)}  \n\n"),
+    "call as text after another text": lambda grammar, one, _: [
+        reasoning("The user's `README` is <b>bold</b>."),
+        content(written(grammar, one)),
+    ],
     "call in the reasoning": lambda grammar, one, _: [reasoning(f"{PROSE}\n{written(grammar, one)}")],
     "call in the reasoning, cut": lambda grammar, one, two: [reasoning(f"{PROSE}\n{_cut(grammar, one, two)}")],
     "end behind the call": lambda grammar, one, _: [call(one), content(ENDS[grammar][0])],
@@ -129,6 +150,13 @@ ONE: Mapping[str, Make] = {
     "next call inside an argument": _swallowed,
     "marker at the end of an argument": _marker_in_argument,
 }
+
+
+def _behind(front: str) -> Make:
+    return _text(lambda grammar, one, _: f"{front}{written(grammar, one)}")
+
+
+ONE |= {f"call as text behind {name}": _behind(front) for name, front in FRONTS.items()}
 # The client must have both calls.
 TWO: Mapping[str, Make] = {
     "two calls as text": _text(lambda grammar, one, two: written(grammar, one, two)),
@@ -154,9 +182,16 @@ def cases(grammars: Sequence[str] = GRAMMARS) -> Iterator[Case]:
                 for kinds, wanted in ((ONE, answer(call(one))), (TWO, answer(call(one), call(two)))):
                     for kind, make in kinds.items():
                         if (parts := make(grammar, one, two)) is not None:
-                            first = Answer(tuple(parts))
-                            decidable = kind not in UNDECIDABLE
-                            yield Case(kind, grammar, prompt, request, first, wanted, sound=False, decidable=decidable)
+                            yield _leak(kind, grammar, prompt, request, Answer(tuple(parts)), wanted)
+            for name, text in files(grammar).items():
+                carried = CARRIERS["write_file"](text)
+                first, wanted = answer(content(f"{PROSE}\n{written(grammar, carried)}")), answer(call(carried))
+                yield _leak(f"call as text that holds {name}", grammar, prompt, request, first, wanted)
             for kind, text in NONE.items():
-                clean = answer(content(PROSE))
-                yield Case(kind, grammar, prompt, request, answer(content(text)), clean, sound=False)
+                yield _leak(kind, grammar, prompt, request, answer(content(text)), answer(content(PROSE)))
+
+
+def _leak(kind: str, grammar: str, prompt: str, request: Mapping[str, Any], first: Answer, wanted: Answer) -> Case:
+    front = FRONTS.get(kind.removeprefix("call as text behind "), "")
+    decidable = kind not in UNDECIDABLE
+    return Case(kind, grammar, prompt, request, first, wanted, sound=False, decidable=decidable, front=front)

@@ -134,8 +134,13 @@ MENTIONS = (
     "The regex is /<tool_call>(.*?)<\\/tool_call>/s, in Python r'<tool_call>(.*?)</tool_call>'.",
     "Paths such as C:\\users\\me\\unit or \\u00e9 and \\usepackage are left as they are; so is \\",
     "It is true that a <",
-    "The missing token is <|im_end",
+    "The missing token is <|im_end, or half of it.",
 )
+
+
+# A second look at these is fair: prose that names markers without quoting them, texts that end as damaged ones do, and
+# quotations that do not.
+_DOUBTFUL = re.compile(r"mention|comment|only ends|cut by length|</tool_call>$|section_end\|>$")
 
 
 def _templates(grammar: str) -> Iterator[tuple[str, Sequence[Part]]]:
@@ -149,7 +154,7 @@ def _templates(grammar: str) -> Iterator[tuple[str, Sequence[Part]]]:
         yield f"reasoning, fenced, then a call: {name}", [reasoning(QUOTATIONS["fenced"](text)), call(_READ)]
         yield f"prose, fenced, then a call: {name}", [content(QUOTATIONS["fenced"](text)), call(_READ)]
     for command in COMMANDS:
-        yield f"command {command[:36]}", [call(PlannedCall("bash", {"command": command}))]
+        yield f"command {command}", [call(PlannedCall("bash", {"command": command}))]
     for text in MENTIONS:
         name = f"mention {text[:24]!r}"
         yield name, [content(text)]
@@ -201,4 +206,5 @@ def _case(kind: str, grammar: str, prompt: str, request: Mapping[str, Any], part
 
 
 def _sound(kind: str, grammar: str, prompt: str, request: Mapping[str, Any], sound: Answer) -> Case:
-    return Case(kind, grammar, prompt, request, sound, sound, sound=True)
+    decidable = not _DOUBTFUL.search(kind)
+    return Case(kind, grammar, prompt, request, sound, sound, sound=True, decidable=decidable)

@@ -147,7 +147,7 @@ def _same(case: Case, got: Answer) -> bool:
 
 def _clean(case: Case, got: Answer) -> bool:
     """Returns whether the client of a leak has the calls that were meant, and none of the markup."""
-    texts = got.text("reasoning") + got.text("content")
+    texts = got.text("reasoning") + got.text("content").removeprefix(case.front.rstrip())
     try:
         return _values(case.second) == _values(got) and not _LEAK.search(texts)
     except ValueError:

@@ -197,7 +197,8 @@ def _declared(tool: str | Body) -> list[Body]:
 
 
 def _chat(request: Body) -> Body:
-    return {**request, "tools": [{"type": "function", "function": each} for each in request["tools"]]}
+    tools = [{"type": "function", "function": each} for each in request.pop("tools")]
+    return {**request, "tools": tools} if tools else request
 
 
 def _messages(request: Body) -> Body:

@@ -46,7 +46,7 @@ def field_files(folder: Path) -> list[FieldFile]:
     for path in sorted(folder.glob("*.json")):
         case = json.loads(path.read_text("utf-8"))
         given, verdict, got = case.get("input"), str(case.get("verdict")), case.get("got") or {}
-        if not isinstance(given, dict) or "upstream" not in given or verdict == "unclear":
+        if not isinstance(given, dict) or "upstream" not in given or verdict == "unclear" or _is_abridged(given):
             continue
         served = verdict.startswith("FAULT") or (got.get("status") == 200 and not got.get("error"))
         # Its own model, and the other one: a call that is clear is read whatever the model is said to write.
@@ -65,6 +65,12 @@ def field_files(folder: Path) -> list[FieldFile]:
                 )
             )
     return found
+
+
+def _is_abridged(given: Mapping[str, Any]) -> bool:
+    """Returns whether the tools of a request were left out."""
+    tools = (given.get("body") or {}).get("tools") or ()
+    return not all(isinstance(tool, dict) for tool in tools)
 
 
 def file_engine() -> tuple[Engine, list[Mapping[str, Any]]]:

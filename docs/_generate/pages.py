@@ -1,4 +1,4 @@
-"""The generated parts of the reference pages.
+"""The generated parts of the reference pages and of the index of decision records.
 
 A page is written by hand except for blocks between two comments:
 
@@ -11,13 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs._generate import cli, configuration, http_api, metrics
+from docs._generate import cli, configuration, decisions, http_api, metrics
 from policies import load_advisories
 from serve.admin.routes import DATA_PORT, DOOR
 from serve.cli.advisories import to_markdown
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 
-REFERENCE = Path(__file__).parents[1] / "reference"
+DOCS = Path(__file__).parents[1]
+REFERENCE = DOCS / "reference"
 
 _BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 
@@ -32,32 +33,37 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engine-headers": http_api.engine_headers,
     "routes": partial(http_api.routes_table, DATA_PORT),
     "door": partial(http_api.routes_table, DOOR),
+    "decisions": partial(decisions.table, DOCS / "adr"),
 }
-PAGES = ("configuration.md", "cli.md", "metrics.md", "http-api.md", "advisories.md")
+_ADVISORIES = REFERENCE / "advisories.md"
+PAGES = (
+    *(REFERENCE / name for name in ("configuration.md", "cli.md", "metrics.md", "http-api.md")),
+    _ADVISORIES,
+    DOCS / "adr" / "index.md",
+)
 
 
-def render(name: str) -> str:
+def render(page: Path) -> str:
     """Returns the page as it should be.
 
     Raises:
-        ValueError: The page asks for a block that does not exist.
+        ValueError: The page asks for a block that does not exist, or its block can't be made.
     """
-    if name == "advisories.md":
+    if page == _ADVISORIES:
         return to_markdown(load_advisories(SHIPPED_ADVISORIES))
-    text = (REFERENCE / name).read_text(encoding="utf-8")
-    return _BLOCK.sub(_filled, text)
+    return _BLOCK.sub(_filled, page.read_text(encoding="utf-8"))
 
 
 def stale() -> list[Path]:
     """Returns the pages that differ from what the code says."""
-    return [REFERENCE / name for name in PAGES if render(name) != (REFERENCE / name).read_text(encoding="utf-8")]
+    return [page for page in PAGES if render(page) != page.read_text(encoding="utf-8")]
 
 
 def write() -> list[Path]:
     """Rewrites the pages that are out of date and returns them."""
     outdated = stale()
-    for path in outdated:
-        path.write_text(render(path.name), encoding="utf-8")
+    for page in outdated:
+        page.write_text(render(page), encoding="utf-8")
     return outdated
 
 

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from prometheus_client import generate_latest
 
 from bench.gateway import sides, traffic
 from bench.gateway.in_process_side import Client, Loop
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.server import protocol_factory
 from serve.telemetry.instruments import Telemetry
+from serve.telemetry.metrics import Metrics
 
 _ANSWERS = 100  # of a turn
 _WARM_UP = 300
@@ -38,12 +38,12 @@ class Silent(Telemetry):
     """Telemetry that records no metric."""
 
 
-for method in ("first_token", "waited", "decided", "ended", "history"):
+for method in ("first_token", "waited", "decided", "ended", "history", "retried"):
     setattr(Silent, method, _nothing)
 
 
-def clients(cells: list[str], telemetry: type[Telemetry]) -> dict[str, Client]:
-    """Returns a client for each cell, of one gateway replica.
+def clients(cells: list[str], telemetry: type[Telemetry]) -> tuple[dict[str, Client], Metrics]:
+    """Returns a client for each cell, of one gateway replica, and the replica's metrics.
 
     Args:
         cells: Names of shapes of requests.
@@ -55,10 +55,11 @@ def clients(cells: list[str], telemetry: type[Telemetry]) -> dict[str, Client]:
         replica._tell = lambda _: None  # type: ignore[assignment]
     create = protocol_factory(replica.hot)
     state = SimpleNamespace(connections=set(), tasks=set())
-    return {
+    asking = {
         cell: Client(traffic.shapes()[cell], lambda: create(SimpleNamespace(loaded_app=None), state, {}))
         for cell in cells
     }
+    return asking, replica._telemetry.metrics
 
 
 async def turn(client: Client) -> float:
@@ -70,7 +71,7 @@ async def turn(client: Client) -> float:
 
 async def compare(cells: list[str], turns: int) -> None:
     """Prints microseconds an answer with metrics and without, and their ratio, by cell; and what a scrape costs."""
-    recording, silent = clients(cells, Telemetry), clients(cells, Silent)
+    (recording, metrics), (silent, _) = clients(cells, Telemetry), clients(cells, Silent)
     for cell in cells:
         for each in (recording, silent):
             await each[cell].ask(_WARM_UP)
@@ -80,7 +81,7 @@ async def compare(cells: list[str], turns: int) -> None:
         print(f"{cell}: with metrics {ours:.0f} us, without {theirs:.0f} us, ratio {ratio:.3f}", flush=True)
     began_s = time.thread_time()
     for _ in range(20):
-        text = generate_latest()
+        text = metrics.exposition()
     scrape_s = (time.thread_time() - began_s) / 20
     share = scrape_s / _SCRAPE_PERIOD_S
     print(f"scrape: {scrape_s * 1000:.1f} ms, {len(text) / 1000:.0f} kB, {share:.2%} of a core every 15 s")

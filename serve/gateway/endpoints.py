@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import fastapi
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
@@ -25,6 +25,7 @@ from serve.proxy.exchange import read_body
 from serve.proxy.headers import request_headers, request_id_of
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
+from serve.telemetry.metrics import Metrics
 
 _DOWN = "starting or down"
 
@@ -38,6 +39,7 @@ class GatewayApi:
         gateway: Decides requests.
         pools: All pools.
         facts: What running replicas have reported so far, by pool; the replica keeps it up to date.
+        metrics: Of the replica.
 
     Attributes:
         refused_update: Why the last update of the policy was refused; None if it was adopted.
@@ -50,6 +52,7 @@ class GatewayApi:
         gateway: Gateway,
         pools: Mapping[PoolKey, Pool],
         facts: Mapping[PoolKey, Mapping[str, Any]],
+        metrics: Metrics,
     ) -> None:
         self.refused_update: str | None = None
         self._config = config
@@ -57,6 +60,7 @@ class GatewayApi:
         self._gateway = gateway
         self._pools = pools
         self._facts = facts
+        self._metrics = metrics
         self._started_s = int(time.time())
 
     def routes(self) -> fastapi.APIRouter:
@@ -144,7 +148,7 @@ class GatewayApi:
 
     async def metrics(self) -> Response:
         """Returns all metrics in Prometheus's format."""
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return Response(self._metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
     def _visible(self, request: fastapi.Request) -> list[str]:
         return [name for name in self._config.models if _principal(request).may_use(name)]

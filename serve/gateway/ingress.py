@@ -15,7 +15,7 @@ from starlette.routing import Route
 from policies import Advisory, LivePolicy, Policy
 from serve.access.key_ring import KeyRing
 from serve.access.live import authenticator
-from serve.access.metrics import KeyMetrics
+from serve.access.metrics import show_keys
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.compiled_policy import compile_for, read_advisories
@@ -34,7 +34,7 @@ from serve.gateway.ray_context import application, gateway_replicas, replica_nam
 from serve.gateway.scale import Scale
 from serve.gateway.sight import Reruns, sight
 from serve.guard.attempt_result import AttemptResult
-from serve.guard.metrics import ResultTelemetry
+from serve.guard.metrics import ResultMetrics
 from serve.guard.transcript import Transcripts
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import AsgiApp
@@ -42,10 +42,10 @@ from serve.http1.server import serve_directly
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
-from serve.limits.metrics import LimitMetrics
+from serve.limits.metrics import show_limits
 from serve.load.board import SharedLoad
 from serve.load.live_load import LiveLoad
-from serve.load.metrics import LoadMetrics
+from serve.load.metrics import show_load
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
@@ -90,31 +90,33 @@ class GatewayReplica:
         policy = self._compile()
         self._quarantine = _quarantine(self._config, policy) if self._config.quarantine.enabled else None
         live = self._quarantine or LivePolicy(policy)
-        self._tell = ResultTelemetry(self._telemetry.meter, self._quarantine.cells if self._quarantine else list)
+        self._tell = ResultMetrics(self._telemetry.metrics, self._quarantine.cells if self._quarantine else list)
         self._load = LiveLoad(self._config, policy, gateways) if self._config.policy.load != "off" else None
         if self._load is not None:
-            LoadMetrics(self._telemetry.meter, self._load)
+            show_load(self._telemetry.metrics, self._load)
         rates = self._config.rate_limits
         counted = self._config.counts_usage
         ledger = connect_ledger(application(), self._config.access.state_dir, rates.store) if counted else None
         names = dict(self._config.each_name())
         self._accounts = Accounts(rates, ledger, gateways, names=names) if ledger is not None else None
         if self._accounts is not None:
-            LimitMetrics(self._telemetry.meter, self._accounts)
+            show_limits(self._telemetry.metrics, self._accounts)
         self._access = live_access(self._config.access, door)
-        KeyMetrics(self._telemetry.meter, self._access.ring if self._access is not None else KeyRing())
+        show_keys(self._telemetry.metrics, self._access.ring if self._access is not None else KeyRing())
         self._authenticate = authenticator(self._access)
         self._transcripts = Transcripts() if self._config.admin.rerun_content else None
         self._gateway = Gateway(
             self._config, live, self._pools, self._upstream, self._telemetry, self._judged, self._load,
             self._authenticate, self._accounts, self._transcripts,
         )  # fmt: skip
-        self._api = GatewayApi(self._config, self._scale, self._gateway, self._pools, self._facts)
+        self._api = GatewayApi(
+            self._config, self._scale, self._gateway, self._pools, self._facts, self._telemetry.metrics
+        )
         limits = self._config.limits
         self._allowance = Allowance(limits.max_connections, limits.max_buffered_bytes, limits.retry_after_s)
         age = self._quarantine.detector_age_s if self._quarantine is not None else None
         vitals = Vitals(self._allowance, lambda: self._api.refused_update, age)
-        self._metrics = ReplicaMetrics(self._telemetry.meter, self._scale, self._pools, vitals)
+        self._metrics = ReplicaMetrics(self._telemetry.metrics, self._scale, self._pools, vitals)
 
     @property
     def hot(self) -> dict[str, AsgiApp]:
@@ -162,7 +164,10 @@ class GatewayReplica:
     async def _sight(self) -> dict[str, Any]:
         policy = {"digest": self._gateway.policy.digest, "refused_update": self._api.refused_update}
         standings = self._accounts.standings() if self._accounts is not None else ()
-        return sight(self._config, self._scale, self._pools, policy, self._quarantine, self._reruns, standings)
+        return sight(
+            self._config, self._scale, self._pools, policy, self._quarantine, self._reruns, standings,
+            self._telemetry.metrics,
+        )  # fmt: skip
 
     async def _rerun(self, request_id: str) -> dict[str, Any]:
         """Returns what engines sent for a request that was rerun, if this replica keeps such texts and has this one."""

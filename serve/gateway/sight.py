@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from prometheus_client import REGISTRY
-
 from serve.config.gateway import GatewayConfig
 from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
@@ -15,6 +13,7 @@ from serve.guard.attempt_result import AttemptResult
 from serve.limits.plan import Standing
 from serve.quarantine.live import QuarantinedPolicy
 from serve.routing.pool import Pool
+from serve.telemetry.metrics import Metrics
 
 _SHOWN = frozenset(
     {
@@ -68,6 +67,7 @@ def sight(
     quarantine: QuarantinedPolicy | None,
     reruns: Reruns,
     standings: Iterable[Standing],
+    metrics: Metrics,
 ) -> dict[str, Any]:
     """Returns what this replica knows, as plain values. The door alone gets it: keys of engines are among them.
 
@@ -79,6 +79,7 @@ def sight(
         quarantine: Its state and its last changes; None without it.
         reruns: The last ones.
         standings: Tenants and their limits.
+        metrics: Of the replica.
     """
     return {
         "policy": policy,
@@ -92,13 +93,7 @@ def sight(
         "rerun_content": config.admin.rerun_content,
         "tenants": [_tenant(standing) for standing in standings],
         "queue": _queue(pools.values()),
-        "samples": [
-            (sample.name, sample.labels, sample.value)
-            for family in REGISTRY.collect()
-            if family.name in _SHOWN
-            for sample in family.samples
-            if not sample.name.endswith("_created")
-        ],
+        "samples": list(metrics.collect(_SHOWN)),
     }
 
 

@@ -1,63 +1,51 @@
 """The load of the pools, what drafters accept, and requests that load moved, as metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 
-from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Observation
-
+from policies.acceptance import Acceptance
 from serve.load.live_load import LiveLoad
+from serve.telemetry.metrics import Metrics, Reading
 
 
-class LoadMetrics:
-    """Shows the load as this gateway replica sees it.
+def show_load(metrics: Metrics, load: LiveLoad) -> None:
+    """Shows the load as one gateway replica sees it.
 
     Args:
-        meter: Makes the instruments.
+        metrics: Get the metrics.
         load: The load.
     """
 
-    def __init__(self, meter: metrics.Meter, load: LiveLoad) -> None:
-        self._load = load
-        meter.create_observable_gauge(
-            "specgate.load.requests",
-            [self._requests],
-            "1",
-            "Requests of this gateway replica in a pool, waiting included",
-        )
-        meter.create_observable_gauge(
-            "specgate.acceptance_length",
-            [self._lengths],
-            "1",
-            "Tokens per step that a pool reaches, learned from answers",
-        )
-        meter.create_observable_gauge(
-            "specgate.acceptance_collapsed",
-            [self._collapsed],
-            "1",
-            "1 if drafts are accepted less than half as often as expected",
-        )
-        meter.create_observable_counter(
-            "specgate.load.moves",
-            [self._moves],
-            "1",
-            "Requests that load moved to another pool, or would have (`observe`)",
-        )
+    def learned(value: Callable[[Acceptance], float]) -> Reading:
+        def read() -> Iterator[tuple[tuple[str, str, str], float]]:
+            for model, pool, request_class, known in load.learned():
+                if known.answers:
+                    yield (model, pool, request_class), value(known)
 
-    def _requests(self, _: CallbackOptions) -> Iterable[Observation]:
-        for (model, pool), load in list(self._load.loads.items()):
-            yield Observation(load.requests, {"model": model, "pool": pool})
+        return read
 
-    def _lengths(self, _: CallbackOptions) -> Iterable[Observation]:
-        for model, pool, request_class, learned in self._load.learned():
-            if learned.answers:
-                yield Observation(learned.length, {"model": model, "pool": pool, "request_class": request_class})
-
-    def _collapsed(self, _: CallbackOptions) -> Iterable[Observation]:
-        for model, pool, request_class, learned in self._load.learned():
-            if learned.answers:
-                labels = {"model": model, "pool": pool, "request_class": request_class}
-                yield Observation(int(learned.collapsed), labels)
-
-    def _moves(self, _: CallbackOptions) -> Iterable[Observation]:
-        for (model, origin, target), count in list(self._load.moves.items()):
-            yield Observation(count, {"model": model, "from": origin, "to": target})
+    cell = ("model", "pool", "request_class")
+    metrics.read(
+        "gauge",
+        "specgate_load_requests",
+        "Requests of this gateway replica in a pool, waiting included",
+        ["model", "pool"],
+        lambda: ((key, each.requests) for key, each in load.loads.items()),
+    )
+    metrics.read(
+        "gauge",
+        "specgate_acceptance_length",
+        "Tokens per step that a pool reaches, learned from answers",
+        cell,
+        learned(lambda known: known.length),
+    )
+    metrics.read(
+        "gauge",
+        "specgate_acceptance_collapsed",
+        "1 if drafts are accepted less than half as often as expected",
+        cell,
+        learned(lambda known: float(known.collapsed)),
+    )
+    metrics.read(
+        "counter", "specgate_load_moves", "Requests that load moved to another pool, or would have (`observe`)",
+        ["model", "from", "to"], lambda: load.moves.items(),
+    )  # fmt: skip

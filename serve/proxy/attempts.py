@@ -130,7 +130,7 @@ class Attempts:
                     break
                 self._add_fault(request, candidate.pool, str(response.status), f"the engine answered {response.status}")
             await resources.aclose()
-            self._telemetry.instruments.retries.add(candidate.pool)
+            self._telemetry.retried(candidate.pool)
         return Attempt(candidate, response)
 
     def _add_fault(self, request: RoutedRequest, pool: str, kind: str, detail: str) -> None:
@@ -190,7 +190,7 @@ class Attempts:
             raise
         chosen = next(candidate for candidate in remaining if candidate.pool == pools[slot.number])
         if chosen is not preferred:
-            self._telemetry.instruments.retries.add(preferred.pool)
+            self._telemetry.retried(preferred.pool)
             if on_try is not None:
                 on_try(chosen)
         refused = {pools[number] for number in slot.refused}

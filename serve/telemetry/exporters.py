@@ -1,30 +1,26 @@
-"""Exporters as the standard OTEL_* variables name them."""
+"""Exporters of spans, as the standard OTEL_* variables name them."""
 
 from collections.abc import Mapping
 
-from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
-from serve.telemetry.histogram import PeriodicReader
 
-
-def exporter_name(signal: str, environ: Mapping[str, str], endpoint: str | None = None) -> str:
-    """Returns the exporter that the environment asks for, such as `otlp`, `console` or `none`.
+def exporter_name(environ: Mapping[str, str], endpoint: str | None = None) -> str:
+    """Returns the exporter of spans that the environment asks for, such as `otlp`, `console` or `none`.
 
     OpenTelemetry's own default is `otlp` to localhost. Ours is `none` unless an endpoint is named: a gateway that
     retries against a collector that does not exist only makes noise.
 
     Args:
-        signal: `TRACES` or `METRICS`.
         environ: The OTEL_* variables.
         endpoint: That the configuration names.
     """
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return "none"
-    named = environ.get(f"OTEL_{signal}_EXPORTER")
+    named = environ.get("OTEL_TRACES_EXPORTER")
     if named:
         return named.strip().lower()
-    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
+    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     return "otlp" if endpoint or any(environ.get(name) for name in variables) else "none"
 
 
@@ -48,21 +44,3 @@ def span_exporter(name: str, endpoint: str | None = None) -> SpanExporter | None
         case "none":
             return None
     raise ValueError(f"OTEL_TRACES_EXPORTER={name!r} is not supported; use otlp, console or none")
-
-
-def metric_reader(name: str) -> PeriodicReader | None:
-    """Returns a reader that exports under that name; None for `none` and `prometheus`, which needs none.
-
-    Raises:
-        ValueError: There is no such exporter.
-    """
-    match name:
-        case "otlp":
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-            return PeriodicReader(OTLPMetricExporter())
-        case "console":
-            return PeriodicReader(ConsoleMetricExporter())
-        case "none" | "prometheus":
-            return None
-    raise ValueError(f"OTEL_METRICS_EXPORTER={name!r} is not supported; use otlp, console, prometheus or none")

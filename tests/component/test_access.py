@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client import generate_latest
 from support.clock import until
 from support.engines import Engine, answering
 from support.stack import listening
@@ -291,7 +290,7 @@ async def test_a_key_reaches_no_engine_log_span_metric_or_error(
         served.replica._telemetry.shutdown()
     seen += [span.to_json() for span in spans.get_finished_spans()]
     seen += [caplog.text, repr(engine.__dict__)]
-    seen += [generate_latest().decode(), *stored_in(tmp_path)]
+    seen += [served.replica._telemetry.metrics.exposition().decode(), *stored_in(tmp_path)]
     assert body["choices"]
     assert len(spans.get_finished_spans()) > 0
     text = "\n".join(seen)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from serve.config.gateway import GatewayConfig
 from serve.gateway.metrics import ReplicaMetrics, Vitals
@@ -14,6 +14,7 @@ from serve.gateway.scale import Scale
 from serve.http1.allowance import Allowance
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Occupancy
+from serve.telemetry.metrics import Metrics
 
 POOLS: dict[str, Any] = {
     "fixed": {"kind": "sim", "replicas": 2},
@@ -33,43 +34,38 @@ class Pool:
         return self._occupancy
 
 
-def points(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, list[Any]]:
-    reader = InMemoryMetricReader()
+def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, list[Sample]]:
+    """Returns each metric's samples."""
     pools = {
         ("m", "fixed"): Pool(16, 3, 5, engines=1),
         ("m", "elastic"): Pool(None, 0, 0, engines=0),
         ("m", "remote"): Pool(32, 1, 0, engines=1),
     }
-    use(ReplicaMetrics(MeterProvider([reader]).get_meter("t"), Scale(CONFIG), pools, vitals))  # type: ignore[arg-type]
-    data = reader.get_metrics_data()
-    assert data is not None
-    metrics = data.resource_metrics[0].scope_metrics[0].metrics
-    return {metric.name: list(metric.data.data_points) for metric in metrics}
+    metrics = Metrics()
+    use(ReplicaMetrics(metrics, Scale(CONFIG), pools, vitals))  # type: ignore[arg-type]
+    families = text_string_to_metric_families(metrics.exposition().decode())
+    return {family.name: family.samples for family in families}
 
 
-def shown(vitals: Vitals, use: Callable[[ReplicaMetrics], None] = lambda _: None) -> dict[str, dict[str, Any]]:
-    """Each metric's values by pool."""
-    told = points(vitals, use)
-    return {name: {(point.attributes or {}).get("pool", ""): point for point in each} for name, each in told.items()}
+def by_labels(samples: list[Sample], *labels: str) -> dict[tuple[str, ...], float]:
+    return {tuple(sample.labels[label] for label in labels): sample.value for sample in samples}
 
 
-def by_labels(vitals: Vitals, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    return {tuple(point.attributes[label] for label in labels): point.value for point in points(vitals)[name]}
-
-
-def values(told: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
-    return {pool: point.value for pool, point in told[name].items()}
+def values(told: dict[str, list[Sample]], name: str) -> dict[str, float]:
+    """Returns a metric's values by pool."""
+    return {sample.labels.get("pool", ""): sample.value for sample in told[name]}
 
 
 def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
     told = shown(Vitals(Allowance(), lambda: None, None))
-    assert values(told, "specgate.pool.replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
-    assert values(told, "specgate.pool.replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
-    assert values(told, "specgate.pool.slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
+    assert values(told, "specgate_pool_replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
+    assert values(told, "specgate_pool_replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
+    assert values(told, "specgate_pool_slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
 
 
 def test_what_waits_is_told_by_priority() -> None:
-    waiting = by_labels(Vitals(Allowance(), lambda: None, None), "specgate.pool.waiting", "pool", "priority")
+    told = shown(Vitals(Allowance(), lambda: None, None))
+    waiting = by_labels(told["specgate_pool_waiting"], "pool", "priority")
     assert waiting["fixed", "batch"] == 5
     assert waiting["fixed", "interactive"] == 1
     assert waiting["fixed", "standard"] == waiting["remote", "batch"] == 0
@@ -77,25 +73,29 @@ def test_what_waits_is_told_by_priority() -> None:
 
 def test_slots_are_those_of_the_pool_and_unknown_ones_are_not_shown() -> None:
     told = shown(Vitals(Allowance(), lambda: None, None))
-    assert values(told, "specgate.pool.slots") == {"fixed": 16, "remote": 32}
+    assert values(told, "specgate_pool_slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])
 def test_a_refused_update_of_the_policy_shows(refused: str | None, value: int) -> None:
-    assert values(shown(Vitals(Allowance(), lambda: refused, None)), "specgate.policy.update_refused") == {"": value}
+    assert values(shown(Vitals(Allowance(), lambda: refused, None)), "specgate_policy_update_refused") == {"": value}
 
 
 def test_held_bodies_and_the_age_of_quarantine_show() -> None:
     told = shown(Vitals(Allowance(held_bytes=77), lambda: None, lambda: 2.5))
-    assert values(told, "specgate.request.bodies") == {"": 77}
-    assert values(told, "specgate.detector.age") == {"": 2.5}
+    assert values(told, "specgate_request_bodies_bytes") == {"": 77}
+    assert values(told, "specgate_detector_age_seconds") == {"": 2.5}
 
 
 def test_without_quarantine_it_has_no_age() -> None:
-    assert "specgate.detector.age" not in shown(Vitals(Allowance(), lambda: None, None))
+    assert "specgate_detector_age_seconds" not in shown(Vitals(Allowance(), lambda: None, None))
 
 
 def test_lag_of_the_event_loop_is_a_histogram() -> None:
     told = shown(Vitals(Allowance(), lambda: None, None), lambda metrics: metrics.loop_lagged(0.03))
-    point = told["specgate.event_loop.lag"][""]
-    assert (point.count, point.sum, point.max) == (1, 0.03, 0.03)
+    samples = {
+        (sample.name, sample.labels.get("le")): sample.value for sample in told["specgate_event_loop_lag_seconds"]
+    }
+    assert samples["specgate_event_loop_lag_seconds_sum", None] == 0.03
+    assert samples["specgate_event_loop_lag_seconds_bucket", "0.025"] == 0
+    assert samples["specgate_event_loop_lag_seconds_bucket", "0.05"] == 1

@@ -20,7 +20,7 @@ from serve.telemetry.instruments import Telemetry
     ],
 )
 def test_the_exporter_follows_the_standard_environment(environ: dict[str, str], name: str) -> None:
-    assert exporter_name("TRACES", environ) == name
+    assert exporter_name(environ) == name
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,10 @@ def test_without_an_exporter_there_are_no_spans() -> None:
     with telemetry.request("/p", {}) as span, telemetry.step("s") as step:
         assert not span.is_recording()
         assert not step.is_recording()
+
+
+def test_metrics_that_were_pushed_are_scraped_instead_which_the_log_says(caplog: pytest.LogCaptureFixture) -> None:
+    Telemetry({"OTEL_METRICS_EXPORTER": "none"})
+    assert not caplog.records
+    Telemetry({"OTEL_METRICS_EXPORTER": "otlp"})
+    assert "have a collector scrape /metrics" in caplog.text

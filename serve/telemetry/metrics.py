@@ -1,0 +1,127 @@
+"""Metrics of one gateway replica: counted as requests pass, or read when somebody scrapes."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each counter and histogram, of which Prometheus makes no use
+
+Reading = Callable[[], Iterable[tuple[Sequence[str], float]]]
+_FAMILIES: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+
+
+class Declared(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: As `GET /metrics` shows it.
+        type: `counter`, `gauge` or `histogram`.
+        labels: Their names.
+        description: What is counted or measured.
+    """
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    description: str
+
+
+class Metrics:
+    """The metrics of one gateway replica, and of its process.
+
+    A metric's labels are looked up in a cache of our own: the library makes texts of their values and takes a lock at
+    each look-up, which takes twice as long as counting. So there must be few sets of values.
+
+    Attributes:
+        declared: All metrics of the replica.
+    """
+
+    def __init__(self) -> None:
+        self.declared: list[Declared] = []
+        self._registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    def counter(self, name: str, description: str, *labels: str) -> Callable[..., Counter]:
+        """Returns a function that returns the counter of the labels' values.
+
+        Args:
+            name: Without `_total`.
+            description: What is counted.
+            *labels: Their names, at least one.
+        """
+        self.declared.append(Declared(f"{name}_total", "counter", labels, description))
+        return cache(Counter(name, description, labels, registry=self._registry).labels)
+
+    def histogram(
+        self, name: str, description: str, buckets: Sequence[float], *labels: str
+    ) -> Callable[..., Histogram]:
+        """Returns a function that returns the histogram of the labels' values.
+
+        Args:
+            name: With its unit.
+            description: What is measured.
+            buckets: Their upper bounds, inclusive.
+            *labels: Their names; without any, the function takes no values.
+        """
+        self.declared.append(Declared(name, "histogram", labels, description))
+        histogram = Histogram(name, description, labels, buckets=buckets, registry=self._registry)
+        return cache(histogram.labels) if labels else lambda: histogram
+
+    def read(
+        self, kind: Literal["counter", "gauge"], name: str, description: str, labels: Sequence[str], reading: Reading
+    ) -> None:
+        """Shows what is read at each scrape.
+
+        Args:
+            kind: Its type.
+            name: Of a counter without `_total`; of a gauge with its unit.
+            description: What is counted or measured.
+            labels: Their names.
+            reading: Returns the labels' values and the number of each sample.
+        """
+        shown = f"{name}_total" if kind == "counter" else name
+        self.declared.append(Declared(shown, kind, tuple(labels), description))
+        self._registry.register(_Read(kind, name, description, labels, reading))
+
+    def collect(self, names: frozenset[str]) -> Iterator[tuple[str, dict[str, str], float]]:
+        """Yields the samples of some metrics: name, labels, number.
+
+        Args:
+            names: Of the metrics, counters without `_total`.
+        """
+        for family in self._registry.collect():
+            if family.name in names:
+                yield from ((sample.name, sample.labels, sample.value) for sample in family.samples)
+
+    def exposition(self) -> bytes:
+        """Returns all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _Read(Collector):
+    def __init__(self, kind: str, name: str, description: str, labels: Sequence[str], reading: Reading) -> None:
+        self._family = partial(_FAMILIES[kind], name, description, labels=labels)
+        self._reading = reading
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[Metric]:
+        family = self._family()
+        for values, number in self._reading():
+            family.add_metric(values, number)
+        return [family]

@@ -12,7 +12,7 @@ from serve.guard.core.client_view import ClientView, Delta, Step
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
-from serve.guard.core.rescue import rescue
+from serve.guard.core.rescue import Rescued, rescue
 from serve.guard.core.shape import Shape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
@@ -190,21 +190,13 @@ class ChoiceGuard:
         if residue and self.calls.begun:
             self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
             return []
-        ends_turn = True
         possible = is_call and self._may_be_rescued
-        rescued = None
+        ends_turn = True
         if possible or self.cut:
             rescued = rescue(leak, self._expected.grammar, self._expected, self._check, cut=self.cut)
             ends_turn = rescued is None or is_residue(rescued.content)
-        if rescued is not None and ends_turn and (possible or not rescued.calls):
-            if rescued.is_cut:
-                self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
-            steps: list[Step] = []
-            if rescued.calls:
-                self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
-                rescued.calls[0].tokens.extend(self._take_tokens())
-                steps += self.calls.rescue(rescued.calls)
-            return steps
+            if rescued is not None and ends_turn and (possible or not rescued.calls):
+                return self._take_rescued(rescued)
         if not (self.cut and residue):
             silence = self._silence(self._reason or "stop")
             certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)
@@ -212,6 +204,15 @@ class ChoiceGuard:
             severity = Severity.HARD if certain else Severity.SUSPECT
             self._log.report(Outcome.MARKER_LEAK, f"markup in {name}", severity, once=True)
         return [] if self.blocked else [Step({name: self._view.feed_text(name, leak)}, None, self._take_tokens())]
+
+    def _take_rescued(self, rescued: Rescued) -> list[Step]:
+        if rescued.is_cut:
+            self._log.report(Outcome.TRUNCATED, "a call was cut by the request's own limits", Severity.NOTE)
+        if not rescued.calls:
+            return []
+        self._log.report(Outcome.RESCUED, "calls read from leaked markup", Severity.NOTE)
+        rescued.calls[0].tokens.extend(self._take_tokens())
+        return self.calls.rescue(rescued.calls)
 
     def _silence(self, reason: str) -> tuple[Severity, str] | None:
         return silence_defect(self._expected, reason, cut=self.cut, called=self.calls.begun, spoke=self._texts.spoke)

@@ -153,11 +153,21 @@ _WORD = re.compile(r"[\w.:/\-]+")
 _OBJECT = re.compile(r'\{\s*"(?:name|function|arguments|parameters|tool)"\s*:')
 _OBJECT_OF_NAME = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"')
 _OPEN_OBJECT = re.compile(r'\{\s*(?:"[a-z]*(?:"\s*(?::\s*(?:"[^"\n]*)?)?)?)?\Z')
+# An object that was to have the keys of a call, however damaged: `{"name="read_file"`.
+_DAMAGED_OBJECT = re.compile(r'\{+\s*"?(?:name|function|tool)\b["\s:={]*([^"\n,}]*)')
+_OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
+_WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
 
 
 def _block(place: Place) -> Shape:
     rest = place.rest.lstrip()
+    if still_open := place.shape_of_prefix(rest, "```", "<tools>"):
+        return still_open
+    if wrapper := _WRAPPER.match(rest):  # some models fence the object
+        rest = rest[wrapper.end() :]
+        if not rest and not place.settled:
+            return Shape.OPEN
     if (shape := _object(place, rest)) is not None:
         return shape
     if (tag := _TAG.match(rest)) is not None:
@@ -178,7 +188,12 @@ def _object(place: Place, rest: str) -> Shape | None:
         return Shape.CALL if _names(named[1], place.tools) else Shape.STRAY
     if _OPEN_OBJECT.match(rest):
         return Shape.CALL if place.settled else Shape.OPEN
-    return Shape.CALL if _OBJECT.match(rest) else None
+    if _OBJECT.match(rest):
+        return Shape.CALL
+    damaged = _DAMAGED_OBJECT.match(rest)
+    if not place.settled and (_OPEN_DAMAGED.match(rest) if damaged is None else damaged.end() == len(rest)):
+        return Shape.OPEN
+    return Shape.CALL if damaged is not None and _names(damaged[1], place.tools) else None
 
 
 _BARE_OBJECT = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
@@ -295,7 +310,7 @@ OPENINGS = frozenset((*SECTION_BEGINS, CALL_BEGIN, ARGUMENTS_BEGIN, "<tool_call>
 _NAMES = (
     re.compile(r"<\|tool_call_begin\|>\s*([^<{]*)"),
     re.compile(r"<function(?:=|\s+name\s*=)([^<>\n]*)"),
-    re.compile(r'"name"\s*:\s*"([^"\n]*)'),
+    _DAMAGED_OBJECT,
 )
 _FUNCTION = re.compile(r"functions[.:_\-]?|:\d+")
 

@@ -52,6 +52,8 @@ def test_a_call_outside_of_quotation_is_a_leak_from_its_first_marker_on(call: st
 
 OPENINGS = {
     "without its section": "<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+    "of an object with a damaged key": '<tool_call>\n{"name="bash", "arguments": {"command": "ls"}}\n</tool_call>',
+    "of an object without quotes": "<tool_call>{name: bash, arguments: {}}</tool_call>",
     "without its opener": "<function=bash>\n<parameter=command>\nls",
     "with an id that names nothing": "<|tool_call_begin|>call_1<|tool_call_argument_begin|>{}",
     "with a mangled id": '<|tool_call_begin|>functions.bash command="ls":0<|tool_call_argument_begin|>{}',
@@ -140,7 +142,7 @@ def test_a_quotation_counts_only_once_it_has_an_end(call: str) -> None:
 parts = st.sampled_from([
     *MARKERS, *CALLS, *OPENINGS.values(), *STRAYS.values(), "<", "<|", "a", "`", "```", "\n```\n", "\n", "汉", " <func",
     "</", "|>", "tool", '"', "> ", "\n\n", "{", ":0", "functions.bash", " ", "user\n", "\\n", "~~~",
-    '{"name": "bash", "arg', 'uments": {',
+    '{"name": "bash", "arg', 'uments": {', '{"name="ba', "sh", "{name: ", "{n",
 ])  # fmt: skip
 
 

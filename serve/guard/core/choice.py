@@ -13,7 +13,7 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import Rescued, rescue
-from serve.guard.core.shape import Shape, calls_a_tool
+from serve.guard.core.shape import AHEAD, Shape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -197,7 +197,7 @@ class ChoiceGuard:
             ends_turn = rescued is None or is_residue(rescued.content)
             if rescued is not None and ends_turn and (possible or not rescued.calls):
                 return self._take_rescued(rescued)
-        if not (self.cut and residue):
+        if not (self.cut and residue and len(leak) < AHEAD):  # the limit may have cut a sentence there
             silence = self._silence(self._reason or "stop")
             certain = is_call and ends_turn and calls_a_tool(leak, self._expected.tools)
             certain = certain or (silence is not None and silence[0] is Severity.HARD)

@@ -86,11 +86,10 @@ def shape_of(place: Place) -> Shape:
     """
     run = RUN.match(place.text, place.end, place.end + AHEAD).end()  # type: ignore[union-attr]
     decide = _SHAPES.get(place.marker)
-    if place.marker not in OPENINGS or run == len(place.text):
-        behind = place.text[run : run + AHEAD]
-        if run - place.end >= _MOST_OF_A_RUN or len(behind) == unfinished(behind):
-            # Nothing but markup and space behind it.
-            return Shape.STRAY if place.settled else Shape.OPEN
+    behind = place.text[run : run + AHEAD]
+    if run - place.end >= _MOST_OF_A_RUN or len(behind) == unfinished(behind):
+        # Nothing but markup and space behind it.
+        return Shape.STRAY if place.settled else Shape.OPEN
     if is_reserved(place.marker):
         return Shape.STRAY if place.rest[:1].isalnum() or place.line[-1:].isalnum() else Shape.MENTION
     return decide(place) if decide else Shape.MENTION

@@ -11,7 +11,7 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import get_args
 
@@ -119,7 +119,7 @@ def main() -> None:
     every = chain(leaks.cases(), sound.cases(20 if options.quick else 60))
     rows = measure((case for case in every if options.kind in case.kind), _QUICK if options.quick else (*CUTS, WHOLE))
     if options.json:
-        print(json.dumps({"totals": totals(rows), "rows": [asdict(row) for row in rows]}, indent=1))
+        print(json.dumps({"totals": totals(rows), "rows": [vars(row) for row in rows]}, indent=1))
     else:
         _print(rows)
 

@@ -140,7 +140,7 @@ MENTIONS = (
 
 # A second look at these is fair: prose that names markers without quoting them, texts that end as damaged ones do, and
 # quotations that do not.
-_DOUBTFUL = re.compile(r"mention|comment|only ends|cut by length|</tool_call>$|section_end\|>$")
+_DOUBTFUL = re.compile(r"mention|indented|comment|only ends|cut by length|</tool_call>$|section_end\|>$")
 
 
 def _templates(grammar: str) -> Iterator[tuple[str, Sequence[Part]]]:

@@ -5,15 +5,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Half a surrogate pair: clients cut strings in the middle of an emoji. What stands before the escape is looked at after
-# it, so that the search begins with a literal; an escaped backslash before the letters `ud83d` is none.
-_HALF_PAIR = re.compile(
-    rb"\\u(?:(?<!\\\\u)|(?<=[^\\]\\\\\\u))"
-    rb"(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
+# A surrogate pair or half of one, or what looks like it: behind an odd number of backslashes an escape is just text.
+_SURROGATE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?P<second>\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})"
 )
 _MOST_HALF_PAIRS = 10_000
 _ESCAPE_BYTES = 6
+_FEW_BYTES = 16
+_BACKSLASH = ord("\\")
 _WINDOW_BYTES = 64 * 1024  # searched at once: no other thread runs meanwhile
 
 
@@ -35,8 +34,27 @@ def mend(body: bytes) -> bytes:
 
 
 def _half_pairs(body: bytes) -> Iterator[int]:
-    for start in range(0, len(body), _WINDOW_BYTES):
+    """Yields the places of halves alone: clients cut strings in the middle of an emoji."""
+    start = 0
+    while start < len(body):
         end = start + _WINDOW_BYTES
-        for match in _HALF_PAIR.finditer(body, start, end + 2 * _ESCAPE_BYTES):
-            if match.start() < end:
-                yield match.start()
+        for match in _SURROGATE.finditer(body, start, end + 2 * _ESCAPE_BYTES):
+            if match.start() >= end:
+                break
+            place, second = match.start(), match.start("second")
+            is_text = place > 0 and body[place - 1] == _BACKSLASH and _is_escaped(body, place)
+            if is_text == (second >= 0):
+                yield second if is_text else place
+            start = match.end()
+        start = max(start, end)
+
+
+def _is_escaped(body: bytes, place: int) -> bool:
+    """Returns whether the backslash at a place is itself escaped by the ones before it."""
+    size = _FEW_BYTES
+    while True:
+        before = body[max(0, place - size) : place]
+        rest = before.rstrip(b"\\")
+        if rest or size >= place:
+            return (len(before) - len(rest)) % 2 == 1
+        size *= _FEW_BYTES

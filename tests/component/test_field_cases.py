@@ -1,7 +1,8 @@
 """What people reported of tool calls, ids and schemas that broke their clients, as the gateway's clients meet it."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,9 @@ class Lab:
         return [str(defect.outcome) for defect in self._results[0].verdict.defects] if self._results else []
 
 
-@pytest.fixture(scope="module")
-async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
-    engine, script = request.param()
+@asynccontextmanager
+async def running_lab(make: Callable[[], tuple[Engine, list[Mapping[str, Any]]]]) -> AsyncIterator[Lab]:
+    engine, script = make()
     results: list[AttemptResult] = []
     config = field_config()
     pools = {(model, pool): engine for model in config["models"] for pool in ("speculative", "standard")}
@@ -70,10 +71,21 @@ async def lab(request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
         yield Lab(stack.url, engine, script, results)
 
 
+@pytest.fixture(scope="module")
+async def lab() -> AsyncIterator[Lab]:
+    async with running_lab(scripted) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+async def lab_of_files() -> AsyncIterator[Lab]:
+    async with running_lab(file_engine) as lab:
+        yield lab
+
+
 RUNS = [pytest.param(case, *run, id="-".join((case.id, *run))) for case in field_cases() for run in case.runs()]
 
 
-@pytest.mark.parametrize("lab", [scripted], indirect=True, ids=[""])
 @pytest.mark.parametrize(("case", "api", "form"), RUNS)
 async def test_what_broke_others_is_served_or_named(lab: Lab, case: FieldCase, api: Api, form: Form) -> None:
     reply = await lab.ask(PATHS[api], body_of(case, api, form), case.upstream)
@@ -84,11 +96,10 @@ FILES = field_files(BESIDE)
 
 
 @pytest.mark.skipif(not FILES, reason=f"no cases in {BESIDE.name} beside the project")
-@pytest.mark.parametrize("lab", [file_engine], indirect=True, ids=[""])
 @pytest.mark.parametrize("case", FILES, ids=lambda case: f"{case.name}-{case.grammar}")
-async def test_cases_beside_the_project_are_served(lab: Lab, case: FieldFile) -> None:
+async def test_cases_beside_the_project_are_served(lab_of_files: Lab, case: FieldFile) -> None:
     body = {**case.body, "model": case.grammar} if isinstance(case.body, dict) else case.body
-    reply = await lab.ask(case.path, body, case.upstream, **case.headers)
+    reply = await lab_of_files.ask(case.path, body, case.upstream, **case.headers)
     api = next((api for api in APIS if case.path.startswith(PATHS[api])), "chat")
     turn = turn_of(api, reply)
     assert is_served(case, turn) == case.served, f"{turn.summary()}; expected: {case.expected}"

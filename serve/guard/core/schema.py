@@ -80,7 +80,7 @@ class Compiled:
     """
 
     def __init__(self, schema: Any, *, strict: bool, budget: Budget) -> None:
-        reading = Reading(schema, strict=strict, admit=budget.admit)
+        reading: Reading = _guarded(Reading, schema, strict=strict, admit=budget.admit)
         self._cost = Cost(reading.parts)
         self._regular = reading.regular
         self._plain = reading.plain
@@ -100,7 +100,9 @@ class Compiled:
         Raises:
             UnjudgedError: It can't be judged within the budget.
         """
-        budget.admit(self._cost.bound_s(measure(value, self._cost.reach, budget.share_s)))
+        size = measure(value, self._cost.reach, budget.share_s)
+        if self._cost.bound_s(size) > budget.share_s:
+            budget.admit(self._cost.bound_s(size, value))
         if _guarded(self._validator.is_valid, value):
             return None
         try:
@@ -207,10 +209,10 @@ def _json_path(path: list[str | int]) -> str:
 
 
 def _guarded(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Returns what the library returns; it may raise anything, panics of native code included."""
+    """Returns what the work returns. It may raise anything: schemas are as odd as clients like, native code panics."""
     try:
         return work(*args, **kwargs)
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (UnjudgedError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
         raise UnjudgedError(type(error).__name__) from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from serve.guard.core.schema_budget import TooMuchWorkError, UnjudgedError
 
-# Measured, and then some: `python -m bench.schemas --cost` compares.
+# Measured, and then some: `python -m bench.schemas --bombs` shows what is left.
 PLACE_NS = 12.0
 _TEXT_NS = 100.0  # a text, or a member by its name
 _CHARACTER_NS = 0.5
@@ -24,7 +24,7 @@ _COMPARED_NS = 1_500.0  # a place, with up to fifteen others
 _COPIED_NS = 150.0  # a place, into an error
 _WRITTEN_NS = 6.0  # a character, into an error
 _SEARCH_S = 0.0001  # of the engine that tries, up to its limit
-_WALKED_S = 1e-7  # a place, to measure it
+_WALKED_S = 2.5e-7  # a place, to measure it
 _LONG_INTEGER = 63  # bits
 _DIGIT_BITS = 3
 
@@ -43,9 +43,11 @@ class Part:
         compares: How often it compares a whole value with others.
         unevaluated: Whether it asks once more what the schemas for the same value have evaluated.
         same: Indexes of the schemas for the same value.
-        one_member: Of those for a member of an object, of which each member gets at most one.
+        named: Of those for members, by the member's name.
+        one_member: Of those for a member that is not named, of which each gets at most one.
         any_member: Of those for all of an object's members.
-        one_item: Of those for an item, of which each gets at most one.
+        listed: Of those for the first items.
+        one_item: Of those for an item behind these, of which each gets at most one.
         any_item: Of those for all items.
     """
 
@@ -55,14 +57,24 @@ class Part:
     compares: float = 0.0
     unevaluated: bool = False
     same: list[int] = field(default_factory=list)
+    named: dict[str, int] = field(default_factory=dict)
     one_member: list[int] = field(default_factory=list)
     any_member: list[int] = field(default_factory=list)
+    listed: list[int] = field(default_factory=list)
     one_item: list[int] = field(default_factory=list)
     any_item: list[int] = field(default_factory=list)
 
     def below(self) -> Iterable[int]:
         """Returns the schemas for members and items."""
-        return (*self.one_member, *self.any_member, *self.one_item, *self.any_item)
+        return (*self.members(), *self.any_member, *self.items(), *self.any_item)
+
+    def members(self) -> Iterable[int]:
+        """Returns those for members of which each member gets at most one."""
+        return (*self.named.values(), *self.one_member)
+
+    def items(self) -> Iterable[int]:
+        """Returns those for items of which each item gets at most one."""
+        return (*self.listed, *self.one_item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +121,26 @@ class Cost:
         self._states = _Bound(parts, order, down, [part.states for part in parts])
         self._searches = _Bound(parts, order, down, [part.searches for part in parts])
         self._compares = _Bound(parts, order, down, [part.compares for part in parts])
+        self._parts = parts if down is None and not any(part.unevaluated for part in parts) else ()
         recursive = down is None or any(part.compares for part in parts)
         self.reach = math.inf if recursive else _reach(parts, down or ())
 
-    def bound_s(self, size: Size) -> float:
-        """Returns the longest that judging a value of this size can take."""
+    def bound_s(self, size: Size, value: Any = None) -> float:
+        """Returns the longest that judging a value can take.
+
+        Args:
+            size: The value's.
+            value: Itself, if its work may be added up, which takes time but misses less.
+        """
         depth = min(size.depth, self.reach)
         if self._frames * (depth + 1) > _MOST_FRAMES:
             return math.inf
         root_ns, place_ns = self._work.at(depth)
+        if value is not None and self._parts:
+            try:
+                root_ns, place_ns = _Sum(self._parts).of(0, value), 0.0
+            except RecursionError:
+                return math.inf
         compared_ns = max(self._compares.at(depth)) * _COMPARED_NS * size.depth
         character_ns = _CHARACTER_NS + max(self._states.at(depth)) * _STATE_NS
         searches = max(self._searches.at(depth))
@@ -128,6 +151,41 @@ class Cost:
     def search_bound_s(self, size: Size) -> float:
         """Returns the longest that finding the place of a mismatch can take: it is judged again, and copied."""
         return 3 * self.bound_s(size) + (size.places * _COPIED_NS + size.characters * _WRITTEN_NS) * 1e-9
+
+
+class _Sum:
+    """The work of a graph for a value: that of each part at each place, added up as often as it is done.
+
+    Args:
+        parts: A graph in which nothing is unevaluated.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._known: dict[tuple[int, int], float] = {}
+
+    def of(self, index: int, value: Any) -> float:
+        """Returns the work of a part for a value, in nanoseconds; infinite if adding it up takes too long."""
+        key = index, id(value)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if len(self._known) > _MOST_STEPS:
+            return math.inf
+        part = self._parts[index]
+        work_ns = part.own_ns + sum([self.of(other, value) for other in part.same])
+        if type(value) is dict:
+            for name, member in value.items():
+                named = part.named.get(name)
+                work_ns += sum([self.of(other, member) for other in part.one_member]) if named is None else 0.0
+                work_ns += self.of(named, member) if named is not None else 0.0
+                work_ns += sum([self.of(other, member) for other in part.any_member])
+        elif type(value) is list:
+            for number, item in enumerate(value):
+                applied = part.listed[number : number + 1] or part.one_item
+                work_ns += sum([self.of(other, item) for other in (*applied, *part.any_item)])
+        self._known[key] = work_ns
+        return work_ns
 
 
 class _Bound:
@@ -174,8 +232,8 @@ class _Bound:
 
     def _below(self, most: Sequence[float]) -> list[float]:
         """Returns the most work at any place below that at which a part is applied."""
-        members = [_below(most, part.one_member, part.any_member) for part in self._parts]
-        items = [_below(most, part.one_item, part.any_item) for part in self._parts]
+        members = [_below(most, part.members(), part.any_member) for part in self._parts]
+        items = [_below(most, part.items(), part.any_item) for part in self._parts]
         members, items = _summed(self._parts, self._order, members), _summed(self._parts, self._order, items)
         return [max(pair) for pair in zip(members, items, strict=True)]
 
@@ -201,12 +259,13 @@ def measure(value: Any, reach: float, limit_s: float) -> Size:
         depth += 1
         below: list[Any] = []
         for each in level:
-            if places + len(below) > most:
+            kind = type(each)
+            if places + len(below) + (len(each) if kind is dict or kind is list else 0) > most:
                 raise TooMuchWorkError("too much work")
-            if type(each) is dict:
+            if kind is dict:
                 below.extend(each.values())
                 lengths = list(map(len, each))
-            elif type(each) is str:
+            elif kind is str:
                 lengths = [len(each)]
             else:
                 places += _add_plain(each, below)
@@ -241,7 +300,7 @@ def _settled(parts: Sequence[Part], down: Sequence[int], here: Sequence[float]) 
     again = [[0.0] * len(most), [0.0] * len(most)]
     for index in down:
         part = parts[index]
-        for kind, (one, every) in enumerate(((part.one_member, part.any_member), (part.one_item, part.any_item))):
+        for kind, (one, every) in enumerate(((part.members(), part.any_member), (part.items(), part.any_item))):
             sums[kind][index], again[kind][index] = _sum(part, _below(most, one, every), sums[kind], again[kind])
         most[index] = max(here[index], sums[0][index], sums[1][index])
     return max(sums[0][0], sums[1][0])
@@ -316,8 +375,6 @@ def _sum(part: Part, own: float, total: Sequence[float], again: Sequence[float])
     return min(once + 2 * twice * part.unevaluated, 1e15), min(twice, 1e15)
 
 
-def _below(most: Sequence[float], one: Sequence[int], every: Sequence[int]) -> float:
-    """Returns the work at a member or item of which some schemas get one, and others all."""
-    if not one and not every:
-        return 0.0
+def _below(most: Sequence[float], one: Iterable[int], every: Iterable[int]) -> float:
+    """Returns the work at a member or item to which at most one of some schemas is applied, and all of others."""
     return max((most[index] for index in one), default=0.0) + sum(most[index] for index in every)

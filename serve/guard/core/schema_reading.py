@@ -14,7 +14,7 @@ from urllib.parse import unquote, urljoin
 
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.schema_cost import Part
-from serve.guard.core.schema_pattern import translate
+from serve.guard.core.schema_pattern import Pattern, translate
 
 LATEST = 202012
 _DRAFTS = {
@@ -104,6 +104,7 @@ class Reading:
         self._index.read(self.spend)
         self._places: dict[int, int] = {}  # the part of each schema that is referred to, by the schema's identity
         self._waiting: list[tuple[Any, int]] = []
+        self._patterns: dict[str, Pattern] = {}
         self._places[id(schema)] = 0
         root, _ = self._read(schema, 0)
         defs: dict[str, Any] = {}
@@ -170,16 +171,18 @@ class Reading:
         if not isinstance(target, str):
             return self.refer(target)
         index = len(self.parts)
-        self.parts.append(Part(own_ns=_META_NS, one_member=[index], one_item=[index]))
+        self.parts.append(Part(own_ns=_META_NS, any_member=[index], any_item=[index]))
         return {"$ref": target}, index
 
     def pattern(self, source: Any, part: Part) -> str:
         """Returns a pattern as the engine reads it, and counts it."""
         if not isinstance(source, str):
             raise UnjudgedError("not a valid schema")
-        self.spend(len(source) * _CHARACTER_S)
-        pattern = translate(source)
-        self.spend(pattern.compile_s)
+        pattern = self._patterns.get(source)
+        if pattern is None:  # the validator compiles each once, too
+            self.spend(len(source) * _CHARACTER_S)
+            pattern = self._patterns[source] = translate(source)
+            self.spend(pattern.compile_s)
         self.regular = self.regular and pattern.regular
         part.own_ns += _PATTERN_NS
         part.searches += not pattern.regular
@@ -250,7 +253,7 @@ class _Step:
         """Reads `items`, which may be a list, and `prefixItems`."""
         if isinstance(value, list):
             if keyword == "prefixItems" or "prefixItems" not in self._found:
-                self.out["prefixItems"] = self._each(value, self.part.one_item)
+                self.out["prefixItems"] = self._each(value, self.part.listed)
         elif keyword == "items":
             self.out[keyword] = self._one(value, self.part.one_item)
         else:
@@ -282,7 +285,9 @@ class _Step:
     def properties(self, keyword: str, value: Any) -> None:
         """Reads schemas by member."""
         self.part.own_ns += len(_mapping(value)) * _MEMBER_NS
-        self.out[keyword] = {name: self._one(schema, self.part.one_member) for name, schema in _mapping(value).items()}
+        self.out[keyword] = {}
+        for name, schema in _mapping(value).items():
+            self.out[keyword][name], self.part.named[name] = self._reading.inner(schema, self._depth)
 
     def pattern_properties(self, keyword: str, value: Any) -> None:
         """Reads schemas by pattern of a member's name."""
@@ -303,7 +308,7 @@ class _Step:
         """Reads what a member demands: others, or a schema. Later drafts have two keywords for it."""
         for name, demand in _mapping(value).items():
             names = isinstance(demand, list)
-            self.part.own_ns += _MEMBER_NS * (1 + len(demand) * names)
+            self.part.own_ns += _MEMBER_NS * (1 + len(demand) if isinstance(demand, list) else 1)
             if (names and keyword == "dependentSchemas") or (not names and keyword == "dependentRequired"):
                 raise UnjudgedError("not a valid schema")
             read = list(dict.fromkeys(_texts(demand))) if names else self._one(demand, self.part.same)

@@ -100,6 +100,7 @@ def shape_of(place: Place) -> Shape:
 _HEADER = re.compile(r"\s*([^\s<]*)")
 _HEADLESS = re.compile(r"(?:functions\.\S+|[\w.\-]+:\d+)\s*\Z")
 _ID = re.compile(r"functions\..|.*:\d+\Z")
+_WORDS = re.compile(r"[\w\s]{1,80}")  # between a section's begin and a call: a model that talks where it should not
 
 
 def _section(place: Place) -> Shape:
@@ -110,6 +111,14 @@ def _section(place: Place) -> Shape:
         return Shape.STRAY if shape is Shape.MENTION and place.rest[:1] == "<" else shape
     if rest.startswith(SECTION_ENDS):
         return Shape.STRAY
+    if (words := _WORDS.match(place.rest)) is not None:
+        start = place.end + words.end()
+        if place.text.startswith(CALL_BEGIN, start):
+            shape = _kimi_call(place._replace(start=start, end=start + len(CALL_BEGIN)))
+            if shape is not Shape.MENTION:
+                return shape
+        elif still_open := place.shape_of_prefix(place.rest[words.end() :], CALL_BEGIN):
+            return still_open
     glued = Shape.STRAY if place.rest[:1].isalnum() else Shape.MENTION
     return place.shape_of_prefix(rest, CALL_BEGIN, *SECTION_ENDS) or (Shape.STRAY if not rest else glued)
 

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,16 @@ def test_half_pairs_become_replacement_characters(text: str) -> None:
     mended = json.loads(mend(json.dumps({"content": text}).encode()))
     units = text.encode("utf-16-le", "surrogatepass")
     assert mended == {"content": units.decode("utf-16-le", "replace")}
+
+
+ESCAPES = st.sampled_from([r"\ud83d", r"\ude00", r"\uD83D", r"\u0041", r"\n", "\\\\", "ud83d", "x", "\\\\" * 40])
+
+
+@given(st.lists(ESCAPES).map("".join))
+def test_half_pairs_are_told_from_text_that_looks_like_them_whatever_stands_before(source: str) -> None:
+    body = f'{{"content": "{source}"}}'.encode()
+    units = json.loads(body)["content"].encode("utf-16-le", "surrogatepass")
+    assert msgspec.json.decode(mend(body)) == {"content": units.decode("utf-16-le", "replace")}
 
 
 def test_a_byte_order_mark_goes() -> None:

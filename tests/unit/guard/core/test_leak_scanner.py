@@ -54,6 +54,8 @@ OPENINGS = {
     "without its section": "<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
     "of an object with a damaged key": '<tool_call>\n{"name="bash", "arguments": {"command": "ls"}}\n</tool_call>',
     "of an object without quotes": "<tool_call>{name: bash, arguments: {}}</tool_call>",
+    "behind words within its section": "<|tool_calls_section_begin|> so I call <|tool_call_begin|>functions.bash:0"
+    "<|tool_call_argument_begin|>{}<|tool_call_end|>",
     "without its opener": "<function=bash>\n<parameter=command>\nls",
     "with an id that names nothing": "<|tool_call_begin|>call_1<|tool_call_argument_begin|>{}",
     "with a mangled id": '<|tool_call_begin|>functions.bash command="ls":0<|tool_call_argument_begin|>{}',

@@ -206,19 +206,17 @@ def test_a_rescued_call_may_spell_no_arguments_in_any_way(spelling: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("flood", "reasons"),
+    "flood",
     [
-        ("<tool_call>" * 700, ["stop"]),  # a model that repeats itself until its length is spent has made no call
-        ('<tool_call>{"name": "get_weather"' + "[" * 50_000, ["stop", "length"]),
-        ("<function=get_weather></function>" * 700, ["stop", "length"]),
+        "<tool_call>" * 700,
+        '<tool_call>{"name": "get_weather"' + "[" * 50_000,
+        "<function=get_weather></function>" * 700,
     ],
 )
-def test_a_flood_of_markup_is_rerun_and_not_read(
-    flood: str, reasons: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_markup_is_rerun_and_not_read(flood: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     monkeypatch.setattr("serve.guard.core.rescue.parse", lambda *args, **_: read.append(args))
-    for reason in reasons:
+    for reason in ("stop", "length"):
         guard = Guard(GuardConfig(), tools_request(1))
         for piece in stream(flood, reason=reason):
             guard.feed(piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import defaultdict
 from contextlib import AsyncExitStack
@@ -12,12 +13,14 @@ from statistics import quantiles
 from bench.goodput.virtual_time import run_in_virtual_time
 from serve.limits.estimate import Estimates, Size
 from serve.limits.usage import Usage
-from serve.load.board import PERIOD_S, LoadBoard
-from serve.load.report import LoadReport
+from serve.load.board import PERIOD_S, Figures, LoadBoard
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.leases import Lease, Leases
 from serve.routing.waiting_room import WaitingTerms
+from serve.shared.report import Reporter
+
+log = logging.getLogger(__name__)
 
 _WARM_UP_S = 30.0
 _PROMPT_TOKENS = (200, 4000)
@@ -142,7 +145,7 @@ class _Run:
     async def play(self) -> Outcome:
         setting = self._setting
         board = LoadBoard(asyncio.get_running_loop().time)
-        tasks = [asyncio.create_task(self._tell(each, board)) for each in self._gateways if setting.shares]
+        tasks = [asyncio.create_task(self._exchange(each, board)) for each in self._gateways if setting.shares]
         for demand in setting.demands:
             tasks += [asyncio.create_task(self._client(demand)) for _ in range(demand.clients)]
             if demand.per_s:
@@ -153,11 +156,16 @@ class _Run:
         await asyncio.gather(*tasks, return_exceptions=True)
         return self.outcome
 
-    async def _tell(self, gateway: Leases, board: LoadBoard) -> None:
+    async def _exchange(self, gateway: Leases, board: LoadBoard) -> None:
+        reporter: Reporter[Figures, Figures] = Reporter(
+            board.take,
+            lambda: Figures(queues={_POOL: gateway.report()}),
+            lambda others: gateway.hear(others.queues[_POOL]),
+            "the board", "", log,
+        )  # fmt: skip
         await asyncio.sleep(self._chance.random() * PERIOD_S)
         while True:
-            _, heard = board.sync(str(id(gateway)), LoadReport(), {_POOL: gateway.report()})
-            gateway.hear(heard[_POOL])
+            await reporter.sync()
             await asyncio.sleep(PERIOD_S)
 
     async def _client(self, demand: Demand) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -21,9 +21,10 @@ from serve.limits.accounts import PERIOD_S, Accounts
 from serve.limits.book import UsageBook
 from serve.limits.charge import Charge
 from serve.limits.estimate import Size
-from serve.limits.ledger import SETTLE_S, Ledger
-from serve.limits.messages import Ask, Meter, Reply, Report
+from serve.limits.ledger import Ledger
 from serve.limits.usage import Usage
+from serve.shared.link import LocalLink
+from serve.shared.report import SETTLE_S
 
 TOKENS_PER_MINUTE = 60_000
 BURST_S = 30.0
@@ -71,7 +72,7 @@ class Outcome:
     refused: int = 0
 
 
-class _SharedLedger:
+class _Link:
     """The way to a ledger that can be away."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -83,21 +84,10 @@ class _SharedLedger:
     def begin(self, settle_s: float) -> None:
         self.ledger = Ledger(self._book, settle_s, self._clock, lambda: _EPOCH + timedelta(seconds=self._clock()))
 
-    def _alive(self) -> Ledger:
+    async def call(self, method: str, *arguments: Any) -> Any:
         if self.ledger is None:
             raise SharedStateError("The ledger is away.")
-        return self.ledger
-
-    async def sync(self, report: Report) -> Reply:
-        return self._alive().sync(report)
-
-    async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        return self._alive().lease(replica, asks)
-
-    async def usage(
-        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
-    ) -> list[dict[str, Any]]:
-        return self._book.usage(by, since, until)
+        return await LocalLink(self.ledger).call(method, *arguments)
 
 
 class _Run:
@@ -109,7 +99,7 @@ class _Run:
         self._events: list[tuple[float, int, Callable[[], Awaitable[None]]]] = []
         self._numbers = count()
         self._reserved = 0.0
-        self._ledger = _SharedLedger(lambda: self.now_s)
+        self._ledger = _Link(lambda: self.now_s)
         config = RateLimitsConfig(enabled=True, estimate=setting.estimate, burst_s=BURST_S)
         calendar = lambda: _EPOCH + timedelta(seconds=self.now_s)  # noqa: E731
         self._accounts = [

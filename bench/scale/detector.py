@@ -6,6 +6,7 @@ is not included.
 """
 
 import argparse
+import asyncio
 import json
 import pickle
 import time
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from policies import Cell
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import Detector, OutcomeCount, Terms, TrialCount
-from serve.quarantine.messages import CountReport
+from serve.quarantine.detector import OutcomeCount, Terms, TrialCount
+from serve.quarantine.messages import Counts, DetectorState
+from serve.shared.report import Report
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"
 
@@ -22,30 +24,31 @@ RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"
 TERMS = Terms(references={f"model-{n}": "standard" for n in range(4)})
 
 
-def report(replica: int, number: int, cells: int) -> CountReport:
+def report(replica: int, number: int, cells: int) -> Report[Counts, DetectorState]:
     """Returns one replica's counts for a second: a few answers in every cell."""
     names = [Cell(f"model-{n % 4}", f"pool-{n % 3}", n % 2 == 0, f"class-{n}") for n in range(cells)]
     kinds = ("own_good", "own_bad", "reference_good")
-    return CountReport(
-        f"replica-{replica}",
-        number,
-        tuple(OutcomeCount(cell, "clean", 5) for cell in names),
-        tuple(TrialCount(cell, 0.98, kind, 2 if kind == "own_good" else 1, False) for cell in names for kind in kinds),
+    outcomes = tuple(OutcomeCount(cell, "clean", 5) for cell in names)
+    trials = tuple(
+        TrialCount(cell, 0.98, kind, 2 if kind == "own_good" else 1, False) for cell in names for kind in kinds
     )
+    return Report(f"replica-{replica}", number, Counts(outcomes, trials, TERMS))
 
 
 def measure(cells: int, reports: int) -> dict[str, float]:
     """Measure the detector's CPU per report, in milliseconds, with this number of cells."""
-    earlier = Detector(TERMS)
-    first = report(0, 1, cells)
-    earlier.absorb(first.counts, time.time(), first.trials)
     actor = QuarantineActor()
-    actor.seed(earlier.as_dict())
-    pickled = [pickle.dumps(report(n % 100, n + 1, cells)) for n in range(reports)]
-    state = b""
+    pickled = [pickle.dumps(report(n % 100, n // 100 + 1, cells)) for n in range(reports)]
+
+    async def answers() -> bytes:
+        state = b""
+        for message in pickled:
+            state = pickle.dumps(await actor.take(pickle.loads(message)))
+        return state
+
+    asyncio.run(actor.take(report(0, 0, cells)))
     began = time.process_time()
-    for message in pickled:
-        state = pickle.dumps(actor.sync(pickle.loads(message), TERMS))
+    state = asyncio.run(answers())
     used = time.process_time() - began
     return {"cells": cells, "detector_cpu_ms": round(used / reports * 1000, 3), "state_bytes": len(state)}
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serve.access.key_file import read_key_file
 from serve.access.key_record import KeyChanges
@@ -18,6 +18,7 @@ from serve.access.principal import Authenticate, everybody
 from serve.access.tenants import Tenant
 from serve.config.access import AccessConfig
 from serve.errors import ConfigError, SharedStateError
+from serve.shared.report import Answer, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.access")
 
@@ -26,6 +27,18 @@ _LOOK_PERIOD_S = 0.05  # the command line writes beside the store's owner, so on
 _FETCH_PERIOD_S = 300.0
 _FETCH_AGAIN_S = 30.0  # after a token with a key that the provider did not have, or did not tell
 _FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token can be checked
+
+
+class KeyQuery(NamedTuple):
+    """What a process asks the store.
+
+    Attributes:
+        version: The store's version that is known here.
+        used: Ids of the keys that were used since the last query.
+    """
+
+    version: int
+    used: frozenset[str]
 
 
 class KeySource(Protocol):
@@ -127,10 +140,17 @@ class LiveAccess:
         verifier = TokenVerifier(config.oidc, self._tenant) if config.oidc is not None else None
         self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
         self._source = source
+        self._reporter: Reporter[KeyQuery, KeyChanges] = Reporter(
+            self._ask,
+            lambda: KeyQuery(self.ring.version, self.ring.take_used()),
+            self.ring.adopt,
+            "the store of keys",
+            "Until it can, the keys that are known stay valid for `access.stale_max_s`.",
+            log,
+        )
         self._verifier = verifier
         self._provider = config.oidc if config.oidc is not None and config.oidc.jwks_file is None else None
         self._fetched_s = float("-inf")
-        self._is_silent = False
         self._watched: list[_Watched] = []
         if config.file is not None:
             self._watched.append(_Watched(Path(config.file), self._declared))
@@ -162,15 +182,14 @@ class LiveAccess:
         return partial(self.ring.declare, *read_key_file(path))
 
     async def _sync(self) -> None:
-        if self._source is None:
-            return
-        try:
-            self.ring.adopt(await self._source.sync(self.ring.version, self.ring.take_used()))
-            self._is_silent = False
-        except SharedStateError as error:
-            if not self._is_silent:
-                log.warning("the store of keys can't be reached; going on with the keys that are known: %s", error)
-            self._is_silent = True
+        if self._source is not None:
+            await self._reporter.sync()
+
+    async def _ask(self, report: Report[KeyQuery, KeyChanges]) -> Answer[KeyChanges]:
+        """Sends a report. Changes after a version are the same however often one asks, so a store keeps no answers."""
+        assert self._source is not None
+        changes = await self._source.sync(*report.content)
+        return Answer(report.number, report.seen + 1, changes)
 
     async def _fetch(self) -> None:
         if self._verifier is None or self._provider is None:

@@ -62,12 +62,12 @@ class TokenWeights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreConfig:
-    """A Valkey or Redis server, from which the ledgers of several clusters get what they give out.
+    """A Valkey or Redis server, which has the buckets of several clusters' limits.
 
     Attributes:
         url: `redis://HOST:PORT/DATABASE`, or `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Without
             a user and a password: the configuration is shown on Ray's dashboard.
-        clusters: That share it. One that has never met the store begins with half of an equal part of each limit.
+        clusters: That share it. While it is away, each goes on with an equal part of each limit at the most.
         prefix: Of all keys in the store. Clusters with the same one share their limits.
         user: Of the server's access list.
         password_env: Environment variable of the head node that holds the password.

@@ -44,6 +44,7 @@ from serve.limits.actor import connect as connect_ledger
 from serve.limits.api import routes as usage_routes
 from serve.limits.metrics import show_limits
 from serve.load.board import SharedLoad
+from serve.load.board import connect as connect_board
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import show_load
 from serve.proxy.upstream import Upstream
@@ -237,7 +238,7 @@ class GatewayReplica:
             tasks.append(reporting)
         # Without tenants and reserved slots there is nothing to share fairly.
         if self._load is not None or self._access is not None or self._config.limits.reserved_slots:
-            tasks.append(asyncio.create_task(SharedLoad(self._load, self._pools, application()).run()))
+            tasks.append(asyncio.create_task(SharedLoad(self._load, self._pools, connect_board(application())).run()))
         if self._access is not None:
             tasks.append(asyncio.create_task(self._access.run()))
         if self._door is not None:

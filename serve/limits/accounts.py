@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -15,18 +14,17 @@ from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
 from serve.limits.estimate import Estimates, Size
-from serve.limits.holdings import Holdings
-from serve.limits.lease_rounds import LeaseRounds
-from serve.limits.messages import LedgerClient, Meter, Report, Terms
-from serve.limits.plan import Plan, Standing, limits_of, plan_of, tenant_scope
-from serve.limits.refusal import over_limit, over_quota
-from serve.limits.reservation import Line, Reservation, amount_of, reserve
-from serve.limits.slice import Slice
+from serve.limits.messages import Grants, Meter, Statement, Terms
+from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
+from serve.limits.slice import Holdings, Line, Reservation, Slice, amount_of, draw, reserve
 from serve.limits.tally import Tally
+from serve.shared.link import Link
+from serve.shared.report import Reporter
 
 log = logging.getLogger("ray.serve.specgate.limits")
 
 PERIOD_S = 1.0
+PATIENCE_S = 0.02  # of silence, after which requests no longer wait for the ledger
 _END_S = 2.0
 _ROUNDS = 10  # in which a request asks the ledger, if others take what came for it
 
@@ -36,7 +34,7 @@ class Accounts:
 
     Args:
         config: Settings.
-        ledger: Reaches the ledger that all replicas share.
+        link: Reaches the `LedgerActor` that all replicas share.
         replicas: Gateway replicas that there are.
         clock: Monotonic seconds.
         calendar: The time of day.
@@ -50,7 +48,7 @@ class Accounts:
     def __init__(
         self,
         config: RateLimitsConfig,
-        ledger: LedgerClient,
+        link: Link,
         replicas: int = 1,
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -59,30 +57,40 @@ class Accounts:
         self.tally = Tally(config.weights)
         self.estimates = Estimates(config.estimate == "strict", config.tokens_per_image)
         self._config = config
-        self._ledger = ledger
+        self._link = link
         self._clock = clock
         self._calendar = calendar
         self._names = names or {}
         self._unknown: set[tuple[str, str]] = set()  # tenants, and names of models that are none
-        self._begun_s = clock()
-        self._holdings = Holdings(uuid.uuid4().hex, replicas, self._begun_s)
+        self._holdings = Holdings(replicas)
+        self._reporter: Reporter[Statement, Grants] = Reporter(
+            lambda report: link.call("take", report),
+            self._collect,
+            self._adopt,
+            "the ledger",
+            "Until then this replica spends its last share of each limit.",
+            log,
+            clock,
+        )
         self._plans: dict[tuple[str, str, str], Plan] = {}
         self._forgotten = 0
         self._month = (0, 0)
         self._months: Mapping[str, float] = {}  # spending by scope, as the ledger knows it
-        self._rounds = LeaseRounds(ledger, self._holdings, clock, self._lost)
-        self._told = False
-        self._store_age_s = 0.0
+        self._is_due = False  # a statement about everything
+        self._is_last = False
+        self._next_round: asyncio.Future[None] | None = None
+        self._rounds: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
 
     @property
     def alone(self) -> bool:
         """True while this replica spends its last shares, because the ledger does not answer."""
-        return self._holdings.alone
+        return self._reporter.alone
 
     @property
     def ledger_age_s(self) -> float:
-        """Seconds since the ledger's last answer, and the store's before it; since the start if there was none."""
-        return self._clock() - (self._holdings.answered_s or self._begun_s) + self._store_age_s
+        """Seconds since the ledger's last answer; since the start if there was none."""
+        return self._reporter.age_s
 
     def standings(self) -> Iterator[Standing]:
         """Yields the tenants that were seen, with their limits and what they use of them."""
@@ -126,8 +134,8 @@ class Accounts:
 
         Args:
             principal: Who asks.
-            model: As of `reserve`.
-            headers: As of `reserve`.
+            model: As in `reserve`.
+            headers: As in `reserve`.
 
         Raises:
             RateLimitError: A limit does not let it pass now.
@@ -149,7 +157,7 @@ class Accounts:
             ConfigError: There is no such dimension.
             SharedStateError: The ledger can't be reached.
         """
-        return await self._ledger.usage(by, since, until)
+        return await self._link.call("usage", by, since, until)  # type: ignore[no-any-return]
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""
@@ -163,51 +171,48 @@ class Accounts:
             await asyncio.wait_for(self.sync(last=True), _END_S)
 
     async def sync(self, *, last: bool = False) -> None:
-        """Reports to the ledger, with `last` as of `Holdings.report`, and adopts what it grants. Not reentrant."""
+        """Reports everything to the ledger and adopts what it grants.
+
+        Args:
+            last: Nothing will be needed any more, so that all that is held goes back.
+        """
         self._turn_month()
-        resent = True
-        while resent:
-            old = self._holdings.unconfirmed(self._clock())
-            resent = old is not None
-            report = old or self._next_report(last)
-            try:
-                reply = await self._ledger.sync(report)
-            except SharedStateError as error:
-                self._lost(error)
-                return
-            self._holdings.answered(reply, self._clock())
-            self._months = {**self._months, **reply.spent}
-            self._store_age_s = reply.store_age_s
-        if self._told and not self._holdings.alone:
-            log.warning("the ledger is back")
-            self._told = False
+        self._is_due = True
+        self._is_last = last
+        await self._exchange()
+
+    async def _exchange(self) -> None:
+        if not await self._reporter.sync():
+            self._holdings.lost(self._clock())
+
+    def _collect(self) -> Statement:
+        now_s = self._clock()
+        if not self._is_due:
+            return Statement(self._holdings.collect(now_s, whole=False))
+        self._is_due = False
+        usage, spent = self.tally.take()
+        for scope, cost in spent:  # until the ledger's next answer counts it
+            self._months = {**self._months, scope: self._months.get(scope, 0.0) + cost}
+        quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
+        holdings = self._holdings.collect(now_s, whole=True, last=self._is_last)
+        if self._holdings.forgotten != self._forgotten:
+            self._forgotten = self._holdings.forgotten
+            self._plans.clear()
+        return Statement(holdings, usage, spent, quotas)
+
+    def _adopt(self, state: Grants) -> None:
+        self._holdings.adopt(state.grants, self._clock())
+        self._months = {**self._months, **state.spent}
 
     async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
         now_s = self._clock()
-        if self._holdings.alone:
-            _draw(plan.lines, now_s)
+        if self._reporter.alone:
+            draw(plan.lines, now_s)
         try:
             return reserve(plan.lines, cost, now_s) or await self._reserve_slowly(plan, cost)
         finally:  # of a refusal as well
             for each in plan.headers:
                 each.write(headers)
-
-    def _next_report(self, last: bool) -> Report:
-        usage, spent = self.tally.take()
-        for scope, cost in spent:  # until the ledger's next answer counts it
-            self._months = {**self._months, scope: self._months.get(scope, 0.0) + cost}
-        quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
-        report = self._holdings.report(self._clock(), usage, spent, quotas, last=last)
-        if self._holdings.forgotten != self._forgotten:
-            self._forgotten = self._holdings.forgotten
-            self._plans.clear()
-        return report
-
-    def _lost(self, error: SharedStateError) -> None:
-        if not self._told:
-            log.warning("%s Until then this replica spends its last share of each limit. %r", error, error.__cause__)
-        self._told = True
-        self._holdings.lost(self._clock())
 
     def _plan(self, principal: Principal, model: str) -> Plan:
         plan = self._plans.get((principal.key_id, principal.tenant.name, model))
@@ -226,7 +231,7 @@ class Accounts:
         return plan
 
     def _slice(self, meter: Meter, terms: Terms) -> Slice:
-        return self._holdings.slice(meter, terms, self._clock())
+        return self._holdings.slice(meter, terms, self._clock(), alone=self._reporter.alone)
 
     def _check_quotas(self, plan: Plan) -> None:
         for quota in plan.quotas:
@@ -253,7 +258,7 @@ class Accounts:
         rounds = 0
         while True:
             now_s = self._clock()
-            over = self._holdings.alone or rounds == _ROUNDS
+            over = self._reporter.alone or rounds == _ROUNDS
             open_, refusing = list[Line](), list[tuple[float, Line]]()
             for line in plan.lines:
                 amount = amount_of(line.held, cost)
@@ -276,17 +281,49 @@ class Accounts:
                 reservation = reserve([line for line in plan.lines if line not in shadows], cost, now_s)
                 assert reservation is not None
                 return reservation
-            await self._rounds.ask(open_, cost)
-            if self._holdings.alone:
-                _draw(plan.lines, self._clock())
+            await self._ask(open_, cost)
+            if self._reporter.alone:
+                draw(plan.lines, self._clock())
             rounds += 1
+
+    async def _ask(self, short: Sequence[Line], cost: float) -> None:
+        """Asks the ledger for what is missing, together with all other requests that wait.
+
+        Returns when it has answered, or is not going to.
+
+        Args:
+            short: The limits whose slices are too small.
+            cost: Weighted tokens that the request needs.
+        """
+        for held, _ in short:
+            held.ask(amount_of(held, cost))
+        if self._next_round is None:
+            self._next_round = asyncio.get_running_loop().create_future()
+        answered = self._next_round
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._ask_in_rounds())
+        await asyncio.wait({answered})  # which is everybody's, so that no request that is cancelled may take it along
+
+    async def _ask_in_rounds(self) -> None:
+        while (answered := self._next_round) is not None:
+            self._next_round = None
+            try:
+                if self._holdings.has_needs and not self._reporter.alone:
+                    await self._exchange_soon()
+            finally:
+                answered.set_result(None)
+
+    async def _exchange_soon(self) -> None:
+        """Asks once. Nobody waits any longer for a ledger that is silent; what it says later counts all the same."""
+        call = asyncio.create_task(self._exchange())
+        for _ in range(2):  # in two parts: where the event loop was held all the time, the answer may be there by now
+            await asyncio.wait({call}, timeout=PATIENCE_S / 2)
+        if not call.done():
+            self._late.add(call)
+            call.add_done_callback(self._late.discard)
+            self._reporter.lost(SharedStateError("The ledger of limits does not answer."))
+            self._holdings.lost(self._clock())
 
     def _count_refusal(self, plan: Plan, limit: str, shadow: bool) -> None:
         tenant = self.tally.label(plan.principal.tenant.name)
         self.tally.refused[tenant, limit, "shadow" if shadow else "enforced"] += 1
-
-
-def _draw(lines: Iterable[Line], now_s: float) -> None:
-    """Lets the slices of a replica that is alone refill themselves."""
-    for held, _ in lines:
-        held.draw(now_s)

@@ -1,21 +1,25 @@
-"""The ledger that all gateway replicas share, as a small Ray actor on the head node, and the clients that reach it.
+"""The ledger as a small Ray actor on the head node, and the link to it.
 
-The actor is detached, so it outlives the gateway's replicas and redeployments. If it dies, Ray restarts it. Limits it
-learns from the replicas' reports; usage and the spending of months are in its file.
+Limits it learns from the replicas' reports; usage and the spending of months are in its file.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from serve.config.rate_limits import StoreConfig
+from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
-from serve.limits.ledger import SETTLE_S, Ledger
-from serve.limits.messages import Ask, LedgerClient, Meter, Reply, Report
-from serve.shared_actor import SharedActor
+from serve.limits.ledger import Ledger
+from serve.limits.messages import Grants, Statement
+from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.report import SETTLE_S, Answer, Pending, Report
 
-VERSION = 2  # of the messages
+VERSION = 3  # of the messages
+
+log = logging.getLogger("ray.serve.specgate.limits")
 
 
 class LedgerActor:
@@ -23,95 +27,60 @@ class LedgerActor:
 
     Args:
         state_dir: Folder of the usage; None keeps it in memory.
-        settle_s: As of `Ledger`.
+        settle_s: As for `Register`.
+        store: Where several clusters share their limits; None: they are this cluster's own.
     """
 
-    def __init__(self, state_dir: str | None = None, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, state_dir: str | None = None, settle_s: float = 0.0, store: StoreConfig | None = None) -> None:
         self._book = UsageBook(state_dir)
-        self._ledger = Ledger(self._book, settle_s)
+        self._is_away = False
+        self._store = None
+        if store is not None:
+            from serve.limits.store import RedisStore  # only here, as everybody else needs no client of Redis
 
-    def sync(self, report: Report) -> Reply:
-        """Takes a replica's report."""
-        return self._ledger.sync(report)
+            self._store = RedisStore(store, self._book.identity)
+        self._ledger = Ledger(self._book, settle_s, supply=self._store)
 
-    def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        """Gives a replica what it needs at once."""
-        return self._ledger.lease(replica, asks)
+    async def take(self, report: Report[Statement, Grants]) -> Answer[Grants] | Pending:
+        """Takes a replica's report. While the store is away it is not answered, so that replicas spend their shares."""
+        try:
+            answer = await self._ledger.take(report)
+        except SharedStateError as error:
+            if not self._is_away:
+                log.warning("%s Until it does, replicas spend their last share of each limit.", error)
+            self._is_away = True
+            return Pending()
+        if self._is_away and isinstance(answer, Answer):
+            log.warning("the store of limits is back")
+            self._is_away = False
+        return answer
 
     def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
     ) -> list[dict[str, Any]]:
-        """Returns sums of usage; see `UsageBook.usage`."""
+        """Returns sums of this cluster's usage; see `UsageBook.usage`."""
         return self._book.usage(by, since, until)
 
-
-class LocalLedger:
-    """The ledger within this process, for a gateway without Ray that has one replica only.
-
-    Args:
-        actor: The state.
-    """
-
-    def __init__(self, actor: LedgerActor) -> None:
-        self._actor = actor
-
-    async def sync(self, report: Report) -> Reply:
-        return self._actor.sync(report)
-
-    async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        return self._actor.lease(replica, asks)
-
-    async def usage(
-        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
-    ) -> list[dict[str, Any]]:
-        return self._actor.usage(by, since, until)
+    async def close(self) -> None:
+        """Lets go of the file and the store."""
+        self._book.close()
+        if self._store is not None:
+            await self._store.close()
 
 
-class RayLedger:
-    """The ledger in the Ray cluster, started by the first replica that needs it.
+def connect(application: str | None, state_dir: str | None, store: StoreConfig | None = None) -> Link:
+    """Returns a link to the ledger.
 
     Args:
-        application: Name of the Serve application: each has its own ledger.
-        state_dir: As of `LedgerActor`.
-        store: As of `connect`.
-    """
-
-    def __init__(self, application: str, state_dir: str | None, store: StoreConfig | None = None) -> None:
-        name = f"{application}-ledger-v{VERSION}"
-        # The file is on the head node, whose death is the cluster's anyway.
-        if store is None:
-            self._actor = SharedActor(name, LedgerActor, state_dir, noun="ledger", on_head=True)
-        else:
-            from serve.limits.store.ledger import SharedLedger  # only here, as everybody else needs no client of Redis
-
-            # Another store, another actor; the old one falls silent when its last replica has gone.
-            name = f"{name}-{sha256(repr(store).encode()).hexdigest()[:8]}"
-            self._actor = SharedActor(name, SharedLedger, state_dir, store, noun="ledger", on_head=True)
-
-    async def sync(self, report: Report) -> Reply:
-        return await self._actor.call("sync", report)  # type: ignore[no-any-return]
-
-    async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        return await self._actor.call("lease", replica, asks)  # type: ignore[no-any-return]
-
-    async def usage(
-        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
-    ) -> list[dict[str, Any]]:
-        return await self._actor.call("usage", by, since, until)  # type: ignore[no-any-return]
-
-
-def connect(application: str | None, state_dir: str | None, store: StoreConfig | None = None) -> LedgerClient:
-    """Returns a client of the ledger to report to.
-
-    Args:
-        application: Name of the Serve application; None outside Ray, where this replica has a ledger of its own.
+        application: Name of the Serve application: each has its own ledger; None outside Ray, where this replica has
+            one of its own.
         state_dir: Folder of the usage; None keeps it in memory.
-        store: Shares the limits among clusters; None: they are this cluster's own.
+        store: As for `LedgerActor`.
     """
-    if application:
-        return RayLedger(application, state_dir, store)
-    if store is not None:
-        from serve.limits.store.ledger import SharedLedger
-
-        return SharedLedger(state_dir, store, 0.0)
-    return LocalLedger(LedgerActor(state_dir, 0.0))
+    if application is None:
+        return LocalLink(LedgerActor(state_dir, 0.0, store))
+    name = f"{application}-ledger-v{VERSION}"
+    if store is not None:  # another store, another actor; nobody asks the old one once its last replica has gone
+        name = f"{name}-{sha256(repr(store).encode()).hexdigest()[:8]}"
+    # The file is on the head node, whose death is the cluster's anyway.
+    return RayLink(name, LedgerActor, state_dir, SETTLE_S, store, noun="ledger", on_head=True)

@@ -1,88 +1,218 @@
-"""A token bucket with continuous refill that may go into debt."""
+"""What the ledger gives out: a token bucket for each rate, and the seats of each concurrency. No I/O."""
 
 import math
+from collections.abc import Mapping
+
+from serve.limits.messages import Grant, Holding, Meter, Terms
+
+FORGET_S = 4.0  # after which the seats of a silent replica are free: three reports missed, and a little for the network
+_SEAT_WAIT_S = 1.0  # nobody knows when a request ends
+_IDLE_S = 600.0  # after which what nobody asks for is as good as new, unless it owes something
+_SWEEP_S = 60.0
+_SET_ASIDE = 0.5  # of what flows in, so that nobody else loses more than that
+_GRACE_S = 3.0  # after the time that the request was given, for its client to come again
 
 
 class Bucket:
-    """The part of one rate that may be spent.
+    """The part of one rate that may be spent; it fills continuously and may go into debt.
 
-    Over any time, no more is taken than rate x time + capacity; a single amount above the capacity, which passes when
+    Over any time, no more is given than rate x time + capacity; a single amount above the capacity, which passes when
     the bucket is full, adds what it has above that.
 
+    Small requests take whatever flows in as soon as it is enough for one of them. So half of the rate is set aside for
+    the largest request that was refused: smaller ones leave that in the bucket, until it has come again and passed, or
+    has stayed away.
+
     Args:
-        rate_per_s: What flows in each second.
-        capacity: What may be spent at once.
-        level: What is there at the start.
+        terms: The limit.
         now_s: Seconds of any clock that never goes back.
 
     Attributes:
         level: What is there, as of the last call; below zero it is a debt.
     """
 
-    __slots__ = ("_at_s", "_inherited", "capacity", "level", "rate_per_s")
-
-    def __init__(self, rate_per_s: float, capacity: float, level: float, now_s: float) -> None:
-        self.rate_per_s = rate_per_s
-        self.capacity = capacity
-        self.level = min(level, capacity)
+    def __init__(self, terms: Terms, now_s: float) -> None:
+        self.terms = terms
+        self.level = terms.capacity
         self._at_s = now_s
-        self._inherited = False
-
-    @property
-    def share(self) -> float:
-        """The rate that those who spend it may divide among themselves while they are on their own."""
-        return self.rate_per_s
-
-    def inherit(self, level: float, alone_s: float, now_s: float) -> None:
-        """Goes on with another bucket's debt, whose level was last told some time ago; the deepest one counts.
-
-        What lay in it is forgotten, since nobody knows how much of it was given away. The level may be above the
-        capacity until it is told what was drawn of it meanwhile.
-        """
-        level = min(level, 0.0) + self.rate_per_s * alone_s
-        self.level = min(self.refill(now_s), level) if self._inherited else level
-        self._inherited = True
+        self._has_given = False
+        self._start: float | None = None  # the level that another ledger's bucket had
+        self._largest = 0.0  # of the requests that were refused
+        self._refused_s = 0.0
+        self._until_s = 0.0
 
     def refill(self, now_s: float) -> float:
         """Lets in what has come since the last call; returns the level."""
-        elapsed_s = now_s - self._at_s
-        if elapsed_s > 0:
-            self._at_s = now_s
-            if self.level < self.capacity:
-                self.level = min(self.capacity, self.level + self.rate_per_s * elapsed_s)
+        rate_per_s, capacity = self.terms
+        if self.level < capacity:
+            self.level = min(capacity, self.level + rate_per_s * (now_s - self._at_s))
+        self._at_s = now_s
         return self.level
 
-    def take(self, amount: float, now_s: float) -> bool:
-        """Takes an amount, all of it or nothing; one above the capacity passes when the bucket is full."""
-        if self.refill(now_s) < min(amount, self.capacity):
-            return False
-        self.level -= amount
-        return True
+    def book(self, holding: Holding, age_s: float | None, now_s: float) -> None:
+        """Takes over what a replica has drawn and given back.
 
-    def take_some(self, amount: float, now_s: float) -> float:
-        """Takes as much of an amount as there is; returns how much that was."""
-        taken = max(0.0, min(amount, self.refill(now_s)))
-        self.level -= taken
-        return taken
+        A bucket that has given nothing yet goes on with the debt of one before it, the deepest that any replica knows
+        of. What lay in that is forgotten, since nobody knows how much of it was given away. The level may be above the
+        capacity until everybody has said what was drawn meanwhile.
 
-    def give(self, amount: float, now_s: float) -> None:
-        """Returns what was taken and not used; more than the capacity runs over."""
-        self.level = min(self.capacity, self.refill(now_s) + amount)
-
-    def owe(self, amount: float, now_s: float) -> None:
-        """Subtracts what was spent without having been taken."""
-        self.level = self.refill(now_s) - amount
-
-    def wait_s(self, amount: float, now_s: float) -> float:
-        """Returns the seconds until an amount can be taken if nobody else takes anything."""
-        missing = min(amount, self.capacity) - self.refill(now_s)
-        if missing <= 0:
-            return 0.0
-        return missing / self.rate_per_s if self.rate_per_s else math.inf
-
-    def change(self, rate_per_s: float, capacity: float, now_s: float) -> None:
-        """Adopts other terms; what has flowed in so far stays, up to the new capacity."""
+        Args:
+            holding: The replica's.
+            age_s: Seconds since it knew the level.
+            now_s: Monotonic.
+        """
         self.refill(now_s)
-        self.rate_per_s = rate_per_s
-        self.capacity = capacity
-        self.level = min(self.level, capacity)
+        if holding.terms != self.terms:
+            self.terms = holding.terms
+            self.level = min(self.level, self.terms.capacity)
+        if self._has_given:
+            if holding.returned:
+                self.level = max(self.level, min(self.terms.capacity, self.level + holding.returned))
+        elif (start := start_of(holding, age_s)) is not None:
+            before = self.terms.capacity if self._start is None else self._start
+            self._start = start if self._start is None else min(start, before)
+            self.level += self._start - before
+        self.level -= holding.drawn
+
+    def grant(self, holding: Holding, parts: int, now_s: float) -> Grant:
+        """Gives what is needed, or nothing, and in advance as much as is fair.
+
+        Args:
+            holding: The replica's.
+            parts: Replicas that spend of this; one gets no more in advance than its part of what is there.
+            now_s: Monotonic.
+        """
+        self._has_given = True
+        self.level = min(self.refill(now_s), self.terms.capacity)
+        amount = holding.needed
+        if amount > 0:
+            kept = self._set_aside(holding.whole, now_s)
+            if (kept and self.level - kept < amount) or self.level < min(amount, self.terms.capacity):
+                return Grant(0.0, self.level, self._refuse(amount, holding.whole, now_s))
+            self.level -= amount
+            if holding.whole >= self._largest:
+                self._largest = self._until_s = 0.0
+        if holding.wanted > 0:
+            free = max(0.0, self.level - self._set_aside(0.0, now_s))
+            ahead = min(holding.wanted, max(0.0, self.level) / max(1, parts), free)
+            self.level -= ahead
+            amount += ahead
+        return Grant(amount, self.level)
+
+    def is_idle(self, now_s: float) -> bool:
+        """Returns True if nobody misses it: nothing was asked of it for long, and nothing is owed."""
+        return now_s - self._at_s > _IDLE_S and self.level + self.terms.rate_per_s * (now_s - self._at_s) >= 0
+
+    def _set_aside(self, whole: float, now_s: float) -> float:
+        """Returns how much a request must leave in the bucket, by what it reserves."""
+        if now_s >= self._until_s or whole >= self._largest:
+            return 0.0
+        flowed = self.terms.rate_per_s * (now_s - self._refused_s)
+        return min(self._largest, self.terms.capacity, _SET_ASIDE * flowed)
+
+    def _refuse(self, amount: float, whole: float, now_s: float) -> float:
+        """Returns the seconds until a request that is refused will pass; notes it if it is the largest one."""
+        rate_per_s, capacity = self.terms
+        if not rate_per_s:
+            return math.inf
+        wait_s = max(0.0, min(amount, capacity) - self.level) / rate_per_s
+        is_over = now_s >= self._until_s
+        if not is_over and whole < self._largest:
+            wait_s = (wait_s + self._set_aside(whole, now_s) / rate_per_s) / (1 - _SET_ASIDE)
+            return min(wait_s, self._until_s - now_s + whole / rate_per_s)
+        if is_over:
+            self._refused_s = now_s
+        elif whole == self._largest:  # it has come again, so that others do take what flows in
+            wait_s = max(wait_s, self._refused_s + min(whole, capacity) / (_SET_ASIDE * rate_per_s) - now_s)
+        self._largest, self._until_s = whole, now_s + wait_s + _GRACE_S
+        return wait_s
+
+
+def start_of(holding: Holding, age_s: float | None) -> float | None:
+    """Returns the level with which a bucket begins that a replica knew before; None if it did not."""
+    if holding.level is None or age_s is None:
+        return None
+    return min(holding.level, 0.0) + holding.terms.rate_per_s * age_s
+
+
+class Seats:
+    """The seats of one concurrency, which replicas hold and give back.
+
+    Args:
+        terms: The limit.
+        now_s: Monotonic.
+    """
+
+    def __init__(self, terms: Terms, now_s: float) -> None:
+        self._terms = terms
+        self._at_s = now_s
+        self._out: dict[str, tuple[float, float]] = {}
+
+    def book(self, replica: str, holding: Holding, now_s: float) -> None:
+        """Takes over how many seats a replica has. None are on their way to it: it has its last answer."""
+        self._terms, self._at_s = holding.terms, now_s
+        self._out[replica] = (holding.held, now_s)
+
+    def grant(self, replica: str, holding: Holding, now_s: float) -> Grant:
+        """Gives what is needed, or nothing, and beyond that as much of what is wanted as there is."""
+        self._out = {name: entry for name, entry in self._out.items() if now_s - entry[1] <= FORGET_S}
+        free = self._terms.capacity - sum(seats for seats, _ in self._out.values())
+        if free < holding.needed:
+            return Grant(0.0, free, _SEAT_WAIT_S)
+        amount = max(0.0, min(holding.needed + holding.wanted, free))
+        self._out[replica] = (holding.held + amount, now_s)
+        return Grant(amount, free - amount)
+
+    def is_idle(self, now_s: float) -> bool:
+        """Returns True if nobody asks for any."""
+        return now_s - self._at_s > _IDLE_S
+
+
+class OwnSupply:
+    """All that the limits of one cluster have, in memory."""
+
+    def __init__(self) -> None:
+        self._stocks: dict[Meter, Bucket | Seats] = {}
+        self._swept_s = 0.0
+
+    def book(self, replica: str, holdings: Mapping[Meter, Holding], age_s: float | None, now_s: float) -> None:
+        """Takes over what a replica says.
+
+        Args:
+            replica: Its name.
+            holdings: By meter.
+            age_s: Seconds since its last answer; None if there was none.
+            now_s: Monotonic.
+        """
+        for meter, holding in holdings.items():
+            stock = self._stocks.get(meter)
+            if stock is None:
+                kind = Seats if meter.kind == "concurrency" else Bucket
+                stock = self._stocks[meter] = kind(holding.terms, now_s)
+            if isinstance(stock, Bucket):
+                stock.book(holding, age_s, now_s)
+            else:
+                stock.book(replica, holding, now_s)
+        if now_s - self._swept_s > _SWEEP_S:
+            self._swept_s = now_s
+            self._stocks = {meter: stock for meter, stock in self._stocks.items() if not stock.is_idle(now_s)}
+
+    def grant(
+        self, replica: str, holdings: Mapping[Meter, Holding], parts: Mapping[Meter, int], now_s: float
+    ) -> dict[Meter, Grant]:
+        """Gives a replica what it needs and wants.
+
+        Args:
+            replica: Its name.
+            holdings: What it has said.
+            parts: By meter, how many replicas spend of it.
+            now_s: Monotonic.
+        """
+        grants: dict[Meter, Grant] = {}
+        for meter, holding in holdings.items():
+            stock = self._stocks[meter]
+            if isinstance(stock, Bucket):
+                grants[meter] = stock.grant(holding, parts.get(meter, 1), now_s)
+            else:
+                grants[meter] = stock.grant(replica, holding, now_s)
+        return grants

@@ -6,7 +6,7 @@ from opentelemetry.trace import Span
 from serve.limits.answer_meter import AnswerMeter
 from serve.limits.estimate import Estimates, Group, Size
 from serve.limits.plan import Plan
-from serve.limits.reservation import Reservation
+from serve.limits.slice import Reservation
 from serve.limits.tally import Tally
 from serve.limits.usage import Usage
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from serve.http1.message import RawHeaders
 from serve.limits.messages import Kind
-from serve.limits.reservation import Line
-from serve.limits.slice import RateSlice
+from serve.limits.slice import Line, RateSlice
 
 _MINUTE_S = 60.0
 _KINDS: tuple[Kind, ...] = ("requests", "tokens")

@@ -1,19 +1,16 @@
-"""The state of the one ledger that all gateway replicas share: accounts by meter, and who holds what. No I/O."""
+"""The ledger that all gateway replicas share: gives out in advance what they spend, and books usage."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from serve.limits.account import AllSeats, RateAccount, SeatAccount
-from serve.limits.bucket import Bucket
-from serve.limits.messages import Ask, Grant, Holding, Meter, Reply, Report, Spending, Terms, UsageKey, UsageSums
+from serve.limits.bucket import FORGET_S, OwnSupply
+from serve.limits.messages import Grant, Grants, Holding, Meter, Spending, Statement, UsageKey, UsageSums
+from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
 
-FORGET_S = 4.0  # three reports missed, and a little for the network
-SETTLE_S = 2.5  # in which every replica that lives reports at least twice
-_MAX_NUMBERS = 4096  # of replicas whose last report's number is remembered
-_IDLE_S = 600.0  # after which an account that nobody asks for is as good as new, unless it owes something
+_SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
 
 
 class Book(Protocol):
@@ -35,31 +32,80 @@ class Book(Protocol):
         ...
 
 
-Account = RateAccount | SeatAccount
+class Supply(Protocol):
+    """Where the ledger takes from what it gives out, if that is not its own: a store that several clusters share."""
+
+    @property
+    def clusters(self) -> int:
+        """How many share it."""
+        ...
+
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> Mapping[Meter, Grant]:
+        """Books a report and gives what it needs, once for each number; raises `SharedStateError` if it can't."""
+        ...
+
+    async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
+        """Returns what all clusters have spent in a month, by what this one has."""
+        ...
 
 
-def own_account(meter: Meter, terms: Terms, now_s: float) -> Account:
-    """Returns a new account of all that a limit has."""
-    if meter.kind == "concurrency":
-        return SeatAccount(terms, AllSeats())
-    return RateAccount(Bucket(*terms, terms.capacity, now_s))
-
-
-@dataclass
-class Member:
-    """A replica that reports.
+@dataclass(slots=True)
+class _Member:
+    """A replica that spends of one rate.
 
     Attributes:
-        at_s: Of its last message, monotonic.
-        reply: To its last report.
-        issued: Serial of the last answer.
-        meters: That it holds something of.
+        at_s: When it last said so.
+        demand_per_s: What it spends.
+        share: The most that it may take for its share: that of its last report, or of the answer to it.
     """
 
     at_s: float
-    reply: Reply | None = None
-    issued: int = 0
-    meters: set[Meter] = field(default_factory=set)
+    demand_per_s: float
+    share: float
+
+
+class Shares:
+    """The shares of one rate, which replicas spend while the ledger does not answer; their sum is never above it."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, _Member] = {}
+
+    @property
+    def busy(self) -> int:
+        """Replicas that spend something."""
+        return sum(member.demand_per_s > 0 for member in self._members.values())
+
+    def book(self, replica: str, holding: Holding, now_s: float) -> None:
+        """Notes a replica's demand, and the share that it has now: its last answer has arrived."""
+        self._members[replica] = _Member(now_s, holding.demand_per_s, holding.share)
+
+    def grant(self, replica: str, holding: Holding, rate_per_s: float, replicas: int, now_s: float) -> float:
+        """Returns a replica's share, by demand.
+
+        It grows only by what others are known to have given up. An answer that may not have arrived changes nothing for
+        them: the replica may have either share.
+
+        Args:
+            replica: Its name.
+            holding: What it has said.
+            rate_per_s: To be shared.
+            replicas: That there are. Those which have not met this limit would begin with half of an equal part.
+            now_s: Monotonic.
+        """
+        self._members = {name: each for name, each in self._members.items() if now_s - each.at_s <= FORGET_S}
+        if replica not in self._members:
+            self.book(replica, holding, now_s)
+        weights = {name: max(each.demand_per_s, _SMALLEST_WEIGHT) for name, each in self._members.items()}
+        strangers = max(0, replicas - len(weights))
+        rate_per_s *= 1 - strangers / (2 * (strangers + len(weights)))
+        others = sum(each.share for name, each in self._members.items() if name != replica)
+        share = max(0.0, min(rate_per_s * weights[replica] / sum(weights.values()), rate_per_s - others))
+        self._members[replica].share = max(share, self._members[replica].share)
+        return share
+
+    def is_idle(self, now_s: float) -> bool:
+        """Returns True if no replica has been heard of."""
+        return all(now_s - each.at_s > FORGET_S for each in self._members.values())
 
 
 class Ledger:
@@ -67,14 +113,10 @@ class Ledger:
 
     Args:
         book: Keeps usage.
-        settle_s: Seconds from the start without grants, for what replicas were given by an earlier ledger.
+        settle_s: As for `Register`.
         clock: Monotonic seconds.
         calendar: The time of day.
-        opened: Returns the account of a meter that is met for the first time.
-
-    Attributes:
-        members: The replicas that report, by name.
-        accounts: By meter.
+        supply: What several clusters share; None: the limits are this ledger's own.
     """
 
     def __init__(
@@ -83,93 +125,54 @@ class Ledger:
         settle_s: float = SETTLE_S,
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
-        opened: Callable[[Meter, Terms, float], Account] = own_account,
+        supply: Supply | None = None,
     ) -> None:
-        self.members: dict[str, Member] = {}
-        self.accounts: dict[Meter, Account] = {}
-        self._book = book
-        self._opened = opened
+        self._usage = book
         self._clock = clock
         self._calendar = calendar
+        self._supply = supply
+        self._own = OwnSupply()
+        self._shares: dict[Meter, Shares] = {}
+        self._heard_s: dict[str, float] = {}
         self._settled_s = clock() + settle_s
-        self._used_s: dict[Meter, float] = {}
-        self._numbers: dict[str, int] = {}
+        # What a store gives needs no time to settle, only shares do.
+        settle_s = settle_s if supply is None else 0.0
+        self._register: Register[Statement, Grants] = Register(self._book, self._answer, None, settle_s, clock)
 
-    def sync(self, report: Report) -> Reply:
-        """Takes a report; one that was taken before gets the same answer once more."""
-        now_s = self._clock()
-        self._forget(now_s)
-        member = self.members.setdefault(report.replica, Member(now_s))
-        member.at_s = now_s
-        new = report.number > self._numbers.pop(report.replica, 0)
-        self._remember(report)
-        if member.reply is not None and not new:
-            return member.reply
-        at = self._calendar()
-        self._book.add(report.replica, report.number, report.usage, report.spent, at)
-        settling = now_s < self._settled_s
-        grants = {
-            meter: self._booked(meter, holding if new else holding.again(), report, member, now_s)
-            for meter, holding in report.holdings.items()
-        }
-        for meter in member.meters - report.holdings.keys():  # it holds nothing of these any more
-            self.accounts[meter].forget(report.replica)
-            member.meters.discard(meter)
-        member.issued += 1
-        member.reply = Reply(member.issued, settling, grants, self._book.spending(report.quotas, at))
-        return member.reply
+    def take(self, report: Report[Statement, Grants]) -> Awaitable[Answer[Grants] | Pending]:
+        """Takes a report; see `Register.take`."""
+        return self._register.take(report)
 
-    def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        """Gives what is needed at once, unless it has just begun."""
-        now_s = self._clock()
-        self._forget(now_s)
-        if now_s < self._settled_s:
-            return Reply(0, settling=True)
-        member = self.members.setdefault(replica, Member(now_s))
-        grants: dict[Meter, Grant] = {}
-        for meter, ask in asks.items():
-            account = self.accounts.get(meter)
-            if account is None:
-                account = self.accounts[meter] = self._opened(meter, ask.terms, now_s)
-            member.meters.add(meter)
-            self._used_s[meter] = now_s
-            grants[meter] = account.lease(replica, ask, now_s)
-        member.issued += 1
-        return Reply(member.issued, grants=grants)
+    def _book(self, report: Report[Statement, Grants]) -> None:
+        now_s, statement = self._clock(), report.content
+        self._usage.add(report.replica, report.number, statement.usage, statement.spent, self._calendar())
+        self._heard_s[report.replica] = now_s
+        self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if now_s - at_s <= FORGET_S}
+        if self._supply is None:
+            self._own.book(report.replica, statement.holdings, report.age_s, now_s)
+        for meter, holding in statement.holdings.items():
+            if meter.kind != "concurrency":
+                self._shares.setdefault(meter, Shares()).book(report.replica, holding, now_s)
 
-    def _booked(self, meter: Meter, holding: Holding, report: Report, member: Member, now_s: float) -> Grant:
-        settling = now_s < self._settled_s
-        account = self.accounts.get(meter)
-        if account is None:
-            account = self.accounts[meter] = self._opened(meter, holding.terms, now_s)
-            holding = holding._replace(returned=0.0)  # to another ledger's account
-            account.begin(holding, report.alone_s, now_s)
-        elif settling and meter not in member.meters:
-            holding = holding._replace(returned=0.0)
-            account.begin(holding, report.alone_s, now_s)
-        member.meters.add(meter)
-        self._used_s[meter] = now_s
-        return account.report(
-            report.replica,
-            holding,
-            now_s,
-            confirmed=report.seen == member.issued,
-            grants=not settling,
-            strangers=len(self.members) - account.known,
-        )
-
-    def _remember(self, report: Report) -> None:
-        """Remembers a report's number, for longer than the replica itself."""
-        self._numbers[report.replica] = report.number
-        if len(self._numbers) > _MAX_NUMBERS:
-            del self._numbers[next(iter(self._numbers))]
-
-    def _forget(self, now_s: float) -> None:
-        """Forgets replicas that are silent, and accounts that nobody has asked for in a long time."""
-        for replica in [name for name, member in self.members.items() if now_s - member.at_s > FORGET_S]:
-            for meter in self.members.pop(replica).meters:
-                self.accounts[meter].forget(replica)
-        idle = [meter for meter, used_s in self._used_s.items() if now_s - used_s > _IDLE_S]
-        for meter in idle:
-            if not self.accounts[meter].owes(now_s):
-                del self.accounts[meter], self._used_s[meter]
+    async def _answer(self, report: Report[Statement, Grants]) -> Grants:
+        now_s, statement, at = self._clock(), report.content, self._calendar()
+        rates = [meter for meter in statement.holdings if meter.kind != "concurrency"]
+        parts = {meter: self._shares[meter].busy if meter in self._shares else 1 for meter in rates}
+        spent = self._usage.spending(statement.quotas, at)
+        if self._supply is None:
+            clusters = 1
+            grants = self._own.grant(report.replica, statement.holdings, parts, now_s)
+        else:
+            clusters = self._supply.clusters
+            grants = dict(await self._supply.exchange(report, parts))
+            spent = await self._supply.spending(spent, at) if spent else spent
+        for meter in rates:
+            holding = statement.holdings[meter]
+            rate_per_s = holding.terms.rate_per_s / clusters
+            shares = self._shares.setdefault(meter, Shares())
+            share = shares.grant(report.replica, holding, rate_per_s, len(self._heard_s), now_s)
+            if now_s < self._settled_s:
+                share = min(share, holding.share)
+            grants[meter] = grants[meter]._replace(share=share)
+        self._shares = {meter: each for meter, each in self._shares.items() if not each.is_idle(now_s)}
+        return Grants(grants, spent)

@@ -1,9 +1,8 @@
-"""Messages between gateway replicas and the shared ledger, and the replica's view of the ledger."""
+"""What gateway replicas and the ledger of limits say to each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 Kind = Literal["tokens", "requests", "concurrency"]
 
@@ -33,67 +32,48 @@ class Terms(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """A replica's state of one meter, told once a second.
+    """A replica's state of one meter, and its need.
 
     Attributes:
         terms: The limit, as this replica knows it.
         held: What it was given and has not spent; of concurrency, the seats in use as well.
-        returned: Given back with this report: it was not used.
-        wanted: What it would like to have in advance, beyond what it holds.
+        share: Of the rate, which the replica spends while the ledger does not answer.
         demand_per_s: What it spends.
-        drawn: Spent since the last report without having been given: beyond what was reserved, or because the ledger
-            did not answer.
-        level: The shared bucket's, as it was told last; None if it never was.
+        level: The bucket's, in the ledger's last answer; None if there was none.
+        returned: Given back with this report: it was not used.
+        drawn: Spent since the last report without having been given: beyond what was reserved, or while the ledger did
+            not answer.
+        needed: For a request that waits: all of it or nothing.
+        whole: What that request reserves, of which the replica may hold a part.
+        wanted: In advance, as far as it is there.
     """
 
     terms: Terms
-    held: float
-    returned: float = 0.0
-    wanted: float = 0.0
+    held: float = 0.0
+    share: float = 0.0
     demand_per_s: float = 0.0
-    drawn: float = 0.0
     level: float | None = None
-
-    def again(self) -> "Holding":
-        """Returns the same for a report that was booked before."""
-        return self._replace(returned=0.0, drawn=0.0)
-
-
-class Ask(NamedTuple):
-    """A replica's need of one meter, at once.
-
-    Attributes:
-        needed: All of it or nothing.
-        wanted: In advance, as much as there is.
-        whole: What the request reserves, of which the replica may hold a part.
-    """
-
-    terms: Terms
-    needed: float
-    wanted: float = 0.0
+    returned: float = 0.0
+    drawn: float = 0.0
+    needed: float = 0.0
     whole: float = 0.0
-
-    @classmethod
-    def of_all(cls, asks: "Sequence[Ask]") -> "Ask":
-        """Returns one for several of the same meter: the first one's need, the others' as far as there is something."""
-        first, *others = asks
-        return first._replace(wanted=first.wanted + sum(ask.needed for ask in others))
+    wanted: float = 0.0
 
 
 class Grant(NamedTuple):
-    """The ledger's part for a replica, of one meter.
+    """The ledger's answer about one meter.
 
     Attributes:
         amount: To spend.
-        level: What is left in the shared bucket.
-        share: Of the rate, for the time in which the ledger does not answer; of concurrency 0.
+        level: What is left in the bucket; below zero it is a debt.
         wait_s: If less came than was needed, seconds until it could be there.
+        share: As in `Holding`.
     """
 
     amount: float
     level: float
-    share: float = 0.0
     wait_s: float = 0.0
+    share: float = 0.0
 
 
 class UsageKey(NamedTuple):
@@ -138,7 +118,7 @@ class Spending(NamedTuple):
     """A cost that counts towards a monthly quota.
 
     Attributes:
-        scope: As of `Meter`.
+        scope: As in `Meter`.
         cost: In weighted tokens.
     """
 
@@ -147,23 +127,16 @@ class Spending(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Report:
-    """One replica's message of each second; sent again under the same number until it is answered.
+class Statement:
+    """The content of a replica's report: of everything once a second, or of what a request needs at once.
 
     Attributes:
-        replica: A name that no other replica ever has.
-        number: Counts up from 1.
-        seen: `Reply.serial` of the newest answer that the replica has applied.
-        alone_s: Seconds since the last answer of a ledger; None if there never was one.
-        usage: Since the last report.
-        spent: Since the last report, in scopes with a monthly quota.
+        holdings: By meter.
+        usage: Since the last statement.
+        spent: Since the last statement, in scopes with a monthly quota.
         quotas: Scopes whose spending of this month the replica wants to know.
     """
 
-    replica: str
-    number: int
-    seen: int = 0
-    alone_s: float | None = None
     holdings: Mapping[Meter, Holding] = field(default_factory=dict)
     usage: Mapping[UsageKey, UsageSums] = field(default_factory=dict)
     spent: tuple[Spending, ...] = ()
@@ -171,37 +144,13 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Grants:
     """The ledger's answer.
 
     Attributes:
-        serial: Counts the answers to this replica, leases included.
-        settling: The ledger has just begun and grants nothing until it knows what others hold.
         grants: By meter.
         spent: Spending of this month by scope, as asked for.
-        store_age_s: Seconds since the ledger itself heard the store that clusters share, if there is one.
     """
 
-    serial: int
-    settling: bool = False
     grants: Mapping[Meter, Grant] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)
-    store_age_s: float = 0.0
-
-
-class LedgerClient(Protocol):
-    """A replica's way to the ledger. Every call raises `SharedStateError` while it can't be reached."""
-
-    async def sync(self, report: Report) -> Reply:
-        """Takes a report."""
-        ...
-
-    async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        """Gives what is needed at once."""
-        ...
-
-    async def usage(
-        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns sums of usage; see `UsageBook.usage`."""
-        ...

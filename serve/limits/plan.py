@@ -1,17 +1,19 @@
-"""The limits that a principal's requests to a model meet, as slices to spend from."""
+"""The limits that a principal's requests to a model meet, as slices to spend from, and refusals by them."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
+from serve.errors import QuotaError, RateLimitError
 from serve.limits.headers import LimitHeaders, limit_headers
-from serve.limits.messages import Meter, Terms
-from serve.limits.reservation import Line
-from serve.limits.slice import Slice
+from serve.limits.messages import Kind, Meter, Terms
+from serve.limits.slice import Line, RateSlice, Slice
 
 _MINUTE_S = 60.0
+_NAMES: dict[Kind, str] = {"tokens": "weighted tokens a minute", "requests": "requests a minute"}
 Value = TypeVar("Value", Limits, int)
 
 
@@ -136,3 +138,36 @@ def _meters(scope: str, limits: Limits, burst_s: float) -> Iterator[tuple[Meter,
         yield Meter(scope, "tokens"), Terms(rate, rate * burst_s)
     if limits.concurrency is not None:
         yield Meter(scope, "concurrency"), Terms(0.0, float(limits.concurrency))
+
+
+def over_limit(line: Line, wait_s: float, cost: float) -> RateLimitError:
+    """Returns the error for a request that a limit does not let pass.
+
+    Args:
+        line: The limit.
+        wait_s: Seconds until it might.
+        cost: Weighted tokens that it would reserve.
+    """
+    held = line.held
+    kind, _, name = held.meter.scope.partition(":")
+    if isinstance(held, RateSlice):
+        limit = f"{held.terms.rate_per_s * _MINUTE_S:.0f} {_NAMES[held.meter.kind]}"
+    else:
+        limit = f"{held.terms.capacity:.0f} requests at the same time"
+    seconds = max(1, math.ceil(wait_s)) if math.isfinite(wait_s) else 60
+    message = f"The limit of {limit} for the {kind} {name!r} is reached; try again in {seconds} s."
+    if held.kind == "tokens" and cost > held.terms.capacity:
+        message += (
+            f" This request reserves {cost:.0f} weighted tokens and needs the whole burst of {held.terms.capacity:.0f};"
+            " a shorter prompt or a lower `max_tokens` passes sooner."
+        )
+    return RateLimitError(message, None, None, float(seconds))
+
+
+def over_quota(quota: Quota, spent: float) -> QuotaError:
+    """Returns the error for a request of a scope that has spent its month's quota."""
+    kind, _, name = quota.scope.partition(":")
+    return QuotaError(
+        f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent ({spent:.0f}). "
+        "A new one begins with the next month, by UTC."
+    )

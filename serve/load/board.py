@@ -1,4 +1,4 @@
-"""The board on which gateway replicas leave figures for each other: the pattern of quarantine's detector.
+"""The board on which gateway replicas leave figures for each other.
 
 Figures of the load, and what tenants were given in each pool, so that they share it by weight over all replicas.
 """
@@ -6,24 +6,36 @@ Figures of the load, and what tenants were given in each pool, so that they shar
 import asyncio
 import logging
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from serve.errors import SharedStateError
 from serve.load.live_load import LiveLoad
 from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
-from serve.shared_actor import SharedActor
+from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.report import Answer, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
 
-QueueReports = Mapping[PoolKey, QueueReport]
-
 PERIOD_S = 1.0
-_VERSION = 2
+_VERSION = 3
 _FRESH_S = 5.0  # a replica that has not reported for so long is gone, and its requests with it
+
+Given = dict[PoolKey, defaultdict[tuple[int, str], float]]
+
+
+class Figures(NamedTuple):
+    """The figures of one gateway replica; in an answer, those of all others together.
+
+    Attributes:
+        load: The load of all pools.
+        queues: By pool, what its queue wants now, and what it has given since the last report.
+    """
+
+    load: LoadReport = LoadReport()
+    queues: Mapping[PoolKey, QueueReport] = {}
 
 
 class LoadBoard:
@@ -35,58 +47,60 @@ class LoadBoard:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._reports: dict[str, tuple[float, LoadReport, QueueReports]] = {}
-        # What was given, for each replica that has not heard it yet.
-        self._unheard: dict[str, dict[PoolKey, defaultdict[tuple[int, str], float]]] = {}
+        self._figures: dict[str, tuple[float, Figures]] = {}
+        self._undelivered: dict[str, Given] = {}  # what was given, for each replica that does not know of it yet
+        self._register = Register(self._book, self._answer, clock=clock)
 
-    def sync(self, replica: str, report: LoadReport, queues: QueueReports) -> tuple[LoadReport, QueueReports]:
-        """Keeps a replica's report.
+    async def take(self, report: Report[Figures, Figures]) -> Answer[Figures] | Pending:
+        """Keeps a replica's figures; returns those of all others together."""
+        return await self._register.take(report)
 
-        Args:
-            replica: Whose.
-            report: Its load.
-            queues: Those of its pools.
-
-        Returns:
-            The load of all others together, and what their queues want now and have given since the replica's last
-            call.
-        """
+    def _book(self, report: Report[Figures, Figures]) -> None:
         now_s = self._clock()
-        self._reports[replica] = (now_s, report, queues)
-        self._reports = {name: entry for name, entry in self._reports.items() if now_s - entry[0] < _FRESH_S}
-        self._unheard = {name: self._unheard.get(name, {}) for name in self._reports}
-        heard, self._unheard[replica] = self._unheard[replica], {}
-        others = [entry for name, entry in self._reports.items() if name != replica]
-        for name in self._reports.keys() - {replica}:
-            for pool, queue in queues.items():
-                given = self._unheard[name].setdefault(pool, defaultdict(float))
+        self._figures[report.replica] = (now_s, report.content)
+        self._figures = {name: entry for name, entry in self._figures.items() if now_s - entry[0] < _FRESH_S}
+        self._undelivered = {name: self._undelivered.get(name, {}) for name in self._figures}
+        for name in self._figures.keys() - {report.replica}:
+            for pool, queue in report.content.queues.items():
+                given = self._undelivered[name].setdefault(pool, defaultdict(float))
                 for place, cost in queue.given.items():
                     given[place] += cost
-        wanted = [queues for _, _, queues in others]
-        told = {pool: QueueReport(heard.get(pool, {}), _wanted(pool, wanted)) for pool in queues}
-        return total(load for _, load, _ in others), told
+
+    async def _answer(self, report: Report[Figures, Figures]) -> Figures:
+        given, self._undelivered[report.replica] = self._undelivered[report.replica], {}
+        others = [figures for name, (_, figures) in self._figures.items() if name != report.replica]
+        queues = {
+            pool: QueueReport(given.get(pool, {}), _wanted(pool, [figures.queues for figures in others]))
+            for pool in report.content.queues
+        }
+        return Figures(total(figures.load for figures in others), queues)
 
 
-def _wanted(pool: PoolKey, reports: Sequence[QueueReports]) -> tuple[int, ...]:
-    each = [report[pool].wanted for report in reports if pool in report]
-    return tuple(map(sum, zip(*filter(None, each), strict=True)))
+def _wanted(pool: PoolKey, queues: Sequence[Mapping[PoolKey, QueueReport]]) -> tuple[int, ...]:
+    wanted = [by_pool[pool].wanted for by_pool in queues if pool in by_pool]
+    return tuple(map(sum, zip(*filter(None, wanted), strict=True)))
 
 
 class SharedLoad:
     """One gateway replica's side of the board.
 
     Args:
-        load: Reports, and hears of the others; None if nobody wants to know the load.
+        load: Reports, and takes the others' figures; None if nobody wants to know the load.
         pools: All of them.
-        application: Name of the Serve application; None outside Ray, where this replica is the only one.
+        link: Reaches the `LoadBoard`.
     """
 
-    def __init__(self, load: LiveLoad | None, pools: Mapping[PoolKey, Pool], application: str | None) -> None:
+    def __init__(self, load: LiveLoad | None, pools: Mapping[PoolKey, Pool], link: Link) -> None:
         self._load = load
         self._pools = pools
-        self._replica = uuid.uuid4().hex
-        self._actor = SharedActor(f"{application}-load-v{_VERSION}", LoadBoard) if application else None
-        self._reached = True
+        self._reporter: Reporter[Figures, Figures] = Reporter(
+            lambda report: link.call("take", report),
+            self._collect,
+            self._adopt,
+            "the board of loads",
+            "Until then this replica goes by its share of all requests.",
+            log,
+        )
 
     async def run(self) -> None:
         """Keeps the load true to the cluster, to the others and to what was learned; every second, forever."""
@@ -101,19 +115,30 @@ class SharedLoad:
 
     async def sync(self) -> None:
         """Exchanges figures; while the board can't be reached, this replica goes by its share of all requests."""
-        report = self._load.report() if self._load is not None else LoadReport()
-        queues = {key: pool.report() for key, pool in self._pools.items()}
-        heard: QueueReports = {}
-        if self._actor is not None:
-            others: LoadReport | None = None
-            try:
-                others, heard = await self._actor.call("sync", self._replica, report, queues)
-                self._reached = True
-            except SharedStateError as error:
-                if self._reached:
-                    log.warning("other gateway replicas' load is unknown: %s", error.message)
-                self._reached = False
+        if not await self._reporter.sync():
             if self._load is not None:
-                self._load.hear(others)
+                self._load.hear(None)
+            for pool in self._pools.values():
+                pool.hear(QueueReport())
+
+    def _collect(self) -> Figures:
+        load = self._load.report() if self._load is not None else LoadReport()
+        return Figures(load, {key: pool.report() for key, pool in self._pools.items()})
+
+    def _adopt(self, others: Figures) -> None:
+        if self._load is not None:
+            self._load.hear(others.load)
         for key, pool in self._pools.items():
-            pool.hear(heard.get(key, QueueReport()))
+            pool.hear(others.queues.get(key, QueueReport()))
+
+
+def connect(application: str | None) -> Link:
+    """Returns a link to the board.
+
+    Args:
+        application: Name of the Serve application: each has its own; None outside Ray, where this replica is the only
+            one.
+    """
+    if application is None:
+        return LocalLink(LoadBoard())
+    return RayLink(f"{application}-load-v{_VERSION}", LoadBoard)

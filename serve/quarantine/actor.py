@@ -1,7 +1,6 @@
-"""The detector that all gateway replicas share: a small Ray actor off the request path, and the clients that reach it.
+"""The detector that all gateway replicas share, as a small Ray actor off the request path, and the link to it.
 
-The actor is detached, so it outlives the gateway's replicas and redeployments. If it dies, Ray restarts it, and the
-first replica to report returns the last state it received. With a state folder, the state outlives the cluster too.
+An actor that was restarted gets the state back from the replicas; with a state folder, the state outlives the cluster.
 """
 
 import json
@@ -10,14 +9,15 @@ import os
 import time
 from pathlib import Path
 
+from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, Terms
-from serve.quarantine.messages import CountReport, DetectorClient, DetectorState, Order
-from serve.shared_actor import SharedActor
+from serve.quarantine.messages import Counts, DetectorState, Order
+from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
 _SAVE_PERIOD_S = 10.0
-_MAX_REPLICAS = 1024  # whose last report's number is remembered
 
 
 class QuarantineActor:
@@ -25,52 +25,56 @@ class QuarantineActor:
 
     Args:
         path: File that keeps the state; None keeps it in memory only.
+        settle_s: As for `Register`.
     """
 
-    def __init__(self, path: str | None = None) -> None:
+    def __init__(self, path: str | None = None, settle_s: float = 0.0) -> None:
         self._path = Path(path) if path else None
-        self._detector: Detector | None = None
-        self._last_numbers: dict[str, int] = {}
+        self._detector = Detector(Terms())
         self._saved_s = 0.0
+        self._saved_version = 0
+        self._has_news = False  # a change of status, which is saved at once
+        self._register = Register(self._book, self._answer, self._detector.restore, settle_s)
         if self._path is not None:
             self._load(self._path)
 
-    def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
-        """Counts a report unless it was counted before; returns the state, None if there is none yet."""
-        if self._detector is None:
-            return None
-        self._detector.terms = terms
-        if report.number > self._last_numbers.pop(report.replica, 0):
-            changes = self._detector.absorb(report.counts, time.time(), report.trials)
-            self._save(at_once=bool(changes))
-        self._last_numbers[report.replica] = report.number
-        if len(self._last_numbers) > _MAX_REPLICAS:
-            del self._last_numbers[next(iter(self._last_numbers))]
-        return self._state(self._detector)
+    async def take(self, report: Report[Counts, DetectorState]) -> Answer[DetectorState] | Pending:
+        """Counts a report unless it was counted before, and returns the state."""
+        answer = await self._register.take(report)
+        if isinstance(answer, Answer):
+            self._save(answer)
+        return answer
 
-    def order(self, order: Order, terms: Terms) -> DetectorState | None:
-        """Carries out an operator's order; returns the state, None if there is none yet."""
-        if self._detector is None:
-            return None
+    def order(self, order: Order, terms: Terms) -> Answer[DetectorState]:
+        """Carries out an operator's order and returns the state.
+
+        Raises:
+            SharedStateError: The detector has just begun, and replicas have not told it the state yet.
+        """
+        if not self._register.has_begun:
+            raise SharedStateError("The shared quarantine state has just begun; try again shortly.", None, None, 1.0)
         self._detector.terms = terms
         self._detector.order(order.cell, order.action, order.why, time.time(), order.operator)
-        self._save(at_once=True)
-        return self._state(self._detector)
+        self._has_news = True
+        answer = self._register.changed(self._detector.as_dict())
+        self._save(answer)
+        return answer
 
-    def seed(self, state: DetectorState) -> None:
-        """Adopts a state, unless another replica was quicker."""
-        if self._detector is not None:
-            return
-        detector = Detector(Terms())
-        detector.restore(state)
-        self._last_numbers = dict(state.get("reports", {}))
-        self._detector = detector
-        self._save(at_once=True)
+    def _book(self, report: Report[Counts, DetectorState]) -> None:
+        counts = report.content
+        self._detector.terms = counts.terms
+        if self._detector.absorb(counts.counts, time.time(), counts.trials):
+            self._has_news = True
+
+    async def _answer(self, _: Report[Counts, DetectorState]) -> DetectorState:
+        return self._detector.as_dict()
 
     def _load(self, path: Path) -> None:
-        """Adopts the state in a file; moves a file that can't be used out of the way."""
+        """Offers the state in a file; moves a file that can't be used out of the way."""
         try:
-            self.seed(json.loads(path.read_text(encoding="utf-8")))
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            Detector(Terms()).restore(kept)
+            self._register.offer(Answer(0, kept.get("revision", 1), kept, kept.get("reports", {})))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -78,71 +82,30 @@ class QuarantineActor:
             log.error("the quarantine state in %s can't be used (%r); the file is kept as %s", path, error, aside)
             os.replace(path, aside)
 
-    def _state(self, detector: Detector) -> DetectorState:
-        return {**detector.as_dict(), "reports": dict(self._last_numbers)}
-
-    def _save(self, at_once: bool) -> None:
-        if self._path is None or self._detector is None:
+    def _save(self, answer: Answer[DetectorState]) -> None:
+        is_due = self._has_news or time.time() - self._saved_s > _SAVE_PERIOD_S
+        if self._path is None or not is_due or answer.version <= self._saved_version:
             return
-        if not at_once and time.time() - self._saved_s <= _SAVE_PERIOD_S:
-            return
-        self._saved_s = time.time()
+        self._saved_s, self._saved_version, self._has_news = time.time(), answer.version, False
         draft = self._path.with_suffix(".draft")
+        state = {**answer.state, "revision": answer.version, "reports": answer.booked}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(self._state(self._detector)), encoding="utf-8")
+            draft.write_text(json.dumps(state), encoding="utf-8")
             os.replace(draft, self._path)
         except OSError as error:
             log.error("the quarantine state can't be saved in %s: %s", self._path, error)
 
 
-class LocalDetector:
-    """The detector within this process, for a gateway without Ray that has one replica only.
+def connect(application: str | None, state_dir: str | None) -> Link:
+    """Returns a link to the detector.
 
     Args:
-        actor: The state.
-    """
-
-    def __init__(self, actor: QuarantineActor) -> None:
-        self._actor = actor
-
-    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
-        return self._actor.sync(report, terms)
-
-    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
-        return self._actor.order(order, terms)
-
-    async def seed(self, state: DetectorState) -> None:
-        self._actor.seed(state)
-
-
-class RayDetector:
-    """The detector in the Ray cluster, started by the first replica that needs it.
-
-    Args:
-        application: Name of the Serve application: each has its own detector.
-        path: As of `QuarantineActor`.
-    """
-
-    def __init__(self, application: str, path: str | None) -> None:
-        self._actor = SharedActor(f"{application}-quarantine-v{VERSION}", QuarantineActor, path)
-
-    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
-        return await self._actor.call("sync", report, terms)  # type: ignore[no-any-return]
-
-    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
-        return await self._actor.call("order", order, terms)  # type: ignore[no-any-return]
-
-    async def seed(self, state: DetectorState) -> None:
-        await self._actor.call("seed", state)
-
-
-def connect(application: str | None, state_dir: str | None) -> DetectorClient:
-    """Returns a client of the detector to report to.
-
-    Args:
-        application: Name of the Serve application; None outside Ray, where this replica has a detector of its own.
+        application: Name of the Serve application: each has its own detector; None outside Ray, where this replica has
+            a detector of its own.
         state_dir: Folder that keeps the state; None keeps it in memory only.
     """
     path = str(Path(state_dir) / f"quarantine-{application or 'local'}.json") if state_dir else None
-    return RayDetector(application, path) if application else LocalDetector(QuarantineActor(path))
+    if application is None:
+        return LocalLink(QuarantineActor(path))
+    return RayLink(f"{application}-quarantine-v{VERSION + 1}", QuarantineActor, path, SETTLE_S)

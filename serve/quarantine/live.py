@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
@@ -26,8 +27,9 @@ from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
 from serve.quarantine.detector import PROBE_SHARE, Terms, sample_share
-from serve.quarantine.ledger import Ledger
-from serve.quarantine.messages import DetectorClient, Order
+from serve.quarantine.messages import Order
+from serve.quarantine.shared_detector import SharedDetector
+from serve.shared.link import Link
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
@@ -45,8 +47,9 @@ class QuarantinedPolicy(LivePolicy):
         config: Settings.
         guards: The guard of each model.
         policy: The compiled policy.
-        client: Reaches the detector that all replicas share.
+        link: Reaches the detector that all replicas share.
         chance: Returns numbers from 0 to 1, each as likely; nobody who writes requests may know the next one.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -54,24 +57,24 @@ class QuarantinedPolicy(LivePolicy):
         config: QuarantineConfig,
         guards: Mapping[str, GuardConfig],
         policy: Policy,
-        client: DetectorClient,
+        link: Link,
         chance: Callable[[], float] = random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(policy)
         self._config = config
         self._guards = guards
         self._base = policy
-        self._ledger = Ledger(client, lambda cell: is_suspected(self._base, cell))
-        self._lock = asyncio.Lock()  # the ledger's calls are not reentrant
+        self._shared = SharedDetector(link, lambda cell: is_suspected(self._base, cell), clock)
         self._chance = chance
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
         """Decides by another policy from now on, without the cells in quarantine."""
         references = {model: pool for model in policy.models if (pool := reference_pool(policy, model))}
-        self._ledger.detector.terms = Terms(self._config, references)
+        self._shared.detector.terms = Terms(self._config, references)
         self._base = policy
-        self.policy = quarantine(policy, self._ledger.detector.quarantined())
+        self.policy = quarantine(policy, self._shared.detector.quarantined())
 
     def draw(self, decision: Decision, features: RequestFeatures) -> tuple[Decision, Trial | None]:
         """Makes a request a trial: chance says whether the pool under test answers it first, or the reference.
@@ -86,7 +89,7 @@ class QuarantinedPolicy(LivePolicy):
         guard = self._guards[decision.model]
         if decision.refused or features.preference or guard.mode == "off" or not features.mask & _GUARDED:
             return decision, None
-        pool = self._ledger.detector.terms.references.get(decision.model)
+        pool = self._shared.detector.terms.references.get(decision.model)
         candidates = (each for each in decision.candidates if each.pool == pool and not each.speculative)
         reference = next(candidates, None)
         if reference is None:
@@ -97,12 +100,12 @@ class QuarantinedPolicy(LivePolicy):
         """Counts the outcome of a first attempt; reruns are no measure of a pool, as only failures run again."""
         if result.verdict.counts and result.attempt == 0:
             cell = Cell(result.model, result.pool, result.speculative, result.request_class)
-            self._ledger.count(cell, str(result.verdict.outcome))
+            self._shared.count(cell, str(result.verdict.outcome))
 
     def found(self, trial: Trial, finding: str) -> None:
         """Counts what came of a trial."""
         side = "own" if trial.first == trial.subject else "reference"
-        self._ledger.count_trial(trial.cell, f"{side}_{finding}", trial.share)
+        self._shared.count_trial(trial.cell, f"{side}_{finding}", trial.share)
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""
@@ -112,9 +115,8 @@ class QuarantinedPolicy(LivePolicy):
 
     async def sync(self) -> None:
         """Reports what was counted since the last call, and decides by the shared state from now on."""
-        async with self._lock:
-            await self._ledger.sync()
-            self._apply()
+        await self._shared.sync()
+        self._apply()
 
     async def order(self, order: Order) -> None:
         """Carries out an operator's order on all replicas.
@@ -122,28 +124,27 @@ class QuarantinedPolicy(LivePolicy):
         Raises:
             SharedStateError: The shared detector can't be reached.
         """
-        async with self._lock:
-            await self._ledger.order(order)
-            self._apply()
+        await self._shared.order(order)
+        self._apply()
 
     def cells(self) -> list[dict[str, Any]]:
         """Returns every cell of the current pools that has a record, for operators."""
         pools = {(facts.model, facts.pool) for facts in self._base.facts}
-        return [cell for cell in self._ledger.detector.view() if (cell["model"], cell["pool"]) in pools]
+        return [cell for cell in self._shared.detector.view() if (cell["model"], cell["pool"]) in pools]
 
     def changes(self) -> list[dict[str, Any]]:
         """Returns the last changes of cells of the current pools, newest first, for operators."""
         pools = {(facts.model, facts.pool) for facts in self._base.facts}
-        found = [change for change in self._ledger.detector.changes() if change.cell[:2] in pools]
+        found = [change for change in self._shared.detector.changes() if change.cell[:2] in pools]
         return [{**change.cell._asdict(), **change.as_dict()} for change in found]
 
     def detector_age_s(self) -> float:
         """Returns the seconds since the shared detector last answered this replica."""
-        return self._ledger.age_s
+        return self._shared.age_s
 
     def _apply(self) -> None:
         """Puts the detector's state into effect."""
-        detector = self._ledger.detector
+        detector = self._shared.detector
         before = self.policy.quarantined
         now = detector.quarantined()
         if now == before:

@@ -16,9 +16,10 @@ from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, StoreConfig
 from serve.errors import QuotaError, RateLimitError
 from serve.limits.accounts import Accounts
+from serve.limits.actor import LedgerActor
 from serve.limits.charge import Charge
 from serve.limits.estimate import Size
-from serve.limits.store.ledger import SharedLedger
+from serve.shared.link import LocalLink
 
 pytestmark = needs_server
 HELD_S = 0.5  # a request that waits for a store that does not answer waits for seconds
@@ -36,8 +37,8 @@ class Cluster:
     """
 
     def __init__(self, config: StoreConfig, limits: Limits, burst_s: float = 30.0) -> None:
-        self.ledger = SharedLedger(None, config, 0.0)
-        self.accounts = Accounts(RateLimitsConfig(enabled=True, burst_s=burst_s), self.ledger)
+        self.ledger = LedgerActor(None, 0.0, config)
+        self.accounts = Accounts(RateLimitsConfig(enabled=True, burst_s=burst_s), LocalLink(self.ledger))
         self.principal = Principal("key", Tenant("tenant", limits=limits), frozenset({"infer"}))
         self._reporting = asyncio.create_task(self.accounts.run())
 
@@ -65,15 +66,14 @@ class Cluster:
         return admitted, refused, longest_s
 
     async def until_shared(self) -> None:
-        """Waits until the store gives something, which it does not in its first seconds."""
+        """Waits until the store gives something."""
         ends_s = time.monotonic() + SETTLED_S
         while True:
             charge = await self.ask()
             if charge is not None:
                 settle(charge)
-            slices = self.ledger._link._advances._rates.values()
-            if slices and not any(each.alone for each in slices):
-                return
+                if not self.accounts.alone:
+                    return
             assert time.monotonic() < ends_s
             await asyncio.sleep(0.1)
 
@@ -165,7 +165,7 @@ async def test_a_month_is_spent_by_all_clusters_together(server: StoreServer) ->
     async with clusters(server.config, Limits(tokens_per_month=month, requests_per_minute=10**6)) as both:
         await asyncio.gather(*(each.until_refused() for each in both))
         await asyncio.gather(*(each.accounts.sync() for each in both))
-        own = [(await each.ledger.usage(["tenant"]))[0] for each in both]
+        own = [each.ledger.usage(["tenant"])[0] for each in both]
     spent = [row["input"] + 2 * row["output"] for row in own]
     assert max(spent) < month <= sum(spent)
 

@@ -22,9 +22,10 @@ from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.limits.accounts import Accounts
-from serve.limits.actor import LedgerActor, LocalLedger
+from serve.limits.actor import LedgerActor
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
+from serve.shared.link import LocalLink
 
 CONFIG: dict[str, Any] = {
     "models": {
@@ -151,7 +152,7 @@ async def test_ten_times_the_load_brings_no_more_than_the_weight(weight: float) 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answers_count_by_what_they_used_and_not_by_what_was_expected(stream: bool) -> None:
     engine = FullEngine(long=2000)
-    accounts = Accounts(RateLimitsConfig(), LocalLedger(LedgerActor(None, 0.0)))
+    accounts = Accounts(RateLimitsConfig(), LocalLink(LedgerActor(None, 0.0)))
     async with sharing(engine, Tenant("long"), Tenant("short"), slots=1, accounts=accounts) as rig:
         tasks = await rig.fill()
         tasks += [await rig.wait(tenant, stream=stream) for tenant in ["long", "short"] * 4]
@@ -183,7 +184,7 @@ async def test_a_class_that_there_is_not_is_refused() -> None:
 async def test_a_class_that_there_is_not_costs_nothing_of_a_limit() -> None:
     engine = FullEngine()
     engine.gate.set()
-    accounts = Accounts(RateLimitsConfig(), LocalLedger(LedgerActor(None, 0.0)))
+    accounts = Accounts(RateLimitsConfig(), LocalLink(LedgerActor(None, 0.0)))
     once = Tenant("once", limits=Limits(requests_per_minute=1))
     async with sharing(engine, once, slots=1, accounts=accounts) as rig:
         assert [await rig.ask("once", class_=each) for each in ("first", "batch", "batch")] == [400, 200, 429]
@@ -203,7 +204,7 @@ async def test_a_full_queue_is_the_trouble_of_the_tenant_that_filled_it() -> Non
 
 async def test_a_tenant_has_no_more_requests_waiting_than_its_limit() -> None:
     engine = FullEngine()
-    accounts = Accounts(RateLimitsConfig(), LocalLedger(LedgerActor(None, 0.0)))
+    accounts = Accounts(RateLimitsConfig(), LocalLink(LedgerActor(None, 0.0)))
     red = Tenant("red", limits=Limits(queued=1))
     async with sharing(engine, red, Tenant("blue"), slots=1, accounts=accounts) as rig:
         tasks = await rig.fill()

@@ -1,19 +1,31 @@
 """What a gateway replica that ends tells the ledger, which other replicas and reports of usage rely on."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
+import pytest
 from support.engines import answering
+from support.limits import LedgerLink
 from support.stack import listening
 
+from serve.access.principal import Principal
+from serve.access.tenants import Tenant
+from serve.config.rate_limits import Limits, RateLimitsConfig
+from serve.errors import RateLimitError
+from serve.gateway import ingress
 from serve.gateway.ingress import GatewayReplica
-from serve.limits.book import read
-from serve.limits.messages import Meter
+from serve.limits.accounts import Accounts
+from serve.limits.book import UsageBook, read
+from serve.limits.estimate import Size
+from serve.limits.ledger import Ledger
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
-async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_given_back(tmp_path: Path) -> None:
+async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reports go out once a second: each rolling update lost what had been used since."""
     limits = {"concurrency": 4, "tokens_per_minute": 60_000}
     async with listening(answering()) as engine:
@@ -23,9 +35,9 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
             "access": {"state_dir": str(tmp_path)},
             "rate_limits": {"enabled": True, "default": limits},
         }
+        ledger = LedgerLink(Ledger(UsageBook(str(tmp_path)), 0.0))
+        monkeypatch.setattr(ingress, "connect_ledger", lambda *_: ledger)
         replica = GatewayReplica(config, [])
-        accounts = replica._accounts
-        assert accounts is not None
         async with listening(replica.app(), replica.hot) as front, aiohttp.ClientSession() as session:
             for _ in range(3):
                 async with session.post(f"{front.url}/v1/chat/completions", json=CHAT) as answer:
@@ -33,6 +45,13 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
                     await answer.read()
     [row] = read(str(tmp_path), ["tenant"], None, None)
     assert row["requests"] == 3
-    slices = accounts._holdings._slices
-    assert slices[Meter("tenant:default", "concurrency")].held == 0
-    assert slices[Meter("tenant:default", "tokens")].held == 0
+    other = Accounts(RateLimitsConfig(), ledger, replicas=2)
+    principal = Principal("k", Tenant("default", limits=Limits(**limits)), frozenset({"infer"}))
+    async with AsyncExitStack() as running:
+        for _ in range(4):
+            await running.enter_async_context(other.passing(principal, "m", []))
+        with pytest.raises(RateLimitError):
+            await running.enter_async_context(other.passing(principal, "m", []))
+    headers: list[tuple[bytes, bytes]] = []
+    await other.reserve(principal, "m", "plain", Size(4, max_output=1), headers)
+    assert int(dict(headers)[b"x-ratelimit-remaining-tokens"]) > 29_900

@@ -12,8 +12,8 @@ from support.stack import Stack, running
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
 from serve.limits.accounts import Accounts
-from serve.limits.actor import LedgerActor, LocalLedger
-from serve.limits.messages import Ask, LedgerClient, Meter, Reply, Report
+from serve.limits.actor import LedgerActor
+from serve.shared.link import Link, LocalLink
 
 DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
@@ -38,22 +38,15 @@ async def _answer(engine: Engine, send: Any, body: bytes) -> None:
 class DeadLedger:
     """A ledger that can't be reached."""
 
-    async def sync(self, report: Report) -> Reply:
-        raise SharedStateError("The ledger is away.")
-
-    async def lease(self, replica: str, asks: dict[Meter, Ask]) -> Reply:
-        raise SharedStateError("The ledger is away.")
-
-    async def usage(self, by: Any, since: Any = None, until: Any = None) -> Any:
+    async def call(self, method: str, *arguments: Any) -> Any:
         raise SharedStateError("The ledger is away.")
 
 
-class HangingLedger(DeadLedger):
+class HangingLedger:
     """A ledger that does not answer."""
 
-    async def lease(self, replica: str, asks: dict[Meter, Ask]) -> Reply:
+    async def call(self, method: str, *arguments: Any) -> Any:
         await asyncio.sleep(60)
-        raise AssertionError
 
 
 class Rig:
@@ -64,7 +57,7 @@ class Rig:
         ledger: Replaces the one in this process.
     """
 
-    def __init__(self, limits: dict[str, Any], ledger: LedgerClient | None = None, **more: Any) -> None:
+    def __init__(self, limits: dict[str, Any], ledger: Link | None = None, **more: Any) -> None:
         self.actor = LedgerActor(None, 0.0)
         pool = {"kind": "remote", "url": "http://127.0.0.1:1"}
         self.config = {
@@ -72,7 +65,7 @@ class Rig:
             "rate_limits": {"enabled": True, "default": limits, **more},
         }
         parsed = GatewayConfig.parse(self.config)
-        self.accounts = Accounts(parsed.rate_limits, ledger or LocalLedger(self.actor))
+        self.accounts = Accounts(parsed.rate_limits, ledger or LocalLink(self.actor))
         self.engine = Engine(_answer)
 
     def running(self) -> Any:

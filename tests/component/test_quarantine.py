@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,10 @@ from serve.config.quarantine import QuarantineConfig
 from serve.errors import SharedStateError
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.core import Outcome, Verdict
-from serve.quarantine.actor import LocalDetector, QuarantineActor
-from serve.quarantine.detector import Terms
+from serve.quarantine.actor import QuarantineActor
 from serve.quarantine.live import QuarantinedPolicy
-from serve.quarantine.messages import CountReport, DetectorState, Order
+from serve.quarantine.messages import Order
+from serve.shared.link import Link, LocalLink
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -45,21 +46,13 @@ class Flaky:
     dead: bool = False
     dies_after_the_next: bool = False
 
-    async def sync(self, report: CountReport, terms: Terms) -> DetectorState | None:
+    async def call(self, method: str, *arguments: Any) -> Any:
         self._live()
-        state = self.actor.sync(report, terms)
+        result = await LocalLink(self.actor).call(method, *arguments)
         if self.dies_after_the_next:
             self.dead = True
             self._live()
-        return state
-
-    async def order(self, order: Order, terms: Terms) -> DetectorState | None:
-        self._live()
-        return self.actor.order(order, terms)
-
-    async def seed(self, state: DetectorState) -> None:
-        self._live()
-        self.actor.seed(state)
+        return result
 
     def _live(self) -> None:
         if self.dead:
@@ -69,7 +62,7 @@ class Flaky:
         self.actor, self.dead, self.dies_after_the_next = QuarantineActor(), False, False
 
 
-def view(detector: Flaky | LocalDetector, mode: str = "heal", **settings: float) -> QuarantinedPolicy:
+def view(detector: Link, mode: str = "heal", **settings: float) -> QuarantinedPolicy:
     guards = {"m": GuardConfig(mode=mode)}  # type: ignore[arg-type]
     chance = Random(1).random
     return QuarantinedPolicy(QuarantineConfig(**settings), guards, POLICY, detector, chance)  # type: ignore[arg-type]
@@ -160,14 +153,15 @@ async def test_what_was_counted_meanwhile_reaches_the_judge_when_it_is_back() ->
 
 
 async def test_the_judges_age_grows_while_it_is_away() -> None:
+    now = [0.0]
     detector = Flaky(dead=True)
-    replica = view(detector)
-    replica._ledger._answered_s -= 100
+    replica = QuarantinedPolicy(QuarantineConfig(), {}, POLICY, detector, clock=lambda: now[0])
+    now[0] = 100.0
     await replica.sync()
-    assert replica.detector_age_s() >= 100
+    assert replica.detector_age_s() == 100
     detector.dead = False
     await replica.sync()
-    assert replica.detector_age_s() < 100
+    assert replica.detector_age_s() == 0
 
 
 async def test_a_judge_that_forgot_gets_back_what_it_told() -> None:
@@ -214,10 +208,10 @@ async def test_a_report_of_trials_whose_receipt_was_lost_is_counted_once() -> No
 
 async def test_the_state_in_a_file_outlives_everything(tmp_path: Path) -> None:
     file = tmp_path / "state" / "q.json"
-    before = view(LocalDetector(QuarantineActor(str(file))))
+    before = view(LocalLink(QuarantineActor(str(file))))
     breaks(before)
     await before.sync()
-    after = view(LocalDetector(QuarantineActor(str(file))))
+    after = view(LocalLink(QuarantineActor(str(file))))
     await after.sync()
     assert pool_of(after) == "standard"
 

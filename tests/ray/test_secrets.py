@@ -262,7 +262,7 @@ async def test_keys_secrets_and_prompts_stand_nowhere(
     assert any("/audit/" in where and keys.declared[4:14] in text for where, text in seen.items())
     assert "ServeReplica:specgate:Gateway" in seen["ps"]
     actors = json.loads(seen["/api/v0/actors?detail=1&limit=1000"])["data"]["result"]["result"]
-    assert {"SharedLedger", "QuarantineActor", "LoadBoard"} <= {actor["class_name"] for actor in actors}
+    assert {"LedgerActor", "QuarantineActor", "LoadBoard"} <= {actor["class_name"] for actor in actors}
     assert {where: canaries.found_in(text) for where, text in seen.items() if canaries.found_in(text)} == {}
     # Clients are told about their own fields, but no key is ever repeated.
     repeated = {field for _, text in answers for field in canaries.found_in(text)}

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from serve.config.rate_limits import StoreConfig
 from serve.errors import SharedStateError
-from serve.limits.store.client import SCRIPT, RedisStore
+from serve.limits.store import SCRIPT, RedisStore
 
 PROGRAM = shutil.which("valkey-server") or shutil.which("redis-server")
 needs_server = pytest.mark.skipif(PROGRAM is None, reason="needs valkey-server or redis-server (Debian's redis-server)")
@@ -73,8 +74,8 @@ class StoreServer:
 
     async def command(self, *words: Any) -> Any:
         """Runs a command there."""
-        store = RedisStore(self.config)
+        client: Any = Redis.from_url(self.config.address)
         try:
-            return await store._redis.execute_command(*words)
+            return await client.execute_command(*words)
         finally:
-            await store.close()
+            await client.aclose()

@@ -4,7 +4,7 @@ import asyncio
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
-from serve.limits.store.client import RedisStore
+from serve.limits.store import RedisStore
 
 
 def try_store(config: GatewayConfig) -> tuple[str, str] | None:

@@ -42,6 +42,21 @@ class BrokenSource:
         """Does nothing."""
 
 
+class LosingSource(LocalKeySource):
+    """A source whose answers get lost at first."""
+
+    lost = 2
+    used: frozenset[str] = frozenset()
+
+    async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
+        changes = await super().sync(version, used)
+        if used and self.lost:
+            self.lost -= 1
+            raise SharedStateError("gone")
+        self.used |= used
+        return changes
+
+
 async def until(happens: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not happens():  # noqa: ASYNC110 - it is polled
@@ -91,6 +106,22 @@ async def test_a_store_without_news_answers_after_a_period_with_the_version_that
         source = LocalKeySource(store)
         known = (await source.sync(0, frozenset())).version
         assert await source.sync(known, frozenset()) == KeyChanges(known)
+
+
+async def test_which_keys_were_used_is_known_even_if_an_answer_gets_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live, "_SYNC_PERIOD_S", 0.01)
+    with closing(KeyStore(tmp_path)) as store:
+        source = LosingSource(store)
+        access = LiveAccess(REQUIRED, source)
+        issued = store.create(TERMS)
+        await access.refresh()
+        assert is_known(access, issued.token)
+        for _ in range(3):
+            await access.refresh()
+        assert source.used == {issued.key.id}
+    assert len(caplog.records) == 2, "one line when it falls silent, one when it is back"
 
 
 def is_known(access: LiveAccess, token: str) -> bool:

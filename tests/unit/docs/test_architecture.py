@@ -18,4 +18,4 @@ def test_the_printed_tree_is_the_tree_on_disk() -> None:
 
 def test_the_root_of_serve_holds_what_no_folder_is_about() -> None:
     modules = [path.name for path in (ROOT / "serve").glob("*.py") if path.name != "__init__.py"]
-    assert sorted(modules) == ["app.py", "errors.py", "shared_actor.py"]
+    assert sorted(modules) == ["app.py", "errors.py"]

@@ -20,11 +20,11 @@ from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard import transcript
 from serve.guard.core import json_ahead, rescue, schema_budget
-from serve.limits import lease_rounds, ledger, tally
+from serve.limits import accounts, bucket, tally
 from serve.limits import slice as slice_
-from serve.limits.store import link
 from serve.parsing import strict_json
 from serve.routing import class_queue
+from serve.shared import report
 
 ROOT = Path(__file__).parents[3]
 PAGES = [*sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "adr"), ROOT / "README.md"]
@@ -117,8 +117,8 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
         ("explanation/guard", strict_json, "_MOST_SIGNS", "{:,} colons and commas"),
         ("explanation/guard", rescue, "_MOST_MARKERS", "{} markers"),
         ("explanation/guard", rescue, "_MOST_SIGNS", "{:,} brackets, quotes"),
-        ("explanation/limits", ledger, "SETTLE_S", "nothing for {:g} s"),
-        ("explanation/limits", ledger, "FORGET_S", "silent for {:g} s"),
+        ("explanation/limits", report, "SETTLE_S", "nothing for {:g} s"),
+        ("explanation/limits", bucket, "FORGET_S", "silent for {:g} s"),
         ("explanation/limits", slice_, "_AHEAD_S", "about {:g} s of what it spent"),
         ("explanation/limits", class_queue, "_KEPT_REPORTS", "up to {} s of what it is behind"),
         ("how-to/use-the-operators-door", transcript, "MOST", "the last {} reruns"),
@@ -133,8 +133,7 @@ def test_numbers_in_prose_are_those_of_the_code(page: str, module: ModuleType, n
 
 def test_times_of_silence_in_prose_are_those_of_the_code() -> None:
     text = " ".join((ROOT / "docs/explanation/limits.md").read_text(encoding="utf-8").split())
-    assert f"waits longer than {lease_rounds.PATIENCE_S * 1000:g} ms for a silent ledger" in text
-    assert f"waits for the store longer than {link.PATIENCE_S * 1000:g} ms" in text
+    assert f"waits longer than {accounts.PATIENCE_S * 1000:g} ms for a silent ledger" in text
     assert f"have {vars(schema_budget)['_BUDGET_S'] * 1000:g} ms together" in (
         ROOT / "docs/explanation/guard.md"
     ).read_text(encoding="utf-8")

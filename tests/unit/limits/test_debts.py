@@ -4,38 +4,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
+from support.limits import LedgerLink
 
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.actor import LocalLedger
 from serve.limits.book import UsageBook
 from serve.limits.charge import Charge
 from serve.limits.estimate import Size
 from serve.limits.ledger import Ledger
-from serve.limits.messages import Ask, Meter, Reply, Report
 
 PER_MINUTE = 60_000
 CONFIG = RateLimitsConfig()
 BURST = PER_MINUTE / 60 * CONFIG.burst_s
 TENANT = Tenant("greedy", limits=Limits(tokens_per_minute=PER_MINUTE))
-
-
-class Shared:
-    """The ledger of a gateway with several replicas, in this process."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-
-    async def sync(self, report: Report) -> Reply:
-        return self.ledger.sync(report)
-
-    async def lease(self, replica: str, asks: dict[Meter, Ask]) -> Reply:
-        return self.ledger.lease(replica, asks)
-
-    usage = LocalLedger.usage
 
 
 @dataclass
@@ -50,9 +34,9 @@ class Site:
     def __post_init__(self) -> None:
         month = datetime(2026, 11, 22, tzinfo=UTC)
         self.ledger = Ledger(UsageBook(), 0.0, lambda: self.now_s, lambda: month)
-        shared = Shared(self.ledger)
+        link = LedgerLink(self.ledger)
         self.accounts = [
-            Accounts(CONFIG, shared, self.replicas, lambda: self.now_s, lambda: month) for _ in range(self.replicas)
+            Accounts(CONFIG, link, self.replicas, lambda: self.now_s, lambda: month) for _ in range(self.replicas)
         ]
 
     async def second(self, seconds: int = 1) -> None:
@@ -150,4 +134,4 @@ async def test_an_answer_that_takes_minutes_is_owed_like_any_other() -> None:
     await site.second(2)
     assert await site.begin() is None
     await site.second(300)
-    assert not site.accounts[0]._holdings._slices, "after that, nothing is kept"
+    assert await site.begin() is not None

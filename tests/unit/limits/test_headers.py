@@ -2,8 +2,7 @@
 
 from serve.limits.headers import limit_headers
 from serve.limits.messages import Kind, Meter, Terms
-from serve.limits.reservation import Line
-from serve.limits.slice import RateSlice, SeatSlice, Slice
+from serve.limits.slice import Line, RateSlice, SeatSlice, Slice
 
 
 def line(scope: str, kind: Kind, per_minute: float, held: float, shadow: bool = False) -> Line:

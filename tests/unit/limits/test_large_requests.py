@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
+from support.limits import LedgerLink
 
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.actor import LedgerActor, LocalLedger
 from serve.limits.book import UsageBook
 from serve.limits.estimate import Size
 from serve.limits.ledger import Ledger
@@ -37,12 +37,10 @@ class Site:
     accounts: list[Accounts] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        actor = LedgerActor()
         month = datetime(2026, 11, 22, tzinfo=UTC)
-        actor._ledger = Ledger(UsageBook(), 0.0, lambda: self.now_s, lambda: month)
+        link = LedgerLink(Ledger(UsageBook(), 0.0, lambda: self.now_s, lambda: month))
         self.accounts = [
-            Accounts(CONFIG, LocalLedger(actor), self.replicas, lambda: self.now_s, lambda: month)
-            for _ in range(self.replicas)
+            Accounts(CONFIG, link, self.replicas, lambda: self.now_s, lambda: month) for _ in range(self.replicas)
         ]
 
     async def ask(self, size: Size, replica: int = 0) -> RateLimitError | float:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from serve.limits.holdings import Holdings
+from serve.limits.reservation import Line, Reservation, reserve
 
 from serve.limits.book import UsageBook
-from serve.limits.holdings import Holdings
 from serve.limits.ledger import Ledger
 from serve.limits.messages import Ask, Meter, Reply, Terms
-from serve.limits.reservation import Line, Reservation, reserve
 
 RATE, SEATS = Terms(100.0, 3000.0), Terms(0.0, 3.0)
 TOKENS, REQUESTS = Meter("tenant:a", "tokens"), Meter("tenant:a", "concurrency")

@@ -1,25 +1,28 @@
 """Gateway replicas hear of each other's load, and of nobody who is gone."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
-import pytest
 from support.clock import settle
 
 from policies import RequestFeatures, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
-from serve.load.board import LoadBoard, SharedLoad
+from serve.load.board import Figures, LoadBoard, SharedLoad
 from serve.load.live_load import LiveLoad
 from serve.load.report import LoadReport, total
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.remote_pool import RemotePool
+from serve.shared.link import LocalLink
+from serve.shared.report import Answer, Report
 
 KEY = ("m", "p")
 RED, BLUE = (1, "red"), (1, "blue")
+NOTHING = LoadReport()
 
 
 def running(requests: float) -> LoadReport:
@@ -37,55 +40,77 @@ class Clock:
         return self.now_s
 
 
-def test_a_replica_hears_of_all_others_but_not_of_itself() -> None:
-    board = LoadBoard(Clock())
-    assert board.sync("a", running(3), {}) == (LoadReport(), {})
-    assert board.sync("b", running(4), {})[0].running == {KEY: (3, 6)}
-    heard, _ = board.sync("c", running(5), {})
-    assert heard.running == {KEY: (7, 14)}
-    assert heard.acceptance == {(*KEY, "plain"): (2, 20.0, 40.0)}
-    assert heard.steps[KEY][0] == (2.0, 1.0)
+class Site:
+    """Replicas that report to one board when they are told to."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self._board = LoadBoard(self.clock)
+        self._numbers: Counter[str] = Counter()
+
+    async def report(
+        self, replica: str, load: LoadReport = NOTHING, queues: dict[tuple[str, str], QueueReport] | None = None
+    ) -> Figures:
+        self._numbers[replica] += 1
+        return await self.again(replica, load, queues)
+
+    async def again(
+        self, replica: str, load: LoadReport = NOTHING, queues: dict[tuple[str, str], QueueReport] | None = None
+    ) -> Figures:
+        """Sends the last report once more."""
+        answer = await self._board.take(Report(replica, self._numbers[replica], Figures(load, queues or {})))
+        assert isinstance(answer, Answer)
+        return answer.state
 
 
-def test_a_replica_that_is_gone_is_forgotten() -> None:
-    clock = Clock()
-    board = LoadBoard(clock)
-    board.sync("a", running(3), {})
-    clock.now_s = 10.0
-    assert board.sync("b", running(4), given({RED: 1.0})) == (LoadReport(), {KEY: QueueReport()})
-    assert board.sync("a", running(3), {}) == (running(4), {}), "what was given while it was away is not for it"
+async def test_a_replica_hears_of_all_others_but_not_of_itself() -> None:
+    site = Site()
+    assert await site.report("a", running(3)) == Figures()
+    assert (await site.report("b", running(4))).load.running == {KEY: (3, 6)}
+    load = (await site.report("c", running(5))).load
+    assert load.running == {KEY: (7, 14)}
+    assert load.acceptance == {(*KEY, "plain"): (2, 20.0, 40.0)}
+    assert load.steps[KEY][0] == (2.0, 1.0)
 
 
-def test_a_replica_that_comes_back_does_not_hear_what_was_given_before_it_went() -> None:
-    clock = Clock()
-    board = LoadBoard(clock)
-    board.sync("a", LoadReport(), {})
-    board.sync("b", LoadReport(), given({RED: 5.0}))
-    for clock.now_s in (4.0, 8.0):
-        board.sync("b", LoadReport(), given({}))
-    assert board.sync("a", LoadReport(), given({}))[1] == given({})
+async def test_a_replica_that_is_gone_is_forgotten() -> None:
+    site = Site()
+    await site.report("a", running(3))
+    site.clock.now_s = 10.0
+    assert await site.report("b", running(4), given({RED: 1.0})) == Figures(queues={KEY: QueueReport()})
+    assert await site.report("a", running(3)) == Figures(running(4)), "what was given while it was away is not for it"
 
 
-def test_what_a_replica_gave_is_heard_by_each_other_once() -> None:
-    board = LoadBoard(Clock())
+async def test_a_replica_that_comes_back_does_not_hear_what_was_given_before_it_went() -> None:
+    site = Site()
+    await site.report("a")
+    await site.report("b", queues=given({RED: 5.0}))
+    for site.clock.now_s in (4.0, 8.0):
+        await site.report("b", queues=given({}))
+    assert (await site.report("a", queues=given({}))).queues == given({})
+
+
+async def test_what_a_replica_gave_is_heard_by_each_other_once() -> None:
+    site = Site()
     for name in "abc":
-        assert board.sync(name, LoadReport(), {}) == (LoadReport(), {})
-    board.sync("a", LoadReport(), given({RED: 1.0, BLUE: 0.0}))
-    board.sync("a", LoadReport(), given({RED: 2.0}))
-    board.sync("b", LoadReport(), given({RED: 4.0}))
-    assert board.sync("c", LoadReport(), given({}))[1] == given({RED: 7.0, BLUE: 0.0})
-    assert board.sync("c", LoadReport(), given({}))[1] == given({})
-    assert board.sync("a", LoadReport(), given({}))[1] == given({RED: 4.0})
-    assert board.sync("b", LoadReport(), given({}))[1] == given({}), "it had heard of the first replica before"
+        assert await site.report(name) == Figures()
+    await site.report("a", queues=given({RED: 1.0, BLUE: 0.0}))
+    await site.report("a", queues=given({RED: 2.0}))
+    await site.report("b", queues=given({RED: 4.0}))
+    for send in (site.report, site.again):
+        assert (await send("c", queues=given({}))).queues == given({RED: 7.0, BLUE: 0.0}), "the first answer got lost"
+    assert (await site.report("c", queues=given({}))).queues == given({})
+    assert (await site.report("a", queues=given({}))).queues == given({RED: 4.0})
+    assert (await site.report("b", queues=given({}))).queues == given({}), "it had heard of the first replica before"
 
 
-def test_what_others_want_is_told_as_it_is_now() -> None:
-    board = LoadBoard(Clock())
-    board.sync("a", LoadReport(), {KEY: QueueReport(wanted=(9, 9, 9))})
-    board.sync("a", LoadReport(), {KEY: QueueReport(wanted=(1, 2, 3))})
-    board.sync("b", LoadReport(), {KEY: QueueReport(wanted=(10, 20, 30))})
+async def test_what_others_want_is_told_as_it_is_now() -> None:
+    site = Site()
+    await site.report("a", queues={KEY: QueueReport(wanted=(9, 9, 9))})
+    await site.report("a", queues={KEY: QueueReport(wanted=(1, 2, 3))})
+    await site.report("b", queues={KEY: QueueReport(wanted=(10, 20, 30))})
     for _ in range(2):
-        assert board.sync("c", LoadReport(), {KEY: QueueReport()})[1][KEY].wanted == (11, 22, 33)
+        assert (await site.report("c", queues={KEY: QueueReport()})).queues[KEY].wanted == (11, 22, 33)
 
 
 def test_reports_add_up_in_any_order() -> None:
@@ -127,35 +152,24 @@ def test_requests_of_this_replica_are_reported_and_counted_once() -> None:
     sent.end()
 
 
-async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share() -> None:
     load, _ = live_load()
     load.hear(running(3))
 
     class Gone:
-        def __init__(self, *_: Any) -> None: ...
-
         async def call(self, *_: Any) -> Any:
             raise SharedStateError("gone", None, None, 1.0)
 
-    monkeypatch.setattr("serve.load.board.SharedActor", Gone)
-    await SharedLoad(load, {}, "app").sync()
+    await SharedLoad(load, {}, Gone()).sync()
     load.check()
     load.loads["m", "speculative"].begin(2.0)
     assert load.loads["m", "speculative"].per_engine == 2
 
 
-async def test_queues_hear_what_other_replicas_gave_their_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
-    board = LoadBoard(Clock())
-
-    class Reached:
-        def __init__(self, *_: Any) -> None: ...
-
-        async def call(self, method: str, *arguments: Any) -> Any:
-            return getattr(board, method)(*arguments)
-
-    monkeypatch.setattr("serve.load.board.SharedActor", Reached)
+async def test_queues_hear_what_other_replicas_gave_their_tenants() -> None:
+    board = LocalLink(LoadBoard(Clock()))
     pools = [RemotePool(Endpoint("http://unused", None), {}, 1) for _ in range(2)]
-    shared = [SharedLoad(None, {KEY: pool}, "app") for pool in pools]
+    shared = [SharedLoad(None, {KEY: pool}, board) for pool in pools]
     order: list[str] = []
 
     async def ask(tenant: str) -> None:

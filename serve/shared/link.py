@@ -1,7 +1,8 @@
-"""A small detached Ray actor that all gateway replicas share, off the request path."""
+"""The two links to an actor that gateway replicas share: within this process, and over Ray."""
 
 import asyncio
-from typing import Any
+import inspect
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayError
@@ -15,8 +16,38 @@ _HEAD = "node:__internal_head__"
 _HEAD_SHARE = 0.001
 
 
-class SharedActor:
-    """A client of the actor, which the first replica that needs it starts.
+class Link(Protocol):
+    """A way to the actor."""
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the actor and returns its result.
+
+        Raises:
+            SharedStateError: It can't be reached.
+        """
+        ...
+
+
+class LocalLink:
+    """An actor in this process, for a gateway without Ray that has one replica only.
+
+    Args:
+        actor: The object.
+    """
+
+    def __init__(self, actor: object) -> None:
+        self._actor = actor
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method, which may be a coroutine function."""
+        result = getattr(self._actor, method)(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+
+class RayLink:
+    """A small detached Ray actor, which the first replica that needs it starts.
+
+    It outlives the gateway's replicas and redeployments; if it dies, Ray restarts it, without its state.
 
     Args:
         name: Its name in the cluster. A version belongs in it: a detached actor runs the code it was started with.

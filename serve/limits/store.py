@@ -1,0 +1,179 @@
+"""The store from which the ledgers of several clusters take: a Valkey or Redis server, where a script is the bucket."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from datetime import datetime
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from redis import CredentialProvider
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+from serve.config.rate_limits import StoreConfig
+from serve.config.secret import Secret
+from serve.errors import ConfigError, SharedStateError
+from serve.limits.bucket import start_of
+from serve.limits.messages import Grant, Grants, Holding, Meter, Statement
+from serve.shared.report import Report
+
+SCRIPT = (Path(__file__).parent / "store.lua").read_text()
+_TIMEOUT_S = 2.0
+_BATCH = 64  # meters in one call of the script, which holds up the calls of others
+_MONTH_S = 40 * 86400
+Found = TypeVar("Found")
+
+_decode = msgspec.msgpack.Decoder(list[tuple[float, float, float]]).decode
+
+
+class RedisStore:
+    """The server, as one ledger reaches it. It connects when it is first asked, and again whenever it must.
+
+    Args:
+        config: Where it is.
+        book: Identity of this cluster's book of usage.
+        script: What runs there.
+    """
+
+    def __init__(self, config: StoreConfig, book: str = "", script: str = SCRIPT) -> None:
+        self.clusters = config.clusters
+        self._config = config
+        self._book = book
+        self._script = script
+        self._sha = sha1(script.encode(), usedforsecurity=False).hexdigest()
+        trusted: dict[str, Any] = {} if config.ca_file is None else {"ssl_ca_certs": config.ca_file}
+        # No retries of its own: a report that was not answered is sent again under its number.
+        self._redis: Redis = Redis.from_url(
+            config.address,
+            credential_provider=None if config.password is None else _Credentials(config.user, config.password),
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            **trusted,
+        )
+
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> dict[Meter, Grant]:
+        """Books a report and gives what it needs, once for each number.
+
+        Args:
+            report: A replica's.
+            parts: By meter, how many replicas of this cluster spend of it.
+
+        Raises:
+            SharedStateError: The store can't be reached, or not all of it was answered.
+        """
+        meters = tuple(report.content.holdings)
+        batches = range(0, len(meters), _BATCH)
+        calls = [self._call(report, str(first), meters[first : first + _BATCH], parts) for first in batches]
+        answers = await self._asked(self._evaluate(calls)) if calls else []
+        found = [answer for each in answers for answer in _decode(each)]
+        return {meter: Grant(*answer) for meter, answer in zip(meters, found, strict=True)}
+
+    async def spending(self, own: Mapping[str, float], at: datetime) -> dict[str, float]:
+        """Returns what all clusters have spent in a month. Each says what its own book has, which only grows.
+
+        Args:
+            own: By scope.
+            at: A time in the month.
+
+        Raises:
+            SharedStateError: The store can't be reached.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
+        for scope, cost in own.items():
+            key = self._key(f"spent:{at:%Y-%m}", scope)
+            pipeline.hset(key, self._book, repr(cost))
+            pipeline.expire(key, _MONTH_S)
+            pipeline.hvals(key)
+        answers = await self._asked(pipeline.execute())
+        return {scope: sum(map(float, costs)) for scope, costs in zip(own, answers[2::3], strict=True)}
+
+    async def describe(self) -> tuple[str, bool]:
+        """Returns the server's name and version, and whether it forgets something when its memory is full.
+
+        Raises:
+            SharedStateError: It can't be reached.
+        """
+        found = await self._asked(self._redis.info("server", "memory"))
+        name = f"{found.get('server_name', 'redis')} {found.get('valkey_version', found.get('redis_version'))}"
+        policy = found.get("maxmemory_policy", "noeviction")
+        return name, bool(found.get("maxmemory")) and policy != "noeviction"
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._redis.aclose()
+
+    def _key(self, kind: str, name: str) -> str:
+        """Returns a key; in a cluster of servers, all keys with one tag are on one of them."""
+        return f"{{{self._config.prefix}}}:{kind}:{name}"
+
+    def _call(
+        self, report: Report[Statement, Grants], batch: str, meters: tuple[Meter, ...], parts: Mapping[Meter, int]
+    ) -> tuple[list[str], bytes]:
+        """Returns keys and argument of one call of the script."""
+        keys = [self._key("replica", f"{report.replica}:{batch}")]
+        entries = []
+        for meter in meters:
+            keys.append(self._key(meter.kind, meter.scope))
+            entries.append(self._entry(report.content.holdings[meter], parts.get(meter, 1), report.age_s))
+        argument = {"replica": report.replica, "number": report.number, "entries": entries}
+        return keys, msgspec.msgpack.encode(argument)
+
+    def _entry(self, holding: Holding, parts: int, age_s: float | None) -> dict[str, float]:
+        start = start_of(holding, age_s)
+        return {
+            "rate": holding.terms.rate_per_s,
+            "capacity": holding.terms.capacity,
+            "held": holding.held,
+            "drawn": holding.drawn,
+            "returned": holding.returned,
+            "needed": holding.needed,
+            "wanted": holding.wanted,
+            "parts": float(max(1, parts) * self.clusters),
+            "start": holding.terms.capacity if start is None else start,
+        }
+
+    async def _evaluate(self, calls: list[tuple[list[str], bytes]]) -> list[bytes]:
+        try:
+            return await self._evaluated(calls)
+        except NoScriptError:  # a server that has just begun; a call that was answered is answered alike
+            await self._redis.script_load(self._script)
+            return await self._evaluated(calls)
+
+    async def _evaluated(self, calls: list[tuple[list[str], bytes]]) -> list[bytes]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for keys, argument in calls:
+            pipeline.evalsha(self._sha, len(keys), *keys, argument)
+        return await pipeline.execute()
+
+    async def _asked(self, answer: Awaitable[Found]) -> Found:
+        """Returns an answer of the server's; its errors name the server and never a password."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await answer
+        except (RedisError, OSError, ConfigError) as error:
+            place = urlsplit(self._config.address).netloc
+            text = " ".join(str(error).split()) or type(error).__name__
+            raise SharedStateError(
+                f"The store of limits at {place} can't be used: {text}", None, None, 1.0
+            ) from None  # fmt: skip
+
+
+class _Credentials(CredentialProvider):
+    """Reads the password for each connection, so that it can change."""
+
+    def __init__(self, user: str | None, password: Secret) -> None:
+        self._user = user
+        self._password = password
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        password = self._password.read()
+        return (password,) if self._user is None else (self._user, password)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()

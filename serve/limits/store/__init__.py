@@ -1,1 +1,0 @@
-"""Limits of several clusters: each one's ledger gets what it gives out from a Valkey or Redis server."""

@@ -1,0 +1,107 @@
+"""One gateway replica's counts and its copy of the shared detector.
+
+Counts are reported to the detector. While it can't be reached, the replica decides by its own counts.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from policies import Cell
+from serve.quarantine.detector import Detector, OutcomeCount, Terms, TrialCount
+from serve.quarantine.messages import Counts, DetectorState, Order
+from serve.shared.link import Link
+from serve.shared.report import Reporter
+
+log = logging.getLogger("ray.serve.specgate.quarantine")
+
+_AGAIN_S = 0.25
+_Numbers = Counter[tuple[Cell, str, float | None]]  # outcomes, and kinds of trials with the share they were drawn by
+
+
+class SharedDetector:
+    """The detector as one replica has it.
+
+    Attributes:
+        detector: A copy of the shared detector as of the last answer; while that can't be reached, this replica's own
+            counts go into the copy. Its `terms` go along with every report.
+
+    Args:
+        link: Reaches the `QuarantineActor`.
+        suspected: Tells if an advisory warns of a cell.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, link: Link, suspected: Callable[[Cell], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._link = link
+        self._suspected = suspected
+        self.detector = Detector(Terms())
+        self._new: _Numbers = Counter()
+        self._uncollected: _Numbers = Counter()
+        self._reporter: Reporter[Counts, DetectorState] = Reporter(
+            lambda report: link.call("take", report),
+            self._collect,
+            self.detector.restore,
+            "the shared quarantine state",
+            "Until then this replica judges by its own counts.",
+            log,
+            clock,
+        )
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the shared detector last answered, or since the start if it never did."""
+        return self._reporter.age_s
+
+    def count(self, cell: Cell, outcome: str) -> None:
+        """Counts one answer. Cheap: it runs on the request path."""
+        self._new[cell, outcome, None] += 1
+
+    def count_trial(self, cell: Cell, kind: str, own_share: float) -> None:
+        """Counts one trial. Cheap: it runs on the request path.
+
+        Args:
+            cell: What is tested.
+            kind: One of `Trials`.
+            own_share: Chance with which the cell was to answer first.
+        """
+        self._new[cell, kind, own_share] += 1
+
+    async def sync(self) -> None:
+        """Reports what was counted and adopts the shared state."""
+        new, self._new = self._new, Counter()
+        self._uncollected += new
+        if not await self._reporter.sync():
+            counts, trials = self._split(new)
+            self.detector.absorb(counts, time.time(), trials)
+
+    async def order(self, order: Order) -> None:
+        """Carries out an operator's order for all replicas.
+
+        Raises:
+            SharedStateError: The shared detector can't be reached.
+        """
+        await self.sync()
+        while self._reporter.is_settling:  # it gets its state back before it is changed
+            await asyncio.sleep(_AGAIN_S)
+            await self.sync()
+        self._reporter.adopt(await self._link.call("order", order, self.detector.terms))
+
+    def _collect(self) -> Counts:
+        counts, self._uncollected = self._uncollected, Counter()
+        return Counts(*self._split(counts), self.detector.terms)
+
+    def _split(
+        self, counts: Mapping[tuple[Cell, str, float | None], int]
+    ) -> tuple[tuple[OutcomeCount, ...], tuple[TrialCount, ...]]:
+        outcomes, trials = [], []
+        for (cell, name, own_share), number in counts.items():
+            if own_share is None:
+                outcomes.append(OutcomeCount(cell, name, number))
+            else:
+                trials.append(TrialCount(cell, own_share, name, number, self._suspected(cell)))
+        return tuple(outcomes), tuple(trials)

@@ -14,6 +14,7 @@ from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard
 from serve.guard.response import GuardedStream
 from serve.http1.sse import decode_chunk, encode_frame
+from serve.stream.line import Line
 
 Chunk = dict[str, Any]
 Streams = Sequence[tuple[Mapping[str, Any], Sequence[bytes], Sequence[Chunk]]]
@@ -84,9 +85,10 @@ def _guard_only(streams: Streams) -> None:
 def _guarded(streams: Streams) -> None:
     for body, frames, _ in streams:
         stream = GuardedStream(Guard(GuardConfig(), body))
+        line = Line([stream])
         for frame in frames:
-            stream.feed(frame)
-        stream.finish()
+            line.feed(frame)
+        stream.finish_attempt()
 
 
 def _best_of(run: Callable[[], None], rounds: int = 3) -> float:

@@ -15,6 +15,7 @@ from serve.errors import IntegrityError
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.response import GuardedStream
 from serve.http1.sse import DONE, decode_chunk, encode_frame, frame_data, is_done
+from serve.stream.line import Line
 
 Unjudged = Literal["pass", "refuse"]
 Break = Callable[[str, str, Random], tuple[str, str]]
@@ -227,11 +228,12 @@ def _streamed(
         if guard.state is GuardState.RERUN:
             guard.restart("other")
         stream, data = GuardedStream(guard), _frames(*call, rng)
-        while data and not stream.over:
+        line = Line([stream])
+        while data and not line.over:
             size = rng.randint(1, 300)
-            sent += stream.feed(data[:size])
+            sent += line.feed(data[:size])
             data = data[size:]
-        stream.finish()
+        stream.finish_attempt()
         if guard.state is GuardState.DONE:
             break
     calls: list[tuple[str, str]] = []

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from types import SimpleNamespace
-from typing import Any
 
 from opentelemetry.trace import INVALID_SPAN
 
@@ -17,11 +15,11 @@ from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.http1.asgi import Sink
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
-from serve.limits.answer_meter import AnswerMeter
+from serve.limits.answer_meter import Meter
 from serve.limits.size import size_of
-from serve.proxy.stream_end import StreamEnd
-from serve.proxy.upstream_response import UpstreamResponse
 from serve.request.completion import parse
+from serve.stream.line import Line
+from serve.stream.stages import End
 
 _BODY = b'{"model":"m","max_tokens":16,"messages":[{"role":"user","content":"hello"}]}'
 _ANSWER = (
@@ -55,7 +53,7 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
             charge = await accounts.reserve(principal, "m", "plain", size_of(_BODY, request, features), [])
             meter = charge.attempt("p", False, False)
             meter.status = 200
-            meter.read(_ANSWER)
+            meter.whole(_ANSWER)
             charge.settle(200, INVALID_SPAN)
         rounds.append((time.process_time() - begun_s) / requests * 1e6)
     return median(rounds)
@@ -63,16 +61,17 @@ async def request_us(limits: Limits | None, requests: int = 5_000) -> float:
 
 def chunk_us(chunks: int = 50_000) -> float:
     """Returns the microseconds that a meter adds to one chunk of a stream."""
-    return _each_us(_reader(AnswerMeter("p", False, True)), chunks) - _each_us(_reader(None), chunks)
+    return _each_us(_reader(Meter("p", False, True)), chunks) - _each_us(_reader(None), chunks)
 
 
-def _reader(meter: AnswerMeter | None) -> Sink:
+def _reader(meter: Meter | None) -> Sink:
     """Returns what takes the chunks of a plain stream, which nobody wants to have."""
-    connection: Any = SimpleNamespace(status=200, headers={"content-type": "text/event-stream"})
-    response = UpstreamResponse(connection, b"")
-    if meter is not None:
-        response.meter(meter)
-    return response._skimming(lambda _: None, lambda _: None, StreamEnd())
+    line = Line([End()] if meter is None else [meter, End()])
+
+    def look(part: bytes) -> None:
+        line.feed(part)
+
+    return line.sink(lambda _: None, look)
 
 
 def _each_us(act: Callable[[bytes], object], times: int) -> float:

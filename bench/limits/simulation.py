@@ -163,7 +163,7 @@ class _Run:
         async def act() -> None:
             meter = charge.attempt("pool", False, False)
             meter.status = 200
-            meter.read(
+            meter.whole(
                 b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
             )
             charge.settle(200, INVALID_SPAN)

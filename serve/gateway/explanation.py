@@ -7,7 +7,7 @@ from policies import decide, explain
 from serve.access.principal import ANONYMOUS, Principal
 from serve.dialects.table import as_chat
 from serve.gateway.pipeline import Gateway
-from serve.guard.slices import beside
+from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 
 
@@ -27,7 +27,7 @@ async def explanation(
         GatewayError: The request is wrong.
     """
     body = await beside(len(body) > LONG_BODY_BYTES, as_chat, body, headers, api)
-    _, _, features = await gateway.read(body, headers, principal)
+    features = (await gateway.read(body, headers, principal)).features
     decision = decide(gateway.policy, features, features.preference)
     load = gateway.load
     if load is None:

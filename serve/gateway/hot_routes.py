@@ -1,10 +1,8 @@
 """The apps that respond to inference requests, by path: what bypasses the web framework."""
 
-from functools import partial
-
 from serve.dialects.dialect import Dialect
-from serve.dialects.exchange import ContextOf, TranslatedExchange
 from serve.dialects.table import DIALECTS
+from serve.dialects.translation import ContextOf, Translation
 from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import AsgiApp, Receive, Scope, Send
 
@@ -20,11 +18,12 @@ class DialectApp:
 
     def __init__(self, gateway: Gateway, dialect: Dialect, context_of: ContextOf) -> None:
         self._gateway = gateway
-        self._exchange_of = partial(TranslatedExchange, dialect, context_of)
+        self._dialect = dialect
+        self._context_of = context_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST, as `Gateway.__call__` does."""
-        await self._gateway.respond_as(self._exchange_of, scope, receive, send)
+        await self._gateway.respond(Translation(self._dialect, self._context_of), scope, receive, send)
 
 
 def hot_routes(gateway: Gateway, context_of: ContextOf = lambda _: None) -> dict[str, AsgiApp]:

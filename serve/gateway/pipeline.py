@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from itertools import count
 
-from policies import Decision, LivePolicy, Policy, RequestFeatures, decide
+from policies import Decision, LivePolicy, Policy, Trial, decide
 from policies.classes import GROUPS, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
@@ -15,7 +14,7 @@ from serve.dialects.dialect import CHAT_PATH
 from serve.errors import DeadlineError, GatewayError, OverloadedError, PolicyConflictError
 from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
-from serve.guard.history import repair_body
+from serve.guard.history import repair_history
 from serve.guard.path import GuardedPath
 from serve.guard.transcript import Transcripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
@@ -23,15 +22,15 @@ from serve.limits.accounts import Accounts
 from serve.limits.size import size_of
 from serve.load.live_load import LiveLoad
 from serve.proxy.attempts import Attempts
-from serve.proxy.exchange import Exchange
+from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
 from serve.proxy.log_fields import log_fields
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
-from serve.request.body_reader import BodyReader
-from serve.request.completion import CompletionRequest
+from serve.request.beside import beside
+from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.density import LONG_BODY_BYTES
 from serve.routing.pool import Pool
 from serve.telemetry.instruments import Telemetry
@@ -104,15 +103,13 @@ class Gateway:
         Whoever serves this app must cancel the call when the client leaves, so that no engine works for nobody. Our own
         listener and Ray Serve's both do.
         """
-        await self.respond_as(partial(Exchange, scope["path"]), scope, receive, send)
+        await self.respond(CHAT, scope, receive, send)
 
-    async def respond_as(
-        self, exchange_of: Callable[..., Exchange], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def respond(self, api: Api, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST whose body is, or stands for, that of a chat or text completion.
 
         Args:
-            exchange_of: Makes the exchange of its headers, `send`, request id, span, `adds_request_id` and `write`.
+            api: That the client speaks; for this request alone, unless it is `CHAT`.
             scope: ASGI's.
             receive: ASGI's.
             send: ASGI's.
@@ -125,7 +122,10 @@ class Gateway:
                 headers = without_trace(headers)
             direct = scope.get("extensions", {}).get(DIRECT)
             write = direct and direct.get("write")
-            exchange = exchange_of(headers, send, request_id_of(headers), span, direct is not None, write)
+            path, request_id = api.path or scope["path"], request_id_of(headers)
+            exchange = Exchange(path, headers, send, request_id, span, direct is not None, write, api)
+            if api is not CHAT:
+                exchange.attribution.headers.update(api.response_headers(request_id))
             try:
                 if isinstance(principal, GatewayError):
                     await exchange.refuse(principal)
@@ -146,7 +146,7 @@ class Gateway:
                 log_fault(log, "a request failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
-                exchange.close()
+                api.release()
                 self._settle(exchange, scope["path"])
 
     def _principal(self, headers: Mapping[str, str]) -> Principal | GatewayError:
@@ -165,10 +165,8 @@ class Gateway:
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
             self._telemetry.log.ended(log_fields(exchange, path))
 
-    async def read(
-        self, body: bytes, headers: Mapping[str, str], principal: Principal
-    ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
-        """Returns a body as engines may read it, parsed, and its features; a long one is read beside the event loop.
+    async def read(self, body: bytes, headers: Mapping[str, str], principal: Principal) -> ReadRequest:
+        """Returns what a body holds; a long one is read beside the event loop.
 
         Args:
             body: Of a chat or text completion.
@@ -180,7 +178,7 @@ class Gateway:
         """
         with self._telemetry.step("features"):
             if len(body) > LONG_BODY_BYTES:
-                return await asyncio.to_thread(self._reader.read, body, headers, principal.may_use)
+                return await beside(True, self._reader.read, body, headers, principal.may_use)
             return self._reader.read(body, headers, principal.may_use)
 
     def _admit(self) -> None:
@@ -194,27 +192,38 @@ class Gateway:
         self._admit()
         self._ongoing += 1
         try:
-            request = await self._route(exchange, body)
-            if self._accounts is None or exchange.path in _COMPLETIONS:  # those have reserved what they cost
+            read = await self.read(body, exchange.headers, exchange.principal)
+            decision, trial = self._decide(exchange, read)
+            accounts, completes = self._accounts, exchange.path in _COMPLETIONS
+            if accounts is not None and completes:  # what counts tokens has no price
+                await self._reserve(accounts, exchange, read, decision)
+            if read.features.tool_history:
+                await self._repair_history(read, decision.model)
+            request = self._routed(exchange, read, decision, trial)
+            if accounts is None or completes:
                 await self._respond(exchange, request)
                 return
-            told = exchange.attribution.limits
-            async with self._accounts.passing(exchange.principal, request.decision.model, told):
+            async with accounts.passing(exchange.principal, decision.model, exchange.attribution.limits):
                 await self._respond(exchange, request)
         finally:
             self._ongoing -= 1
 
-    async def _route(self, exchange: Exchange, body: bytes) -> RoutedRequest:
-        body, parsed, features = await self.read(body, exchange.headers, exchange.principal)
+    def _decide(self, exchange: Exchange, read: ReadRequest) -> tuple[Decision, Trial | None]:
+        """Returns the decision on a request, which the log, the metrics and the client are told, and the trial it is.
+
+        Raises:
+            PolicyConflictError: No pool is allowed.
+        """
+        features = read.features
         with self._telemetry.step("decide"):
             if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
                 decision = decide(self.policy, features, features.preference)
             else:
                 decision = self._live.decide(features)
                 if self.load is not None:
-                    decision = self.load.ordered(decision, features, len(body))
+                    decision = self.load.ordered(decision, features, len(read.body))
             trial = None
-            if guarded := self._is_guarded(exchange.path, decision):
+            if self._is_guarded(exchange.path, decision):
                 decision, trial = self._live.draw(decision, features)
         exchange.attribution.decided(decision)
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
@@ -223,26 +232,35 @@ class Gateway:
             exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
-        if self._accounts is not None and exchange.path in _COMPLETIONS:
-            size, told = size_of(body, parsed, features), exchange.attribution.limits
-            request_class, _ = class_of_names(decision.classes)
-            with self._telemetry.step("limits"):
-                exchange.charge = await self._accounts.reserve(
-                    exchange.principal, decision.model, request_class, size, told
-                )
-        body = self._reader.with_switch(body, parsed)
-        if features.tool_history:
-            with self._telemetry.step("history"):
-                body = await self._repair_history(body, decision.model)
+        return decision, trial
+
+    async def _reserve(self, accounts: Accounts, exchange: Exchange, read: ReadRequest, decision: Decision) -> None:
+        """Reserves what a completion may cost.
+
+        Raises:
+            RateLimitError: It is over a limit.
+        """
+        body, parsed, features, _ = read
+        size = await beside(len(body) > LONG_BODY_BYTES, size_of, body, parsed, features)
+        request_class, _ = class_of_names(decision.classes)
+        with self._telemetry.step("limits"):
+            exchange.charge = await accounts.reserve(
+                exchange.principal, decision.model, request_class, size, exchange.attribution.limits
+            )
+
+    def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, trial: Trial | None) -> RoutedRequest:
+        """Returns the request as it goes to attempts."""
+        body, parsed, features, patch = read
         return RoutedRequest(
             path=exchange.path,
             headers=exchange.headers,
             request_id=exchange.request_id,
             body=body,
+            patch=patch,
             parsed=parsed,
             features=features,
             decision=decision,
-            guarded=guarded,
+            guarded=self._is_guarded(exchange.path, decision),
             attempt_numbers=count(1),
             charge=exchange.charge,
             asker=exchange.asker(len(body)),
@@ -250,13 +268,14 @@ class Gateway:
             trial=trial,
         )
 
-    async def _repair_history(self, body: bytes, model: str) -> bytes:
+    async def _repair_history(self, read: ReadRequest, model: str) -> None:
         """Keeps a malformed call of an earlier turn from spoiling this one."""
         settings = self._config.models[model]
-        body, repair = await repair_body(body, settings.guard.history, kimi_ids=settings.grammar == "kimi_k2")
+        kimi_ids = settings.grammar == "kimi_k2"
+        with self._telemetry.step("history"):
+            repair = await repair_history(read.patch, read.body, settings.guard.history, kimi_ids=kimi_ids)
         if not repair.clean:
             self._telemetry.history(model, settings.guard.history, repair.arguments, repair.ids)
-        return body
 
     async def _respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         if request.features.stream:

@@ -9,7 +9,8 @@ from msgspec import Raw, Struct
 from serve.guard.core import HistoryRepair
 from serve.guard.core.history import id_text
 from serve.guard.slices import LONG_RAW_BYTES, in_slices
-from serve.request.completion import MALFORMED, NONE, not_json, with_member
+from serve.request.completion import MALFORMED, NONE, holds, not_json
+from serve.request.patch import BodyPatch, array_of
 
 _CALLS = b"tool_call"  # in the keys of calls and of their results; a body that escapes them is not repaired
 _TOOL = b"tool"  # in them as well, and in the role of a result
@@ -48,15 +49,15 @@ _parts = msgspec.json.Decoder(_Parts)
 _text = msgspec.json.Decoder(str)
 
 
-async def repair_body(
-    body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool
-) -> tuple[bytes, HistoryRepair]:
-    """Returns a body that engines accept, and what was wrong with it.
+async def repair_history(
+    patch: BodyPatch, body: bytes, mode: Literal["off", "warn", "fix"], *, kimi_ids: bool
+) -> HistoryRepair:
+    """Repairs earlier messages, and returns what was wrong with them.
 
-    A clean history comes back as the very same bytes. Otherwise only the malformed calls, and the ids of results that
-    refer to them, are encoded again. Other tasks run in between.
+    Only the malformed calls, and the ids of results that refer to them, are encoded again. Other tasks run in between.
 
     Args:
+        patch: Of the body; gets the repaired messages.
         body: A JSON object that the gateway has parsed as a request.
         mode: `off`, `warn` (report, change nothing) or `fix`.
         kimi_ids: Whether ids must have the form `functions.NAME:INDEX`.
@@ -65,29 +66,31 @@ async def repair_body(
         InvalidRequestError: An earlier call is not JSON in UTF-8.
     """
     repair = HistoryRepair(kimi_ids=kimi_ids)
-    if mode == "off" or _CALLS not in body:
-        return body, repair
+    if mode == "off":
+        return repair
     try:
-        steps = _repair_messages(body, repair, rewrite=mode == "fix")
-        return await in_slices(steps, aside=len(body) >= LONG_RAW_BYTES), repair
+        messages = await in_slices(_repair_messages(body, repair), aside=len(body) >= LONG_RAW_BYTES)
     except MALFORMED as error:  # in a part that nobody has read before
         raise not_json(error) from error
+    if messages and mode == "fix":
+        patch.set("messages", messages)
+    return repair
 
 
-def _repair_messages(body: bytes, repair: HistoryRepair, *, rewrite: bool) -> Generator[None, None, bytes]:
-    """Returns the body with its messages repaired: the very same one if they are clean, or only counted."""
+def _repair_messages(body: bytes, repair: HistoryRepair) -> Generator[None, None, bytes]:
+    """Returns the messages, repaired; nothing if they are clean."""
+    if not holds(body, _CALLS):
+        return b""
     messages = _body.decode(body).messages or []
     yield from _repair(messages, repair)
-    if repair.clean or not rewrite:
-        return body
-    return with_member(body, "messages", msgspec.json.encode(messages))
+    return b"" if repair.clean else array_of(messages)
 
 
 def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None, None]:
     """Repairs messages in place; yields after each call and each message."""
     found: list[tuple[int, _Message, list[_Call | None]]] = []
     for index, raw in enumerate(messages):
-        if _TOOL not in (source := bytes(raw)):
+        if not holds(source := bytes(raw), _TOOL):
             continue
         yield
         try:
@@ -106,12 +109,12 @@ def _repair(messages: list[Raw], repair: HistoryRepair) -> Generator[None, None,
             last = index
             if (yield from _repair_calls(message.tool_calls, calls, repair)):
                 source = bytes(messages[index])
-                messages[index] = Raw(with_member(source, "tool_calls", msgspec.json.encode(message.tool_calls)))
+                messages[index] = Raw(_with_member(source, "tool_calls", msgspec.json.encode(message.tool_calls)))
         else:
             call_id = repair.result_id(message.tool_call_id)
             if call_id != message.tool_call_id:
                 source = bytes(messages[index])
-                messages[index] = Raw(with_member(source, "tool_call_id", msgspec.json.encode(call_id)))
+                messages[index] = Raw(_with_member(source, "tool_call_id", msgspec.json.encode(call_id)))
 
 
 def _decoded(source: bytes, message: _Message) -> Generator[None, None, list[_Call | None]]:
@@ -163,13 +166,20 @@ def _repaired(raw: Raw, call: _Call, repair: HistoryRepair) -> Raw:
     source = bytes(raw)
     if repaired["function"] is not plain["function"]:
         function = bytes(_parts.decode(source).function)
-        mended = with_member(function, "arguments", msgspec.json.encode(repaired["function"]["arguments"]))
-        source = with_member(source, "function", mended)
+        mended = _with_member(function, "arguments", msgspec.json.encode(repaired["function"]["arguments"]))
+        source = _with_member(source, "function", mended)
     if repaired["id"] != call.id:
-        source = with_member(source, "id", msgspec.json.encode(repaired["id"]))
+        source = _with_member(source, "id", msgspec.json.encode(repaired["id"]))
     return Raw(source)
 
 
 def _quotes(source: bytes) -> int:
     """Returns about how many quotes begin or end a text in JSON; those within texts are escaped."""
     return source.count(b'"') - source.count(b'\\"')
+
+
+def _with_member(source: bytes, name: str, value: bytes) -> bytes:
+    """Returns a message, call or function with one member replaced."""
+    patch = BodyPatch()
+    patch.set(name, value)
+    return patch.apply(source)

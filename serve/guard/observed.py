@@ -1,6 +1,6 @@
 """An engine's response that the guard judges without touching it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serve.config.pool import ModelConfig
@@ -8,11 +8,14 @@ from serve.errors import EngineError
 from serve.guard.core import Guard, WholeGuard
 from serve.guard.fault import CONTROL, guard_fault
 from serve.guard.response import GuardedStream
-from serve.guard.slices import LONG_BYTES, beside, in_slices
+from serve.guard.slices import LONG_BYTES, in_slices
 from serve.http1.sse import decode_chunk
+from serve.request.beside import beside
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
 
 
-class ObservedResponse:
+class ObservedResponse(Stage):
     """A response that reaches the client untouched; the guard gets a copy of its bytes.
 
     Args:
@@ -21,6 +24,8 @@ class ObservedResponse:
         streamed: True for an SSE stream.
     """
 
+    changes = True
+
     def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
         self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)
         self.guard = (
@@ -28,27 +33,29 @@ class ObservedResponse:
         )
         self._stream = GuardedStream(self.guard)
         self._body = b""
+        self.limit_bytes = self._stream.limit_bytes
+        self.slow = self._stream.slow
 
-    @property
-    def slow(self) -> bool:
-        """True if the next bytes may take longer than other requests should wait."""
-        return self._stream.slow
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Shows a frame to the guard and returns it."""
+        if not self._stream.over:
+            self._stream.feed(frame)
+            self.slow = self._stream.slow
+        return (frame,)
 
-    def feed(self, data: bytes) -> None:
-        """Takes bytes of the response: any part of a stream, or all of a whole one, which `finish` checks."""
-        if self._whole_guard is not None:
-            self._body = data
-        elif not self._stream.over:
-            self._stream.feed(data)
+    def whole(self, body: bytes) -> bytes:
+        """Takes a whole response, which `finish_response` checks."""
+        self._body = body
+        return body
 
-    async def finish(self, failure: EngineError | None = None) -> None:
+    async def finish_response(self, failure: EngineError | None = None) -> None:
         """Ends the response.
 
         Args:
             failure: The engine's fault, if that ended it.
         """
         if self._whole_guard is None or failure is not None:
-            await beside(self._stream.long, self._stream.finish, failure)
+            await beside(self._stream.long, self._stream.finish_attempt, failure)
             return
         is_long = len(self._body) >= LONG_BYTES
         try:
@@ -57,6 +64,6 @@ class ObservedResponse:
         except CONTROL:
             raise
         except EngineError as error:
-            self._stream.finish(error)
+            self._stream.finish_attempt(error)
         except BaseException:  # noqa: BLE001 - logged, reported and an error for the client
             guard_fault(self.guard, 0)

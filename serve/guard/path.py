@@ -79,9 +79,9 @@ class GuardedPath:
             except BaseException as error:
                 self._conclude(request, () if isinstance(error, GatewayError) else candidates[:1])
                 raise
-            response = attempt.response
-            if response.status != 200:  # nothing to check: the client's fault, or the last of several failures
-                refused = 400 <= response.status < 500 and response.status != _BUSY
+            status = attempt.response.status
+            if status != 200:  # nothing to check: the client's fault, or the last of several failures
+                refused = 400 <= status < 500 and status != _BUSY
                 self._conclude(request, [attempt.candidate] if refused else (), [_REFUSED])
                 await relay(exchange, attempt, self._telemetry)
                 return
@@ -97,7 +97,7 @@ class GuardedPath:
             if guarded.streamed:
                 self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
             try:
-                await guarded.attempt(response)
+                await guarded.attempt(attempt)
             except BaseException:
                 self._conclude(request, [attempt.candidate])
                 raise
@@ -161,10 +161,11 @@ class GuardedPath:
         async with AsyncExitStack() as resources:
             try:
                 candidates = rerun_order(request.decision.candidates, tried, request.trial)
-                candidate, response = await self._attempts.first_response(request, candidates, resources)
+                attempt = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
                 self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
                 return False
+            candidate, response = attempt.candidate, attempt.response
             if response.status != 200 or response.is_stream != guarded.streamed:
                 self._add_fault(request, candidate, "no_rerun", f"no rerun: the engine answered {response.status}")
                 return False
@@ -172,7 +173,7 @@ class GuardedPath:
             exchange.attribution.rerun(candidate)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
             guarded.guard.restart(candidate.pool)
-            await guarded.attempt(response)
+            await guarded.attempt(attempt)
             self._evaluate(request, guarded.guard, candidate, len(tried) - 1)
         return True
 
@@ -191,10 +192,10 @@ class GuardedPath:
         try:
             await relay(exchange, attempt, self._telemetry, observed)
         except EngineError as error:
-            await observed.finish(error)
+            await observed.finish_response(error)
             raise
         else:
-            await observed.finish()
+            await observed.finish_response()
         finally:
             self._evaluate(request, observed.guard, attempt.candidate, 0)
             self._report(request, exchange.span, observed.guard, [attempt.candidate], settled=True)

@@ -4,36 +4,35 @@
 the client of one or several attempts.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.fault import CONTROL, guard_fault
-from serve.guard.frame_template import TemplateLearner
-from serve.guard.slices import LONG_BYTES, LONG_FRAME_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, beside, in_slices
-from serve.guard.transcript import RecordedFilter, Transcript
+from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
+from serve.guard.transcript import Record, Transcript
 from serve.http1.sse import (
     DONE,
     MAX_FRAME_BYTES,
-    FrameReader,
     decode_chunk,
     encode_frame,
-    encode_frames,
-    frame_data,
     is_comment,
     is_done,
 )
+from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
 from serve.proxy.headers import RawHeaders, response_headers
-from serve.proxy.relay import relay_stream
-from serve.proxy.upstream_response import UpstreamResponse
+from serve.proxy.relay import line_of, send_stream
+from serve.request.beside import beside
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
 
-class GuardedStream:
+class GuardedStream(Stage):
     """Guards one attempt's stream; the engine's own bytes go out wherever nothing had to change.
 
     Args:
@@ -41,11 +40,15 @@ class GuardedStream:
 
     Attributes:
         passing: True once the guard itself has failed and the rest passes as the engine sends it.
-        slow: True if a check would hold up other requests: too much waits for it, or a frame is long.
+        slow: True if a check would hold up other requests: too much waits for it.
         ending: The chunks that end the client's stream, once the attempt is over and if it was the last.
         failure: The engine's fault, if that ended the attempt, or the guard's own.
         over: True if the rest of this attempt is of no use.
     """
+
+    changes = True
+    exact = False
+    wants_rest = False
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
@@ -53,14 +56,13 @@ class GuardedStream:
         self.passing = False
         self._guard = guard
         self._number = len(guard.verdicts)
-        self._limit_bytes = guard.settings.max_held_bytes
+        self._most_held_bytes = guard.settings.max_held_bytes
+        self.limit_bytes = min(MAX_FRAME_BYTES, self._most_held_bytes)
         self._held_bytes = 0
         self._fed_bytes = 0
-        self._frames = FrameReader(min(MAX_FRAME_BYTES, self._limit_bytes))
-        self._templates = TemplateLearner()
         # As long as all that went out is the engine's own, the rest can follow should the guard fail.
         self._verbatim = not guard.verdicts and guard.settings.unjudged == "pass"
-        self._waiting: list[bytes] = []
+        self._waiting: list[Frame] = []
         self.ending: list[dict[str, Any]] = []
         self.failure: GatewayError | None = None
 
@@ -69,36 +71,37 @@ class GuardedStream:
         """True if the end of the attempt may take longer than other requests should wait."""
         return self.slow or self._fed_bytes >= LONG_RAW_BYTES
 
-    def feed(self, data: bytes) -> bytes:
-        """Returns the bytes that may go out now, including those that came before a frame that ends the attempt."""
-        out: list[bytes] = []
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frames that may go out now."""
         guard = self._guard
-        self._fed_bytes += len(data)
-        frames: Iterator[bytes] = iter(())
-        unjudged = b""
+        if self.passing:
+            return _passed(frame)
+        self._fed_bytes += len(frame.raw)
+        passed: Sequence[Frame] = ()
         try:
-            frames = iter(self._frames.feed(data))
-            for frame in () if self.passing else frames:
-                unjudged = frame
-                self._feed_frame(frame, out)
-                unjudged = b""
-                if guard.state is not _OPEN and not guard.awaits_usage:
-                    self.over = True
-                    break
-            self.slow = self._held_bytes >= LONG_HELD_BYTES or self._frames.pending_bytes >= LONG_FRAME_BYTES
-            if self._held_bytes > self._limit_bytes:
-                raise EngineError(f"The answer has more than {self._limit_bytes} bytes that must wait for a check.")
+            if (template := frame.template) is None or (ready := guard.feed_text(template.place, frame.text)) is None:
+                passed = self._parse(frame)
+            elif ready == frame.text:
+                passed = (frame,)
+            elif ready:
+                passed = (frame.with_text(ready),)
+                self._alter()
+            else:
+                self._hold(frame, len(frame.text))
+            if guard.state is not _OPEN and not guard.awaits_usage:
+                self.over = True
         except CONTROL:
             raise
         except EngineError as error:
-            self.finish(error)
+            self.finish_attempt(error)
         except BaseException:  # noqa: BLE001 - logged, reported, and as configured the client's error
             self._fail()
-        if self.passing:
-            self._pass((unjudged, *frames), out)
-        return out[0] if len(out) == 1 else b"".join(out)
+            if self.passing:
+                waiting, self._waiting = self._waiting, []
+                passed = (*waiting, *_passed(frame))
+        return passed
 
-    def finish(self, failure: EngineError | None = None) -> None:
+    def finish_attempt(self, failure: EngineError | None = None) -> None:
         """Ends the attempt; does nothing if it is over already.
 
         Args:
@@ -119,9 +122,9 @@ class GuardedStream:
             self._fail()
 
     @property
-    def last(self) -> bytes:
-        """The bytes that end the client's stream, but for its `[DONE]`."""
-        return b"".join(self._waiting) if self.passing else encode_frames(self.ending)
+    def last(self) -> list[Frame]:
+        """The frames that end the client's stream, but for its `[DONE]`."""
+        return self._waiting if self.passing else [*map(Frame.of, self.ending)]
 
     def _fail(self) -> None:
         """Ends the attempt because the guard itself failed, or lets it pass from there on, if it may and can."""
@@ -133,62 +136,49 @@ class GuardedStream:
             self.over = True
             self.failure = failure
 
-    def _pass(self, frames: Iterable[bytes], out: list[bytes]) -> None:
-        """Passes frames that are not judged, and first all that waited."""
-        out += self._waiting
-        self._waiting = []
-        for frame in frames:
-            data = frame_data(frame)
-            if data is None or not is_done(data):
-                out.append(frame)
-
-    def _feed_frame(self, frame: bytes, out: list[bytes]) -> None:
-        template = self._templates.template
-        if (
-            template is None
-            or (text := template.match(frame)) is None
-            or (ready := self._guard.feed_text(template.place, text)) is None
-        ):
-            self._parse(frame, out)
-        elif ready == text:
-            out.append(frame)
-        elif ready:
-            out.append(template.render(ready))
-            self._alter()
-        else:
-            self._hold(frame, len(text))
-
-    def _hold(self, frame: bytes, size: int) -> None:
-        """Counts what waits for a check."""
-        self._held_bytes += size
-        if self._verbatim:
-            self._waiting.append(frame)
-
     def _alter(self) -> None:
         """Notes that something went out that is not the engine's own."""
         self._verbatim = False
         self._waiting = []
 
-    def _parse(self, frame: bytes, out: list[bytes]) -> None:
+    def _hold(self, frame: Frame, held_bytes: int) -> None:
+        """Counts what waits for a check.
+
+        Raises:
+            EngineError: It is too much.
+        """
+        self._held_bytes += held_bytes
+        if self._verbatim:
+            self._waiting.append(frame)
+        self.slow = self.slow or self._held_bytes >= LONG_HELD_BYTES
+        if self._held_bytes > self._most_held_bytes:
+            raise EngineError(f"The answer has more than {self._most_held_bytes} bytes that must wait for a check.")
+
+    def _parse(self, frame: Frame) -> Sequence[Frame]:
         """Feeds a frame to the guard as parsed JSON."""
-        data = frame_data(frame)
-        if data is None:
-            if is_comment(frame):  # it keeps the connection alive; what else is no data must not pass unseen
-                out.append(frame)
-            return
+        if not frame.whole:
+            raise EngineError(f"The engine sent an event of more than {self.limit_bytes} bytes.")
+        data = frame.data()
+        if data is None:  # a comment keeps the connection alive; what else is no data must not pass unseen
+            return (frame,) if is_comment(frame.raw) else ()
         if is_done(data):
-            return
-        chunk = decode_chunk(data)
+            return ()
+        chunk = frame.parsed(data)
         if (error := chunk.get("error")) is not None:
             message = error.get("message") if isinstance(error, dict) else None
             raise EngineError(f"The engine failed in the middle of the response{f': {message}' if message else '.'}")
-        self._templates.learn(frame, chunk)
         allowed = self._guard.feed(chunk)
         if not allowed:
-            self._hold(frame, len(frame))
+            self._hold(frame, len(frame.raw))
         elif len(allowed) > 1 or allowed[0] is not chunk:
             self._alter()
-        out += [frame if each is chunk else encode_frame(each) for each in allowed]
+        return [frame if each is chunk else Frame(encode_frame(each), chunk=each) for each in allowed]
+
+
+def _passed(frame: Frame) -> Sequence[Frame]:
+    """Returns a frame that is not judged, unless it ends the stream: something may have to go out before the end."""
+    data = frame.data()
+    return () if data is not None and is_done(data) else (frame,)
 
 
 class GuardedResponse(Protocol):
@@ -202,7 +192,7 @@ class GuardedResponse(Protocol):
     guard: Guard
     streamed: bool
 
-    async def attempt(self, response: UpstreamResponse) -> None:
+    async def attempt(self, attempt: Attempt) -> None:
         """Feeds one engine's response to the guard; `guard.state` says what came of it."""
         ...
 
@@ -249,17 +239,21 @@ class StreamedResponse:
         self._transcript = transcript
         self._stream = GuardedStream(guard)
 
-    async def attempt(self, response: UpstreamResponse) -> None:
+    async def attempt(self, attempt: Attempt) -> None:
+        response, transcript = attempt.response, self._transcript
         if not self._exchange.status:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._stream = stream = GuardedStream(self.guard)
-        through = stream if self._transcript is None else RecordedFilter(stream, self._transcript)
-        try:
-            await relay_stream(self._exchange, response, through)
-        except EngineError as error:
-            await beside(stream.long, stream.finish, error)
+        if transcript is None:
+            line = line_of(attempt, self._exchange, stream)
         else:
-            await beside(stream.long, stream.finish)
+            line = line_of(attempt, self._exchange, Record(transcript.begin()), stream, Record(transcript.client))
+        try:
+            await send_stream(self._exchange, response, line)
+        except EngineError as error:
+            await beside(stream.long, stream.finish_attempt, error)
+        else:
+            await beside(stream.long, stream.finish_attempt)
 
     async def finish(self) -> None:
         if self.guard.state is GuardState.FAILED and self._stream.failure is not None:
@@ -269,10 +263,10 @@ class StreamedResponse:
             stream.ending = await beside(stream.long, self.guard.give_up)
         if self.guard.state is GuardState.FAILED:
             raise stream.failure or self.guard.error()
-        last = stream.last + DONE
+        ending = stream.last
         if self._transcript is not None:
-            self._transcript.client.add(last)
-        await self._exchange.end(last)
+            self._transcript.client.add(b"".join([each.encoded() for each in ending]) + DONE)
+        await self._exchange.end_stream([*ending, Frame(DONE)])
 
 
 class WholeResponse:
@@ -290,13 +284,13 @@ class WholeResponse:
         self._long = False
         self._body = b""
 
-    async def attempt(self, response: UpstreamResponse) -> None:
+    async def attempt(self, attempt: Attempt) -> None:
         self._failure = None
         sent = self._transcript.begin() if self._transcript is not None else None
         number = len(self.guard.verdicts)
-        self._headers = response_headers(response.headers)
+        self._headers = response_headers(attempt.response.headers)
         try:
-            body = await response.body(self.guard.settings.max_held_bytes)
+            body = await attempt.body(self.guard.settings.max_held_bytes)
             if sent is not None:
                 sent.add(body)
             completion = await beside(len(body) >= LONG_BYTES, decode_chunk, body)

@@ -8,7 +8,8 @@ from typing import Any
 
 from policies import Candidate
 from serve.guard.core import Guard, Verdict
-from serve.proxy.relay import Filter
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
 
 MOST = 50
 MOST_BYTES = 32 * 1024  # of each text; a longer one loses its beginning, since faults are near the end
@@ -54,32 +55,23 @@ class Transcript:
         return self.attempts[-1]
 
 
-class RecordedFilter:
-    """A filter of an attempt's stream around another, of which a transcript is made.
+class Record(Stage):
+    """Adds all that passes to a text.
 
     Args:
-        through: The other one.
-        transcript: Gets what comes in and what goes out.
+        text: Of a transcript.
     """
 
-    def __init__(self, through: Filter, transcript: Transcript) -> None:
-        self._through = through
-        self._client = transcript.client
-        self._engine = transcript.begin()
+    exact = False
+    wants_rest = False
 
-    @property
-    def over(self) -> bool:
-        return self._through.over
+    def __init__(self, text: Text) -> None:
+        self._text = text
 
-    @property
-    def slow(self) -> bool:
-        return self._through.slow
-
-    def feed(self, data: bytes) -> bytes:
-        self._engine.add(data)
-        out = self._through.feed(data)
-        self._client.add(out)
-        return out
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Adds a frame."""
+        self._text.add(frame.encoded())
+        return (frame,)
 
 
 class Transcripts:

@@ -3,7 +3,7 @@
 from msgspec import Struct
 from opentelemetry.trace import Span
 
-from serve.limits.answer_meter import AnswerMeter
+from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, Group, Size
 from serve.limits.plan import Plan
 from serve.limits.slice import Reservation
@@ -40,21 +40,21 @@ class Charge(Struct, eq=False, gc=False):
     estimates: Estimates
     tally: Tally
     given_up: bool = False
-    _meters: list[AnswerMeter] = []
+    _meters: list[Meter] = []
 
-    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> AnswerMeter:
+    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Meter:
         """Returns the meter of an attempt that is sent now.
 
         Args:
             pool: Where.
             speculative: With speculation.
-            takes_out: As of `AnswerMeter`.
+            takes_out: As of `Meter`.
         """
-        meter = AnswerMeter(pool, speculative, takes_out)
+        meter = Meter(pool, speculative, takes_out)
         self._meters.append(meter)
         return meter
 
-    def used(self, meter: AnswerMeter) -> float:
+    def used(self, meter: Meter) -> float:
         """Returns the weighted tokens that an attempt made its engine work for.
 
         One that an engine refused counts as its prompt: if it were free, whoever sends requests that fail would always
@@ -107,7 +107,7 @@ class Charge(Struct, eq=False, gc=False):
                 }
             )
 
-    def _estimated(self, meter: AnswerMeter) -> Usage:
+    def _estimated(self, meter: Meter) -> Usage:
         """Returns the usage of an attempt whose engine has told none: by what has arrived of a stream.
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.

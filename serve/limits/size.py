@@ -1,6 +1,7 @@
 """The size of a request, read off its body without a tokenizer."""
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import Raw
@@ -9,9 +10,11 @@ from policies import RequestFeatures
 from serve.limits.estimate import Size
 from serve.request.completion import MALFORMED, NONE, CompletionRequest
 
-_DATA_URL = re.compile(rb'"data:[^"]*"')
+_DATA_URL = b'"data:'
 _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
-_IMAGE = re.compile(rb'"(?:input_)?(?:image|video|audio)_url"\s*:')
+_NAMED = b'_url"'
+_NAME = re.compile(rb'(?:(?<=")|(?<="input_))(?:image|video|audio)_url"\s*:')
+_KIND_BYTES = len(b"image")  # of all kinds
 
 
 def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> Size:
@@ -24,8 +27,8 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     """
     text_bytes, images = len(body), 0
     if features.images:
-        text_bytes -= sum(len(url) for url in _DATA_URL.findall(body))
-        images = max(1, len(_IMAGE.findall(body)))
+        text_bytes -= sum(_data_urls(body))
+        images = max(1, sum(_NAME.match(body, place - _KIND_BYTES) is not None for place in _places(body, _NAMED)))
     prompts = 1 if request.prompt is NONE else _prompts(request.prompt)
     answers = 1
     if request.n is not None or request.best_of is not None:
@@ -35,6 +38,22 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
         max_output = max((limit for limit in (max_output, _whole_number(other)) if limit is not None), default=None)
     return Size(text_bytes, images, prompts, answers, max_output, features.stream)
+
+
+def _places(body: bytes, mark: bytes) -> Iterator[int]:
+    """Yields where a mark stands: a search for it passes over a picture a hundred times as fast as a pattern does."""
+    place = body.find(mark)
+    while place >= 0:
+        yield place
+        place = body.find(mark, place + len(mark))
+
+
+def _data_urls(body: bytes) -> Iterator[int]:
+    """Yields the lengths of the data URLs in a body, with their quotes."""
+    for place in _places(body, _DATA_URL):
+        end = body.find(b'"', place + len(_DATA_URL))
+        if end >= 0:
+            yield end + 1 - place
 
 
 def _prompts(prompt: Raw) -> int:

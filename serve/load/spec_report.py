@@ -6,16 +6,22 @@ usage, and into every whole response.
 
 import json
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
+
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the member.
 _MEMBER = b'"speculative_decoding":'
 _TOKENS = re.compile(rb'"completion_tokens":\s*(\d{1,9})\b')
 _DECODER = json.JSONDecoder()
 _LONGEST = 4096
+_FRAMES = 4  # enough for a stream's last chunk and its end
+_END_BYTES = 256 * 1024
 _MOST = 10**9  # no answer has as many tokens
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
 
@@ -24,6 +30,31 @@ class _Told(msgspec.Struct):
     num_spec_steps: Annotated[int, msgspec.Meta(gt=0, lt=_MOST)]
     num_accepted_draft_tokens: _Count
     num_draft_tokens: _Count
+
+
+class LastFrames(Stage):
+    """Keeps the end of a response, in which an engine reports.
+
+    Attributes:
+        last: The last frames, or the end of a whole answer.
+    """
+
+    def __init__(self) -> None:
+        self.last: deque[bytes] = deque(maxlen=_FRAMES)
+
+    def skim(self, data: bytes, frames: int) -> None:
+        """Keeps frames."""
+        self.last.append(data)
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Keeps a frame."""
+        self.last.append(frame.raw)
+        return (frame,)
+
+    def whole(self, body: bytes) -> bytes:
+        """Keeps the end of a whole answer."""
+        self.last.append(body[-_END_BYTES:])
+        return body
 
 
 class SpecReport(NamedTuple):

@@ -1,8 +1,9 @@
 """Sends a request to its candidates, one after the other, until one of them responds."""
 
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -12,38 +13,100 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 from policies import Candidate
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
-from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError, encode_json
+from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
+from serve.limits.answer_meter import Meter
 from serve.load.live_load import LiveLoad
 from serve.load.sent import Sent
-from serve.proxy.headers import forwarded_headers
-from serve.proxy.model_name import ModelName
+from serve.load.spec_report import LastFrames
+from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
-from serve.proxy.upstream import Upstream
-from serve.proxy.upstream_response import UpstreamResponse
-from serve.request.completion import NONE, OPT_OUT, REPORT, CompletionRequest, with_member, with_xargs
-from serve.request.reasoning_field import with_reasoning_as
-from serve.request.usage_option import leaves_usage_out, with_usage
-from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.proxy.upstream import Upstream, UpstreamResponse
+from serve.request.beside import beside
+from serve.request.completion import CompletionRequest
+from serve.request.density import LONG_BODY_BYTES
+from serve.routing.endpoint import Endpoint
 from serve.routing.first_free import first_free
 from serve.routing.hold import Hold
 from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
 from serve.routing.session_affinity import Affinity, session_key
+from serve.stream.stages import Rename
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 
+# What is tried again. A pool's other replicas may have answers where one is unreachable or fails, but not where the
+# engine says that it is busy: then only another pool is asked, and the last refusal goes to the client.
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
-_RETRIED_STATUS = frozenset({429, 500, 502, 503, 504})
+_SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
+_FIRST_CANDIDATE_TRIES = 2
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
-_BUSY = 429  # the engine's own back-pressure: not for another replica of its pool; the last one goes to the client
 
 
 class Attempt(NamedTuple):
-    """A response that has begun, and the candidate that sends it."""
+    """A response that has begun.
+
+    Attributes:
+        candidate: Sends it.
+        response: The response itself.
+        last_frames: Keeps its end, from which the load learns; None if nobody does.
+        meter: Measures its usage; None where nobody counts.
+        rename: Puts our name of the model into it; None if the engine has no other.
+    """
 
     candidate: Candidate
     response: UpstreamResponse
+    last_frames: LastFrames | None = None
+    meter: Meter | None = None
+    rename: Rename | None = None
+
+    async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
+        """Returns the whole body of a response that does not stream.
+
+        Args:
+            limit_bytes: As of `UpstreamResponse.body`.
+
+        Raises:
+            EngineError: As of `UpstreamResponse.body`.
+        """
+        body = await self.response.body(limit_bytes)
+        for stage in (self.last_frames, self.meter, self.rename):
+            if stage is not None:
+                body = stage.whole(body) if len(body) <= LONG_BODY_BYTES else await beside(True, stage.whole, body)
+        return body
+
+
+class _Left:
+    """The tries that are left, best first; a candidate that may be tried twice is there twice."""
+
+    __slots__ = ("_tries",)
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._tries = [candidates[0]] * (_FIRST_CANDIDATE_TRIES - 1) + [*candidates]
+
+    def __bool__(self) -> bool:
+        return bool(self._tries)
+
+    @property
+    def best(self) -> Candidate:
+        return self._tries[0]
+
+    @property
+    def pools(self) -> list[str]:
+        """Their pools, each once."""
+        return list(dict.fromkeys([candidate.pool for candidate in self._tries]))
+
+    def of_pool(self, pool: str) -> Candidate:
+        """Returns the best candidate of a pool."""
+        return next(candidate for candidate in self._tries if candidate.pool == pool)
+
+    def take(self, candidate: Candidate) -> None:
+        """Counts a try."""
+        self._tries.remove(candidate)
+
+    def drop(self, pools: Collection[str]) -> None:
+        """Gives up pools."""
+        self._tries = [candidate for candidate in self._tries if candidate.pool not in pools]
 
 
 class Attempts:
@@ -67,20 +130,11 @@ class Attempts:
     ) -> None:
         self._load = load
         self._max_attempts = config.limits.max_attempts
-        self._pass_headers = config.requests.pass_headers
-        self._pass_baggage = "baggage" in self._pass_headers
+        self._pass_baggage = "baggage" in config.requests.pass_headers
         self._pools = pools
+        self._outgoing = Pools(config, reports=load is not None)
         self._upstream = upstream
         self._telemetry = telemetry
-        self._served_names = {
-            (model, name): pool.served_name for model, _, name, pool in config.each_pool() if pool.served_name
-        }
-        self._reasoning_fields = {
-            (model, name): pool.reasoning_field for model, _, name, pool in config.each_pool() if pool.reasoning_field
-        }
-        self._rewritten = {name for name, model in config.models.items() if model.guard.mode in ("heal", "strict")}
-        self._kinds = {(model, name): pool.kind for model, _, name, pool in config.each_pool()}
-        self._own_pools = {key for key, kind in self._kinds.items() if kind != "remote"}
 
     async def first_response(
         self,
@@ -102,11 +156,11 @@ class Attempts:
         Raises:
             GatewayError: No candidate responded.
         """
-        remaining = _order(candidates)
-        for sent in count(1):
-            counted = self._count(request, remaining[0], resources)
+        left = _Left(candidates)
+        for number in count(1):
+            counted = self._count(request, left.best, resources)
             began_s = time.monotonic()
-            candidate, endpoint, hold = await self._reserve(request, remaining, resources, sent - 1, on_try)
+            candidate, endpoint, hold = await self._reserve(request, left, resources, number - 1, on_try)
             if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
                 request.attribution.waited_s += waited_s
                 priority = PRIORITIES[request.asker.rank]
@@ -114,24 +168,22 @@ class Attempts:
             if counted is not None:
                 counted.posted(candidate)
             try:
-                response = await self._post(request, candidate, endpoint, hold, resources)
+                attempt = await self._post(request, candidate, endpoint, hold, resources, counted)
             except _RETRIED as error:
                 self._pools[request.decision.model, candidate.pool].forget(endpoint)
                 self._add_fault(request, candidate.pool, error.code, error.message)
-                if not remaining or sent == self._max_attempts:
+                if not left or number == self._max_attempts:
                     raise
             else:
-                if counted is not None:
-                    response.keep_last()
-                    counted.response = response
-                if response.status == _BUSY:
-                    remaining[:] = [other for other in remaining if other.pool != candidate.pool]
-                if response.status not in _RETRIED_STATUS or not remaining or sent == self._max_attempts:
-                    break
-                self._add_fault(request, candidate.pool, str(response.status), f"the engine answered {response.status}")
+                status = attempt.response.status
+                if not _SAME_POOL_MAY_ANSWER.get(status, True):
+                    left.drop((candidate.pool,))
+                if status not in _SAME_POOL_MAY_ANSWER or not left or number == self._max_attempts:
+                    return attempt
+                self._add_fault(request, candidate.pool, str(status), f"the engine answered {status}")
             await resources.aclose()
             self._telemetry.retried(candidate.pool)
-        return Attempt(candidate, response)
+        raise AssertionError("the last attempt returns or raises")
 
     def _add_fault(self, request: RoutedRequest, pool: str, kind: str, detail: str) -> None:
         self._telemetry.log.add_fault(request.attribution.faults, request.request_id, pool, kind, detail)
@@ -147,16 +199,16 @@ class Attempts:
     async def _reserve(
         self,
         request: RoutedRequest,
-        remaining: list[Candidate],
+        left: _Left,
         resources: AsyncExitStack,
         attempt: int,
         on_try: Callable[[Candidate], None] | None,
     ) -> tuple[Candidate, Endpoint, Hold]:
-        """Reserves a slot for the best of the remaining candidates whose pool has one.
+        """Reserves a slot for the best of the candidates that are left whose pool has one.
 
         Args:
             request: The request to send.
-            remaining: Candidates, best first; the one that is returned is removed, and those whose pools refused.
+            left: Candidates; the one that is returned counts as tried, and those whose pools refused are dropped.
             resources: Keeps the slot.
             attempt: How often the request has been sent before.
             on_try: See `first_response`.
@@ -164,7 +216,7 @@ class Attempts:
         Raises:
             GatewayError: No pool has a slot.
         """
-        preferred = remaining[0]
+        preferred = left.best
         if on_try is not None:
             on_try(preferred)
         affinity = Affinity(
@@ -176,9 +228,9 @@ class Attempts:
         try:
             with self._telemetry.step("slot") as span:
                 if not first.ready:
-                    pools = list(dict.fromkeys([candidate.pool for candidate in remaining]))
+                    pools = left.pools
                 if len(pools) == 1:
-                    remaining.pop(0)
+                    left.take(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
                     hold = first.reserve(affinity, request.asker)
                     return preferred, await resources.enter_async_context(hold), hold
@@ -188,38 +240,40 @@ class Attempts:
         except _RETRIED as error:
             self._telemetry.log.warn(request.request_id, ", ".join(pools), error.code, error.message)
             raise
-        chosen = next(candidate for candidate in remaining if candidate.pool == pools[slot.number])
+        chosen = left.of_pool(pools[slot.number])
         if chosen is not preferred:
             self._telemetry.retried(preferred.pool)
             if on_try is not None:
                 on_try(chosen)
-        refused = {pools[number] for number in slot.refused}
-        remaining.remove(chosen)
-        remaining[:] = [candidate for candidate in remaining if candidate.pool not in refused]
+        left.take(chosen)
+        left.drop({pools[number] for number in slot.refused})
         return chosen, slot.endpoint, slot.hold
 
     async def _post(
-        self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint, hold: Hold, resources: AsyncExitStack
-    ) -> UpstreamResponse:
+        self,
+        request: RoutedRequest,
+        candidate: Candidate,
+        endpoint: Endpoint,
+        hold: Hold,
+        resources: AsyncExitStack,
+        counted: Sent | None,
+    ) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
-        headers = forwarded_headers(request.headers, endpoint.key, self._pass_headers)
-        # Engines mix up requests that share an id, so that each attempt has its own.
         number = next(request.attempt_numbers)
-        headers["x-request-id"] = f"{request.attribution.engine_id}-{number}"
-        if endpoint.slot:
-            headers[SLOT_HEADER] = endpoint.slot
-        measured = request.features.stream and request.charge is not None
-        takes_usage_out = measured and leaves_usage_out(request.parsed)
-        body = self._body(request, candidate, takes_usage_out)
+        patch, meter, rename = self._outgoing.outgoing(request, candidate)
+        headers = self._outgoing.headers(request, endpoint, number)
+        body = request.body
+        if patch:
+            body = patch.apply(body) if len(body) <= LONG_BODY_BYTES else await beside(True, patch.apply, body)
         span: Span = INVALID_SPAN
         if self._telemetry.traced:
-            span = resources.enter_context(self._span(request, candidate, endpoint, number))
+            kind = self._outgoing.kind(request, candidate)
+            about = attempt_attributes(request, candidate, endpoint.url, kind, number)
+            span = resources.enter_context(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
             inject(headers)
         if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
             headers.pop("baggage", None)
-        meter = None
-        if request.charge is not None:
-            meter = request.charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
+        if meter is not None and request.charge is not None:
             hold.turn.used = partial(request.charge.used, meter)
         sent_s = time.monotonic()
         try:
@@ -228,64 +282,15 @@ class Attempts:
             fail(span, error.code, error.status)
             raise
         if meter is not None:
-            response.meter(meter)
+            meter.status = response.status
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             if meter is not None:
                 resources.callback(tell_usage, span, meter)
-        model = request.decision.model
-        if served := self._served_names.get((model, candidate.pool)):
-            response.pass_through(ModelName(served, model))
-        return response
-
-    def _span(
-        self, request: RoutedRequest, candidate: Candidate, endpoint: Endpoint, number: int
-    ) -> AbstractContextManager[Span]:
-        kind = self._kinds[request.decision.model, candidate.pool]
-        about = attempt_attributes(request, candidate, endpoint.url, kind, number)
-        return self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT)
-
-    def _body(self, request: RoutedRequest, candidate: Candidate, takes_usage_out: bool) -> bytes:
-        """Returns the request as its engine is to read it."""
-        pool = request.decision.model, candidate.pool
-        xargs = self._xargs(request, candidate)
-        body = with_xargs(request.body, request.parsed, xargs) if xargs else request.body
-        if served := self._served_names.get(pool):
-            body = with_member(body, "model", encode_json(served))
-        if reasoning := self._reasoning_fields.get(pool):
-            body = with_reasoning_as(body, reasoning)
-        if takes_usage_out or (self._load is not None and self._may_ask_usage(request, candidate)):
-            body = with_usage(body, request.parsed)
-        return body
-
-    def _may_ask_usage(self, request: RoutedRequest, candidate: Candidate) -> bool:
-        """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.
-
-        The report comes with the usage, and only a guard that writes the stream's end itself leaves that out again.
-        """
-        model = request.decision.model
-        return (
-            request.guarded
-            and candidate.speculative
-            and request.features.stream
-            and request.parsed.stream_options is NONE
-            and (model, candidate.pool) in self._own_pools
-            and model in self._rewritten
-        )
-
-    def _xargs(self, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
-        """Returns our arguments for the engine; empty for most requests."""
-        xargs: dict[str, int] = {}
-        if candidate.opt_out:
-            xargs |= OPT_OUT
-        if request.guarded and (request.decision.model, candidate.pool) in self._own_pools:
-            xargs |= REPORT
-        return xargs
-
-
-def _order(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the first candidate twice, because another replica of its pool may respond, then the others."""
-    return [candidates[0], *candidates]
+        last_frames = None
+        if counted is not None:
+            counted.response = last_frames = LastFrames()
+        return Attempt(candidate, response, last_frames, meter, rename)
 
 
 def _prompt_blocks(request: CompletionRequest) -> tuple[int, ...]:

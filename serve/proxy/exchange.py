@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span
@@ -15,7 +15,11 @@ from serve.http1.asgi import Receive, Send, Sink
 from serve.http1.sse import error_frame
 from serve.limits.charge import Charge
 from serve.proxy.headers import RawHeaders
+from serve.request.beside import beside, joined
+from serve.request.density import LONG_BODY_BYTES
 from serve.routing.class_queue import Asker
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
 from serve.telemetry.spans import fail
 
 _JSON = "application/json"
@@ -51,6 +55,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
         if size > limit_bytes:
             raise _too_large(limit_bytes)
         if not message.get("more_body"):
+            if size > LONG_BODY_BYTES:
+                return await beside(True, joined, parts)
             return b"".join(parts)
 
 
@@ -120,6 +126,64 @@ class Attribution:
         self.headers["x-specgate-rerun"] = candidate.pool
 
 
+class Api:
+    """The API that a client speaks. As it is, it is that of chat completions, which engines speak too.
+
+    Another one decodes the request where it comes in, and encodes the answer where it goes out; all between is chat.
+
+    Attributes:
+        path: Where engines get its requests; empty for where the client sent them.
+    """
+
+    path = ""
+
+    @property
+    def last(self) -> Sequence[Stage]:
+        """The last stages of a stream, once that has begun."""
+        return ()
+
+    def response_headers(self, request_id: str) -> dict[str, str]:
+        """Returns further headers of every response."""
+        return {}
+
+    async def decode(self, exchange: "Exchange", body: bytes) -> bytes:
+        """Returns the body of the chat or text completion that a request's body stands for.
+
+        Raises:
+            GatewayError: It stands for none.
+        """
+        return body
+
+    def open(self, exchange: "Exchange") -> bytes:
+        """Returns what a stream begins with."""
+        return b""
+
+    async def close(self, exchange: "Exchange", frames: Sequence[Frame]) -> bytes:
+        """Returns what a stream ends with, given the last frames."""
+        return b"".join([frame.encoded() for frame in frames])
+
+    async def whole(self, exchange: "Exchange", status: int, headers: RawHeaders, body: bytes) -> None:
+        """Sends a whole completion, or an engine's refusal."""
+        await exchange.send_whole(status, headers, body)
+
+    async def refuse(self, exchange: "Exchange", error: GatewayError) -> None:
+        """Sends an error: as a JSON response or, once a stream has begun, as its last frame."""
+        fail(exchange.span, error.code, error.status)
+        if exchange.status:
+            exchange.status = error.status
+            await exchange.end(error_frame(error) if exchange.streaming else b"")
+            return
+        headers = [(b"content-type", b"application/json")]
+        headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
+        await exchange.send_whole(error.status, headers, error.to_json())
+
+    def release(self) -> None:
+        """Ends what goes on beside the response, and lets go of the exchange."""
+
+
+CHAT = Api()
+
+
 @dataclass(slots=True)
 class Exchange:
     """The I/O of one request: its head, and the response as it is sent.
@@ -127,6 +191,7 @@ class Exchange:
     Attributes:
         adds_request_id: True if we add `x-request-id` to the response; Ray Serve's own listener does so itself.
         write: Sends a part of the response without a task switch; None if the listener can't.
+        api: That the client speaks.
         principal: On whose behalf the request is made; see `accept`.
         rank: The place of the request's priority in `PRIORITIES`.
         charge: What the request is charged; None until it is admitted, and where nobody counts.
@@ -144,6 +209,7 @@ class Exchange:
     span: Span
     adds_request_id: bool = True
     write: Sink | None = None
+    api: Api = CHAT
     principal: Principal = ANONYMOUS
     rank: int = PRIORITIES.index(ANONYMOUS.priority_default)
     charge: Charge | None = None
@@ -166,12 +232,12 @@ class Exchange:
         self.rank = PRIORITIES.index(principal.priority_default if wanted is None else principal.priority(wanted))
 
     async def read(self, receive: Receive, limit_bytes: int) -> bytes:
-        """Returns the body of the request.
+        """Returns the body of the request, as a chat or text completion.
 
         Raises:
-            GatewayError: As raised by `read_body`.
+            GatewayError: As raised by `read_body`, or the body stands for no completion.
         """
-        return await read_body(receive, self.headers, limit_bytes)
+        return await self.api.decode(self, await read_body(receive, self.headers, limit_bytes))
 
     def asker(self, body_bytes: int) -> Asker:
         """Returns on whose behalf slots are asked for.
@@ -182,9 +248,6 @@ class Exchange:
         tenant, charge = self.principal.tenant, self.charge
         cost, queued = (float(body_bytes), None) if charge is None else (charge.reservation.cost, charge.plan.queued)
         return Asker(tenant.name, tenant.weight, self.rank, cost, queued)
-
-    def close(self) -> None:
-        """Ends what goes on beside the response; here there is nothing."""
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Sends the response's status and headers, with our own.
@@ -202,9 +265,18 @@ class Exchange:
             raise
 
     async def start_stream(self, status: int, headers: RawHeaders) -> None:
-        """Begins a response whose body follows by `part`."""
+        """Begins a response whose body follows by `part`; does nothing if a keep-alive has begun it already.
+
+        Raises:
+            EngineError: The client has not asked for a stream.
+        """
+        if self.status:
+            return
+        opening = self.api.open(self)
         await self.start(status, headers)
         self.streaming = True
+        if opening:
+            await self.part(opening)
 
     async def part(self, data: bytes) -> None:
         """Sends a part of the body."""
@@ -214,28 +286,29 @@ class Exchange:
         """Sends the last part of the body."""
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
+    async def end_stream(self, frames: Sequence[Frame] = ()) -> None:
+        """Sends the end of a stream, given the last chat frames."""
+        await self.end(await self.api.close(self, frames))
+
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Sends a response that is not streamed.
+        """Sends a whole completion, or an engine's refusal, as the client's API has it.
 
         Args:
             status: HTTP status.
             headers: Without `content-length`.
             body: All of it.
         """
-        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.api.whole(self, status, headers, body)
+
+    async def send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Sends a response that is not streamed, as it is; arguments as of `whole`."""
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.end(body)
 
     async def refuse(self, error: GatewayError) -> None:
-        """Sends an error: as a JSON response or, once a stream has begun, as its last frame."""
+        """Sends an error as the client's API has it."""
         self.error = error.code
-        fail(self.span, error.code, error.status)
-        if self.status:
-            self.status = error.status
-            await self.end(error_frame(error) if self.streaming else b"")
-            return
-        headers = [(b"content-type", b"application/json")]
-        headers += [(name.encode(), value.encode("latin-1")) for name, value in error.headers.items()]
-        await self.whole(error.status, headers, error.to_json())
+        await self.api.refuse(self, error)
 
     def _own_headers(self) -> RawHeaders:
         headers = self.attribution.headers

@@ -7,6 +7,7 @@ from policies import Decision, RequestFeatures, Trial
 from serve.limits.charge import Charge
 from serve.proxy.exchange import Attribution
 from serve.request.completion import CompletionRequest
+from serve.request.patch import BodyPatch
 from serve.routing.class_queue import ANONYMOUS, Asker
 
 
@@ -16,7 +17,8 @@ class RoutedRequest(NamedTuple):
     Attributes:
         path: The HTTP path.
         headers: The client's, by lower-case name.
-        body: For the engine: history repaired, our own fields removed.
+        body: JSON, as the client sent it.
+        patch: What must change in the body before an engine gets it, whichever it is.
         parsed: The body as the client sent it, parsed.
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
         attempt_numbers: Numbers of the attempts to come, reruns included.
@@ -30,6 +32,7 @@ class RoutedRequest(NamedTuple):
     headers: Mapping[str, str]
     request_id: str
     body: bytes
+    patch: BodyPatch
     parsed: CompletionRequest
     features: RequestFeatures
     decision: Decision

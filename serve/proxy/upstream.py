@@ -1,18 +1,104 @@
-"""HTTP to a replica: posts a request, and begins and ends its response."""
+"""HTTP to a replica: a request, and its response from the moment its first bytes have arrived."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
 from serve.config.gateway import LimitsConfig
 from serve.errors import DeadlineError, EngineError, PoolUnavailableError
+from serve.http1.asgi import Sink
 from serve.http1.client import ClientConnection
 from serve.http1.connection_pool import ConnectionPool, ConnectTimeoutError, Origin
 from serve.http1.message import encode_head
-from serve.proxy.upstream_response import UpstreamResponse
 from serve.routing.endpoint import Endpoint
 
 _OK = 200
 _LOWEST_ERROR = 400
+
+
+class UpstreamResponse:
+    """A replica's response, from the moment its first bytes have arrived.
+
+    Args:
+        connection: Where the rest of it arrives.
+        first: The first bytes of the body.
+        max_whole_bytes: Longest body that anybody may read as a whole.
+
+    Attributes:
+        status: HTTP status.
+        headers: Response headers.
+        is_stream: True if the body is an SSE stream; an error never is.
+        first: The first bytes of the body; empty if there is no body.
+    """
+
+    def __init__(self, connection: ClientConnection, first: bytes, max_whole_bytes: int = sys.maxsize) -> None:
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        kind = self.headers.get("content-type", "")
+        self.is_stream = self.status < _LOWEST_ERROR and kind.lower().startswith("text/event-stream")
+        self.first = first
+        self._connection = connection
+        self._max_whole_bytes = max_whole_bytes
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        """Yields what follows `first`, as it arrives; several frames at once if the reader is slower than the engine.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
+        while part := await self._read():
+            yield part
+
+    async def pump(self, sink: Sink) -> None:
+        """Does what `rest` does without waking a task for every part: the event loop calls `sink`.
+
+        Args:
+            sink: Gets a part; gets no more until the drain that it returns is done.
+
+        Raises:
+            EngineError: The connection broke before the body was complete.
+        """
+        try:
+            await self._connection.pump(sink)
+        except OSError as error:
+            raise _broke(error) from error
+
+    def stop(self) -> None:
+        """Ends `pump`. Call it again for what follows; an engine whose response is left is told."""
+        self._connection.stop()
+
+    async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
+        """Returns the whole body.
+
+        Args:
+            limit_bytes: The caller's own limit; the lower of it and `max_whole_bytes` counts.
+
+        Raises:
+            EngineError: The connection broke before the body was complete, or the body is too long.
+        """
+        limit = min(limit_bytes, self._max_whole_bytes)
+        parts = [self.first]
+        size = len(self.first)
+        while size <= limit:
+            part = await self._read()
+            if not part:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.append(part)
+            size += len(part)
+        raise EngineError(f"The engine sent an answer of more than {limit} bytes.")
+
+    async def _read(self) -> bytes:
+        """Returns the next part of the body; empty at its end."""
+        try:
+            return await self._connection.read()
+        except OSError as error:
+            raise _broke(error) from error
+
+
+def _broke(error: OSError) -> EngineError:
+    if isinstance(error, TimeoutError):
+        return EngineError("The engine stopped sending.", None, "engine_stalled")
+    return EngineError("The connection to the engine broke in the middle of the answer.")
 
 
 class Upstream:

@@ -1,14 +1,32 @@
-"""A body as engines may read it, parsed, and its features."""
+"""A body, parsed, with its features and what must change in it."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.request.completion import CompletionRequest
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
-from serve.request.model_suffix import NO_SPECULATION, without_suffix
+from serve.request.model_suffix import NO_SPECULATION, take_suffix
+from serve.request.patch import BodyPatch
 from serve.request.schema_limits import check_schemas
+
+
+class ReadRequest(NamedTuple):
+    """A request as far as its body tells.
+
+    Attributes:
+        body: JSON, as the client sent it.
+        parsed: The fields that the gateway reads.
+        features: What the policy sees.
+        patch: What must change in the body before an engine gets it, whichever it is.
+    """
+
+    body: bytes
+    parsed: CompletionRequest
+    features: RequestFeatures
+    patch: BodyPatch
 
 
 class BodyReader:
@@ -23,10 +41,8 @@ class BodyReader:
         self._requests = RequestReader(config.requests)
         self._features = FeatureReader(config)
 
-    def read(
-        self, body: bytes, headers: Mapping[str, str], may_use: Callable[[str], bool]
-    ) -> tuple[bytes, CompletionRequest, RequestFeatures]:
-        """Returns the body without what must not reach an engine, parsed, and its features.
+    def read(self, body: bytes, headers: Mapping[str, str], may_use: Callable[[str], bool]) -> ReadRequest:
+        """Returns what a body holds.
 
         Args:
             body: As the client sent it.
@@ -36,13 +52,11 @@ class BodyReader:
         Raises:
             GatewayError: The request is wrong.
         """
-        body, parsed = self._requests.read(body)
+        body, parsed, patch = self._requests.read(body)
         if parsed.tools or parsed.tool_choice or parsed.response_format:
             check_schemas(parsed, self._limits)
         if parsed.model.endswith(NO_SPECULATION):
-            body = without_suffix(body, parsed, self._features.known)
-        return body, parsed, self._features.read(parsed, headers, may_use)
-
-    def with_switch(self, body: bytes, parsed: CompletionRequest) -> bytes:
-        """Returns the body with the switch for thinking that the model's own template reads."""
-        return self._features.with_switch(body, parsed)
+            take_suffix(patch, parsed, self._features.known)
+        features = self._features.read(parsed, headers, may_use)
+        self._features.set_switch(patch, parsed)
+        return ReadRequest(body, parsed, features, patch)

@@ -1,7 +1,7 @@
-"""A request's body: the fields that the gateway reads, by one partial decoding, and its rewriting for an engine."""
+"""A request's body: the fields that the gateway reads, by one partial decoding."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -177,7 +177,6 @@ HARMLESS = frozenset(
 
 RequestDecoder = msgspec.json.Decoder[CompletionRequest]
 ANY_FIELDS = msgspec.json.Decoder(CompletionRequest)
-_members = msgspec.json.Decoder(dict[str, Raw])
 _LOCATION = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`$")
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -190,23 +189,6 @@ def strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:
         "StrictRequest", further, bases=(CompletionRequest,), kw_only=True, gc=False, forbid_unknown_fields=True
     )
     return msgspec.json.Decoder(cast("type[CompletionRequest]", strict))
-
-
-def without_members(body: bytes, names: Collection[str], nulls: Collection[str] = ()) -> bytes:
-    """Returns a JSON object without some members; every other member's value stays as it was sent.
-
-    Args:
-        body: A JSON object.
-        names: Members to leave out.
-        nulls: Members to leave out if their value is null.
-    """
-    members = _members.decode(body)
-    kept = {
-        name: value
-        for name, value in members.items()
-        if name not in names and (name not in nulls or bytes(value) != b"null")
-    }
-    return body if len(kept) == len(members) else msgspec.json.encode(kept)
 
 
 def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionRequest:
@@ -267,34 +249,3 @@ def _invalid(text: str) -> InvalidRequestError:
         return InvalidRequestError(f"The body must be a JSON object: {text}.")
     param = location[1]
     return InvalidRequestError(f"The field `{param}` is wrong: {text[: location.start()]}.", param)
-
-
-# Tells the engine's scheduler not to speculate for this request.
-OPT_OUT = {"enable_speculative": 0}
-# Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
-REPORT = {"specgate_violations": 1}
-
-
-def with_xargs(body: bytes, request: CompletionRequest, xargs: Mapping[str, int]) -> bytes:
-    """Returns the body with our arguments added to those in `vllm_xargs`.
-
-    Args:
-        body: A JSON object.
-        request: The body, parsed.
-        xargs: Arguments for the engine; they win over the client's of the same name.
-    """
-    if request.vllm_xargs is UNSET:
-        start = body.index(b"{") + 1
-        return body[:start] + b'"vllm_xargs":' + msgspec.json.encode(xargs) + b"," + body[start:]
-    return with_member(body, "vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
-
-
-def with_member(body: bytes, name: str, value: bytes) -> bytes:
-    """Returns a JSON object with one member replaced or added; the values of all others keep their bytes.
-
-    Args:
-        body: A JSON object.
-        name: The member's name.
-        value: Its value, as JSON.
-    """
-    return msgspec.json.encode(_members.decode(body) | {name: Raw(value)})

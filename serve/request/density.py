@@ -105,7 +105,8 @@ def check_density(body: bytes) -> None:
     check_numbers(body)
     if len(body) > _MOST_MARKED_BYTES:
         _check_marks(body)
-    marks = body.count(b":") + body.count(b"{")
+    windows = range(0, len(body), _WINDOW_BYTES)
+    marks = sum([body.count(mark, start, start + _WINDOW_BYTES) for start in windows for mark in (b":", b"{")])
     if marks <= _FEW_MARKS:
         return
     if marks > _MOST_MARKS:

@@ -11,8 +11,9 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing import GRAMMARS
 from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, is_list
+from serve.request.patch import BodyPatch
 from serve.request.sampling import has_penalties, is_unspeculable
-from serve.request.thinking import USUAL_SWITCH, thinks, with_switch
+from serve.request.thinking import USUAL_SWITCH, set_switch, thinks
 
 PREFERENCE_HEADER = "x-enable-speculative"
 _PREFERENCES = {"true": True, "false": False}
@@ -68,15 +69,14 @@ class FeatureReader:
             raise ModelNotFoundError.unknown(request.model, filter(may_use, self._names))
         return features.of_model(name)
 
-    def with_switch(self, body: bytes, request: CompletionRequest) -> bytes:
-        """Returns the body with the switch for thinking that the model's own template reads.
+    def set_switch(self, patch: BodyPatch, request: CompletionRequest) -> None:
+        """Sets the switch for thinking that the model's own template reads.
 
-        The very same bytes if the request says nothing about thinking, or in the template's own words.
+        It stays as it is if the request says nothing about thinking, or in the template's own words.
         """
-        if request.messages is None or not _speaks_of_thinking(request):
-            return body
-        _, _, switch = self._models[request.model]
-        return with_switch(body, request, switch)
+        if request.messages is not None and _speaks_of_thinking(request):
+            _, _, switch = self._models[request.model]
+            set_switch(patch, request, switch)
 
 
 def features_of(

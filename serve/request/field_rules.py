@@ -27,11 +27,11 @@ from serve.request.completion import (
     not_json,
     parse,
     strict_decoder,
-    without_members,
 )
 from serve.request.density import LARGE_BYTES, check_density
 from serve.request.media import MediaRules
 from serve.request.mending import mend
+from serve.request.patch import BodyPatch
 
 REFUSE = "refuse"
 STRIP = "strip"
@@ -187,10 +187,10 @@ class RequestReader:
         self._rules = FieldRules(config)
         self._decoder = strict_decoder(config.pass_fields) if config.mode == "strict" else ANY_FIELDS
 
-    def read(self, body: bytes) -> tuple[bytes, CompletionRequest]:
-        """Returns a body for the engine, without what must not reach it, and the request that it holds.
+    def read(self, body: bytes) -> tuple[bytes, CompletionRequest, BodyPatch]:
+        """Returns a body as JSON, the request that it holds, and the patch without which it must not reach an engine.
 
-        A body that needs no change comes back as the very same bytes.
+        A body that is JSON already comes back as the very same bytes.
 
         Raises:
             InvalidRequestError: The body is not the JSON of a chat or text completion, or a field is not allowed.
@@ -211,7 +211,8 @@ class RequestReader:
                 request.vllm_xargs = UNSET
             if request.enable_speculative is not UNSET:
                 dropped.add(PREFERENCE_FIELD)
-            nulls = _NULL_IS_ABSENT if holds(body, b"null") else frozenset[str]()
-            return (without_members(body, dropped, nulls) if dropped or nulls else body), request
+            patch = BodyPatch()
+            patch.drop(dropped, _NULL_IS_ABSENT if holds(body, b"null") else ())
+            return body, request, patch
         except MALFORMED as error:  # in a part that the first reading skipped
             raise not_json(error) from error

@@ -4,24 +4,24 @@ from collections.abc import Container
 
 import msgspec
 
-from serve.request.completion import CompletionRequest, with_member
+from serve.request.completion import CompletionRequest
+from serve.request.patch import BodyPatch
 
 NO_SPECULATION = ":nospec"
 
 
-def without_suffix(body: bytes, request: CompletionRequest, known: Container[str]) -> bytes:
-    """Returns the body under the name of the model alone, unless the suffix is part of a known name.
+def take_suffix(patch: BodyPatch, request: CompletionRequest, known: Container[str]) -> None:
+    """Puts the name of the model alone in place of one with the suffix, unless the suffix is part of a known name.
 
     Like any other "false" the suffix wins, so that it stands in the request as the field does.
 
     Args:
-        body: A JSON object.
+        patch: Of the body.
         request: The body, parsed; its model ends in the suffix. Changed as the body is.
         known: All names of models.
     """
     name = request.model.removesuffix(NO_SPECULATION)
-    if request.model in known or name not in known:
-        return body
-    request.model = name
-    request.enable_speculative = False
-    return with_member(body, "model", msgspec.json.encode(name))
+    if request.model not in known and name in known:
+        request.model = name
+        request.enable_speculative = False
+        patch.set("model", msgspec.json.encode(name))

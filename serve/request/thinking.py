@@ -2,7 +2,8 @@
 
 import msgspec
 
-from serve.request.completion import NONE, CompletionRequest, given, with_member
+from serve.request.completion import NONE, CompletionRequest, given
+from serve.request.patch import BodyPatch
 
 # The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
 USUAL_SWITCH = "enable_thinking"
@@ -34,25 +35,24 @@ def thinks(request: CompletionRequest, default: bool, switch: str) -> bool:
     return default
 
 
-def with_switch(body: bytes, request: CompletionRequest, switch: str) -> bytes:
-    """Returns the body with a template's switch set as the request says in an API's words.
+def set_switch(patch: BodyPatch, request: CompletionRequest, switch: str) -> None:
+    """Sets a template's switch as the request says in an API's words.
 
     A request that names a switch itself keeps its arguments as they are: only it knows for which template it speaks.
 
     Args:
-        body: A JSON object.
+        patch: Of the body.
         request: The body, parsed.
         switch: The argument by which the model's chat template turns thinking on or off.
     """
     arguments = request.chat_template_kwargs or {}
     if given(arguments.get(switch, NONE)) or given(arguments.get(_OTHER_SWITCH[switch], NONE)):
-        return body
+        return
     said = _said_of_thinking(request, switch)
     if said is None and request.reasoning_effort == "none" and switch != USUAL_SWITCH:
         said = False
-    if said is None:
-        return body
-    return with_member(body, "chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
+    if said is not None:
+        patch.set("chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
 
 
 def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:

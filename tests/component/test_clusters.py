@@ -99,7 +99,7 @@ class Cluster:
 def settle(charge: Charge) -> None:
     meter = charge.attempt("p", False, False)
     meter.status = 200
-    meter.read(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
+    meter.whole(b'{"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":16}}')
     charge.settle(200, INVALID_SPAN)
 
 

@@ -15,7 +15,7 @@ from support.engines import Engine, answering, chunk, end, frame, silent, start,
 from support.guard_stack import config, healing
 from support.stack import Stack, listening, running
 
-from serve.dialects.exchange import dropped_header
+from serve.dialects.translation import dropped_header
 from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
 from serve.gateway.explanation import explanation

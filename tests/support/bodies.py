@@ -13,7 +13,8 @@ from serve.request.field_rules import RequestReader
 def sent(body: bytes | dict[str, Any], **config: Any) -> bytes:
     """Return what an engine gets."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return RequestReader(RequestsConfig(**config)).read(raw)[0]
+    left, _, patch = RequestReader(RequestsConfig(**config)).read(raw)
+    return patch.apply(left)
 
 
 def problem(body: bytes | dict[str, Any], **config: Any) -> InvalidRequestError:

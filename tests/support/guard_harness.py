@@ -1,13 +1,15 @@
 """Feeds a guard from simulated engines, without HTTP, and reads its output as a client would."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings, wire
 from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard, GuardState
+from serve.proxy.exchange import CHAT
+from serve.stream.frame import Frame
 
 TOOL_PARAMETERS = {
     "type": "object",
@@ -32,7 +34,7 @@ ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model"
 class SentTo:
     """Stands for an exchange: keeps what is sent to its client."""
 
-    status, write = 0, None
+    status, write, api = 0, None, CHAT
 
     def __init__(self) -> None:
         self.sent = b""
@@ -48,7 +50,8 @@ class SentTo:
     async def whole(self, status: int, headers: Any, body: bytes) -> None:
         self.status, self.sent = status, body
 
-    end = part
+    async def end_stream(self, frames: Sequence[Frame] = ()) -> None:
+        await self.part(b"".join(frame.encoded() for frame in frames))
 
 
 def broken(fault: str, **options: Any) -> SimSettings:

@@ -1,81 +1,33 @@
-"""Parts of a chunk: a delta that holds nothing but text, the choices, and the usage, added up over attempts."""
+"""Parts of a chunk: the choices, and the usage, added up over attempts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-TEXTS = ("content", "reasoning", "reasoning_content")
-ARGUMENTS = "tool_calls"
+from serve.stream.frame import ARGUMENTS, TEXTS, Place, TextDelta, lone_delta
+
+__all__ = [
+    "ABORTED",
+    "ARGUMENTS",
+    "MAX_CHOICES",
+    "TEXTS",
+    "UNSAID",
+    "Place",
+    "TextDelta",
+    "Usage",
+    "added",
+    "choices_of",
+    "is_index",
+    "lone_delta",
+    "stop_of",
+]
+
 MAX_CHOICES = 128  # OpenAI's limit on `n`
 STOPS = ("stop_reason", "matched_stop")  # where vLLM and SGLang say at which text or token of the request they stopped
 UNSAID: Any = object()
 # vLLM's finish reasons of a request that its engine gave up, as it does with all of them when it is told to stop.
 ABORTED = frozenset({"abort", "error"})
-_EMPTY: tuple[Any, ...] = (None, "", [])
-
-
-class Place(NamedTuple):
-    """One text of an answer.
-
-    Attributes:
-        choice: Index of the choice.
-        field: One of `TEXTS`, or `ARGUMENTS`.
-        call: Index of the call whose arguments it is; -1 for a text.
-    """
-
-    choice: int
-    field: str
-    call: int
-
-
-class TextDelta(NamedTuple):
-    """The whole content of a chunk that adds to one text.
-
-    Attributes:
-        place: The text.
-        text: What is added; not empty.
-    """
-
-    place: Place
-    text: str
-
-
-def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
-    """Returns the one delta of a text or of a call's arguments that a chunk holds; None if it holds anything else.
-
-    Args:
-        chunk: Of any shape: a foreign engine may send anything.
-    """
-    choices = chunk.get("choices")
-    if type(choices) is not list or len(choices) != 1 or chunk.get("usage") or chunk.get("error"):
-        return None
-    choice = choices[0]
-    if type(choice) is not dict or choice.get("finish_reason") is not None:
-        return None
-    if choice.get("logprobs") or choice.get("token_ids"):
-        return None
-    index = choice.get("index", 0)
-    delta = choice.get("delta")
-    members = [item for item in delta.items() if item[1] not in _EMPTY] if type(delta) is dict else []
-    if len(members) != 1 or type(index) is not int:
-        return None
-    name, value = members[0]
-    if name == ARGUMENTS:
-        return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
-    return TextDelta(Place(index, name, -1), value) if name in TEXTS and type(value) is str else None
-
-
-def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
-    """Returns the delta of a call's entry that only continues its arguments."""
-    if type(entry) is not dict or entry.get("id"):
-        return None
-    index = entry.get("index")
-    function = entry.get("function")
-    if type(index) is not int or type(function) is not dict or function.get("name"):
-        return None
-    text = function.get("arguments")
-    return TextDelta(Place(choice, ARGUMENTS, index), text) if type(text) is str and text else None
 
 
 def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:

@@ -9,7 +9,7 @@ from serve.config.gateway import GatewayConfig
 from serve.dialects.table import as_chat
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
-from serve.request.model_suffix import NO_SPECULATION, without_suffix
+from serve.request.model_suffix import NO_SPECULATION, take_suffix
 from serve.request.schema_limits import check_schemas
 
 
@@ -42,9 +42,9 @@ class Decider:
         Raises:
             GatewayError: The request is invalid or names an unknown model.
         """
-        body, request = self._reader.read(as_chat(body, headers, api))
+        _, request, patch = self._reader.read(as_chat(body, headers, api))
         check_schemas(request, self.config.limits)
         if request.model.endswith(NO_SPECULATION):
-            without_suffix(body, request, self._features.known)
+            take_suffix(patch, request, self._features.known)
         features = self._features.read(request, headers)
         return features, decide(self.policy, features, features.preference)

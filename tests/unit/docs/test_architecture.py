@@ -1,19 +1,17 @@
-"""The tree printed in the architecture page is the tree on disk."""
+"""The architecture page names modules that exist, and nothing new gathers at the root of `serve`."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
-_MODULE = re.compile(r"^  ((?:serve|policies)/\S+\.py) +\S", re.MULTILINE)
+_PATH = re.compile(r"`((?:serve|policies)/[\w/.]+)`")
 
 
-def test_the_printed_tree_is_the_tree_on_disk() -> None:
-    printed = _MODULE.findall(PAGE.read_text(encoding="utf-8"))
-    modules = (path for top in ("serve", "policies") for path in (ROOT / top).rglob("*.py"))
-    on_disk = {str(path.relative_to(ROOT)) for path in modules if path.name != "__init__.py"}
-    assert set(printed) == on_disk
-    assert len(printed) == len(on_disk)
+def test_what_the_page_names_exists() -> None:
+    named = set(_PATH.findall(PAGE.read_text(encoding="utf-8")))
+    assert len(named) > 10
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
 def test_the_root_of_serve_holds_what_no_folder_is_about() -> None:

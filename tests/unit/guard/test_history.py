@@ -9,8 +9,9 @@ import pytest
 
 from serve.errors import InvalidRequestError
 from serve.guard.core import HistoryRepair
-from serve.guard.history import repair_body
+from serve.guard.history import repair_history
 from serve.guard.slices import LONG_RAW_BYTES
+from serve.request.patch import BodyPatch
 
 CUT = '{"command": "ls", "why": "check'
 
@@ -26,7 +27,9 @@ def body(arguments: str, identity: str = "functions.bash:0") -> bytes:
 
 
 def repaired(sent: bytes, mode: Any, *, kimi_ids: bool) -> tuple[bytes, HistoryRepair]:
-    return asyncio.run(repair_body(sent, mode, kimi_ids=kimi_ids))
+    patch = BodyPatch()
+    found = asyncio.run(repair_history(patch, sent, mode, kimi_ids=kimi_ids))
+    return patch.apply(sent), found
 
 
 def call_in(sent: bytes) -> Any:
@@ -119,7 +122,7 @@ async def test_other_tasks_run_while_many_calls_are_repaired() -> None:
     task = asyncio.create_task(other())
     calls = [{"id": "x", "function": {"name": "f", "arguments": CUT}}] * 3_000
     sent = json.dumps({"messages": [{"role": "assistant", "tool_calls": calls}]}).encode()
-    _, found = await repair_body(sent, "fix", kimi_ids=True)
+    found = await repair_history(BodyPatch(), sent, "fix", kimi_ids=True)
     task.cancel()
     assert (found.arguments, found.ids) == (3_000, 3_000)
     assert turns > 1

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from support.guard_harness import TOOL_PARAMETERS, TOOLS, SentTo, answer_of, chunks_of, json_request, tools_request
 from support.guard_stack import chunks_in
 
+from policies import Candidate
 from serve.config.guard import GuardConfig
 from serve.engine.sim import SimSettings
 from serve.errors import GatewayError
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.response import StreamedResponse, WholeResponse
 from serve.http1.sse import DONE
+from serve.proxy.attempts import Attempt
 
 NAMES = {tool["function"]["name"] for tool in TOOLS}
 POOL = SimSettings(num_speculative_tokens=2, thinking=True)
@@ -61,7 +63,8 @@ def answered(
         for number, each in enumerate(bodies):
             if number:
                 response.guard.restart("standard")
-            await response.attempt(EngineResponse(each))
+            sent: Any = EngineResponse(each)
+            await response.attempt(Attempt(Candidate("p", opt_out=False, speculative=False), sent))
             if response.guard.state is not GuardState.RERUN:
                 break
         try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from support.guard_harness import SentTo, call, calls, calls_of, chunk, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
+from policies import Candidate
 from serve.config.guard import GuardConfig
 from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError, encode_json
@@ -21,7 +22,9 @@ from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES
 from serve.http1.sse import encode_frame
-from serve.proxy.relay import PIECE_BYTES, relay_stream
+from serve.proxy.attempts import Attempt
+from serve.proxy.relay import PIECE_BYTES, send_stream
+from serve.stream.line import Line
 
 DONE = b"data: [DONE]\n\n"
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
@@ -54,6 +57,10 @@ class WholeBody:
         return self._body
 
 
+def attempt(response: Any) -> Attempt:
+    return Attempt(Candidate("p", opt_out=False, speculative=False), response)
+
+
 @cache
 def frames(fault: str | None) -> bytes:
     pool = SimSettings(num_speculative_tokens=3, faults={fault: 1.0} if fault else {})
@@ -74,7 +81,7 @@ def sent(attempts: list[list[bytes]], settings: GuardConfig | None = None, body:
         for number, pieces in enumerate(attempts):
             if number:
                 response.guard.restart("standard")
-            await response.attempt(EngineResponse(pieces))  # type: ignore[arg-type]
+            await response.attempt(attempt(EngineResponse(pieces)))
             if response.guard.state is not GuardState.RERUN:
                 break
         try:
@@ -177,7 +184,7 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
             await asyncio.sleep(0)
 
     class Pieces:
-        over = slow = False
+        over = slow = quick = False
 
         def __init__(self) -> None:
             self.sizes: list[int] = []
@@ -191,7 +198,7 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
         busy = asyncio.create_task(other())
         exchange, through = SentTo(), Pieces()
         tiny = b"data: {}\n\n" * 20_000
-        await relay_stream(exchange, EngineResponse([tiny, tiny]), through)  # type: ignore[arg-type]
+        await send_stream(exchange, EngineResponse([tiny, tiny]), through)  # type: ignore[arg-type]
         busy.cancel()
         assert exchange.sent == 2 * tiny
         assert max(through.sizes) <= PIECE_BYTES
@@ -200,15 +207,18 @@ def test_a_long_read_is_worked_off_in_pieces_between_which_others_have_their_tur
     asyncio.run(run())
 
 
-class Watched(GuardedStream):
-    """Knows for each read what was held before it, and whether the event loop itself worked it off."""
+class Watched(Line):
+    """Knows of each read how much was fed before it, and whether the event loop itself worked it off."""
 
     def __init__(self, guard: Guard) -> None:
-        super().__init__(guard)
+        self.stream = GuardedStream(guard)
+        super().__init__([self.stream])
+        self.fed_bytes = 0
         self.reads: list[tuple[int, bool]] = []
 
     def feed(self, data: bytes) -> bytes:
-        self.reads.append((self._held_bytes, threading.current_thread() is threading.main_thread()))
+        self.reads.append((self.fed_bytes, threading.current_thread() is threading.main_thread()))
+        self.fed_bytes += len(data)
         return super().feed(data)
 
 
@@ -220,11 +230,11 @@ def test_what_follows_a_long_call_is_worked_off_beside_the_event_loop_and_comes_
     stream = [encode_frame(each) for each in [opening, *more, chunk({}, "tool_calls")]]
     through = Watched(Guard(GuardConfig(schema="warn"), REQUEST))
     exchange = SentTo()
-    asyncio.run(relay_stream(exchange, EngineResponse(stream), through))  # type: ignore[arg-type]
-    assert {on_loop for held, on_loop in through.reads if held < LONG_HELD_BYTES} == {True}
-    assert {on_loop for held, on_loop in through.reads if held >= LONG_HELD_BYTES} == {False}
-    through.finish()
-    assert through.ending == []
+    asyncio.run(send_stream(exchange, EngineResponse(stream), through))  # type: ignore[arg-type]
+    assert {on_loop for fed, on_loop in through.reads if fed < LONG_HELD_BYTES} == {True}
+    assert {on_loop for fed, on_loop in through.reads if fed >= 2 * LONG_HELD_BYTES} == {False}
+    through.stream.finish_attempt()
+    assert through.stream.ending == []
     assert calls_of(read(chunks_in(exchange.sent))) == [("get_weather", {"city": text})]
     assert max(exchange.parts) <= PIECE_BYTES
 
@@ -233,7 +243,7 @@ def test_a_frame_that_is_long_before_it_ends_is_read_beside_the_event_loop() -> 
     entries = [{"index": 0, "function": {"arguments": " "}}] * 5_000
     frame = encode_frame(chunk({"tool_calls": entries}))
     through = Watched(Guard(GuardConfig(), REQUEST))
-    asyncio.run(relay_stream(SentTo(), EngineResponse([frame]), through))  # type: ignore[arg-type]
+    asyncio.run(send_stream(SentTo(), EngineResponse([frame]), through))  # type: ignore[arg-type]
     assert through.reads[0][1]
     assert not through.reads[-1][1]
 
@@ -254,7 +264,7 @@ def test_a_long_stream_ends_beside_the_event_loop_and_so_it_is_given_up() -> Non
         guard = Ended(GuardConfig(), REQUEST)
         response = StreamedResponse(SentTo(), guard)  # type: ignore[arg-type]
         word = encode_frame(chunk({"content": "word "}))
-        await response.attempt(EngineResponse([word] * words))  # type: ignore[arg-type]
+        await response.attempt(attempt(EngineResponse([word] * words)))
         with pytest.raises(GatewayError):
             await response.finish()
 
@@ -276,7 +286,7 @@ def test_a_long_whole_answer_is_judged_beside_the_event_loop() -> None:
         body = encode_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
         exchange = SentTo()
         response = WholeResponse(exchange, Judged(GuardConfig(), tools_request(3)))  # type: ignore[arg-type]
-        await response.attempt(WholeBody(body))  # type: ignore[arg-type]
+        await response.attempt(attempt(WholeBody(body)))
         await response.finish()
         assert exchange.sent == body
         return body

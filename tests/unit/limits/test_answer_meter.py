@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.limits.answer_meter import AnswerMeter
+from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
+from serve.stream.line import Line
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 5}}
 TELLS = {"id": "c", "choices": [], "usage": USAGE}
@@ -22,14 +23,15 @@ def stream(*payloads: object, end: str = "\n\n", compact: bool = True) -> bytes:
     )
 
 
-def read(meter: AnswerMeter, data: bytes, cuts: list[int]) -> bytes:
+def read(meter: Meter, data: bytes, cuts: list[int]) -> bytes:
     places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
-    return b"".join(meter.feed(data[a:b]) for a, b in pairwise(places)) + meter.finish()
+    line = Line([meter])
+    return b"".join(line.feed(data[a:b]) for a, b in pairwise(places)) + line.finish()
 
 
-@given(st.lists(st.integers(0, 400), max_size=6), st.sampled_from(["\n\n", "\r\n\r\n"]), st.booleans())
+@given(st.lists(st.integers(0, 400), max_size=6), st.sampled_from(["\n\n", "\r\n\r\n", "\r\r"]), st.booleans())
 def test_the_frame_nobody_asked_for_is_taken_out_and_read(cuts: list[int], end: str, compact: bool) -> None:
-    meter = AnswerMeter("p", False, takes_out=True)
+    meter = Meter("p", False, takes_out=True)
     meter.status = 200
     assert read(meter, stream(TEXT, TEXT, TELLS, end=end, compact=compact), cuts) == stream(
         TEXT, TEXT, end=end, compact=compact
@@ -40,7 +42,7 @@ def test_the_frame_nobody_asked_for_is_taken_out_and_read(cuts: list[int], end: 
 @given(st.lists(st.integers(0, 400), max_size=6))
 def test_a_frame_that_the_client_asked_for_stays(cuts: list[int]) -> None:
     data = stream(TEXT, TELLS)
-    meter = AnswerMeter("p", False, takes_out=False)
+    meter = Meter("p", False, takes_out=False)
     meter.status = 200
     assert read(meter, data, cuts) == data
     assert meter.usage == Usage(12, 5, 7)
@@ -50,34 +52,35 @@ def test_a_frame_that_the_client_asked_for_stays(cuts: list[int]) -> None:
 def test_frames_without_choices_that_tell_no_usage_stay(cuts: list[int]) -> None:
     """Azure's first frame holds the results of its filters."""
     data = stream({"choices": [], "prompt_filter_results": []}, TEXT)
-    meter = AnswerMeter("p", False, takes_out=True)
+    meter = Meter("p", False, takes_out=True)
     meter.status = 200
     assert read(meter, data, cuts) == data
     assert meter.usage is None
 
 
 def test_frames_that_arrived_are_counted() -> None:
-    meter = AnswerMeter("p", False, takes_out=True)
+    meter = Meter("p", False, takes_out=True)
     meter.status = 200
-    meter.feed(stream(TEXT, TEXT)[:-3])
+    Line([meter]).feed(stream(TEXT, TEXT)[:-3])
     assert meter.frames == 2
 
 
 def test_a_stream_that_breaks_off_keeps_its_last_bytes() -> None:
-    meter = AnswerMeter("p", False, takes_out=True)
+    meter = Meter("p", False, takes_out=True)
     meter.status = 200
-    assert meter.feed(b'data: {"cho') + meter.finish() == b'data: {"cho'
+    line = Line([meter])
+    assert line.feed(b'data: {"cho') + line.finish() == b'data: {"cho\n\n'
 
 
 @pytest.mark.parametrize("members", [{"choices": [TEXT], "usage": USAGE}, {"usage": USAGE, "choices": [TEXT]}])
 def test_a_whole_answer_tells_its_usage_wherever_it_stands(members: dict[str, object]) -> None:
-    meter = AnswerMeter("p", False, takes_out=False, status=200)
-    meter.read(json.dumps(members).encode())
+    meter = Meter("p", False, takes_out=False, status=200)
+    meter.whole(json.dumps(members).encode())
     assert meter.usage == Usage(12, 5, 7)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"usage":null}', b'{"usage":5}', b"\xff"])
 def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
-    meter = AnswerMeter("p", False, takes_out=False, status=200)
-    meter.read(body)
+    meter = Meter("p", False, takes_out=False, status=200)
+    meter.whole(body)
     assert meter.usage is None

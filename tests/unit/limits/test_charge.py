@@ -12,6 +12,7 @@ from serve.limits.actor import connect
 from serve.limits.charge import Charge
 from serve.limits.size import size_of
 from serve.request.completion import parse
+from serve.stream.line import Line
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
 PROMPT = int(len(BODY) * 0.3) + 1
@@ -50,7 +51,7 @@ async def test_an_attempt_used_what_its_engine_did_for_it(
     meter = charged.attempt("p", False, False)
     if status:
         meter.status = status
-        meter.feed(frames)
+        Line([meter]).feed(frames)
     assert charged.used(meter) == used
 
 
@@ -109,7 +110,7 @@ async def test_a_client_that_leaves_a_rerun_pays_for_the_rerun_alone() -> None:
     charged = await charge(there)
     broken = charged.attempt("p", True, False)
     broken.status = 200
-    broken.feed(FRAME * 3 + USAGE)
+    Line([broken]).feed(FRAME * 3 + USAGE)
     charged.attempt("q", False, False)
     charged.settle(499, INVALID_SPAN)
     (sums,) = there.tally.take()[0].values()

@@ -19,6 +19,7 @@ from serve.proxy.attempts import Attempts
 from serve.proxy.exchange import Attribution
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
+from serve.request.patch import BodyPatch
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.session_affinity import Affinity
@@ -116,13 +117,23 @@ class Rig:
         body = b'{"model":"m"}'
         decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
         request = RoutedRequest(
-            "/p", {}, "id", body, parse(body), RequestFeatures("m"), decision, False, count(1), Attribution()
+            path="/p",
+            headers={},
+            request_id="id",
+            body=body,
+            patch=BodyPatch(),
+            parsed=parse(body),
+            features=RequestFeatures("m"),
+            decision=decision,
+            guarded=False,
+            attempt_numbers=count(1),
+            attribution=Attribution(),
         )
         async with AsyncExitStack() as resources:
-            candidate, response = await self._attempts.first_response(
+            attempt = await self._attempts.first_response(
                 request, self._candidates, resources, lambda candidate: self.tried.append(candidate.pool)
             )
-            yield candidate.pool, response.status
+            yield attempt.candidate.pool, attempt.response.status
 
     async def result(self) -> tuple[str, int]:
         async with self.first_response() as result:

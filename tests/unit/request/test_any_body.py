@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serve.config.gateway import GatewayConfig
 from serve.errors import GatewayError
 from serve.guard.core.expectation import Expectation, LazyRequest
-from serve.guard.history import repair_body
+from serve.guard.history import repair_history
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
 from serve.request.schema_limits import check_schemas
@@ -56,12 +56,13 @@ ODD = [
 def respond(config: GatewayConfig, body: bytes) -> None:
     """Does with a body what the gateway does before it sends one."""
     reader = FeatureReader(config)
-    sent, request = RequestReader(config.requests).read(body)
+    sent, request, patch = RequestReader(config.requests).read(body)
     check_schemas(request, config.limits)
     reader.read(request, {})
-    sent = reader.with_switch(sent, request)
-    sent, _ = asyncio.run(repair_body(sent, "fix", kimi_ids=True))
+    reader.set_switch(patch, request)
+    asyncio.run(repair_history(patch, sent, "fix", kimi_ids=True))
     Expectation(LazyRequest(request))
+    patch.apply(sent)
 
 
 @st.composite

@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError
-from serve.request.completion import parse, without_members
+from serve.request.completion import parse
 from serve.request.features import FeatureReader, features_of
 from serve.request.field_rules import RequestReader
+from serve.request.patch import BodyPatch
 
 OWN = {"enable_speculative"}
+
+
+def without(body, names):
+    patch = BodyPatch()
+    patch.drop(names)
+    return patch.apply(body)
+
+
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -156,9 +165,11 @@ OFF = {"thinking": {"type": "disabled"}}
 )
 def test_template_and_policy_agree_on_thinking(config, fields, arguments, thinks):
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
-    body, request = RequestReader(config.requests).read(body)
+    body, request, patch = RequestReader(config.requests).read(body)
     reader = FeatureReader(config)
-    sent = reader.with_switch(body, request)
+    body = patch.apply(body)
+    reader.set_switch(patch, request)
+    sent = patch.apply(body)
     assert reader.read(request, {}).thinking is thinks
     if arguments is None:
         assert sent is body
@@ -171,8 +182,9 @@ def test_template_and_policy_agree_on_thinking(config, fields, arguments, thinks
 
 
 def test_a_prompt_without_a_template_gets_no_switch():
-    body, request = RequestReader(KIMI.requests).read(b'{"model":"m","prompt":"x","thinking":{"type":"disabled"}}')
-    assert FeatureReader(KIMI).with_switch(body, request) is body
+    _, request, patch = RequestReader(KIMI.requests).read(b'{"model":"m","prompt":"x","thinking":{"type":"disabled"}}')
+    FeatureReader(KIMI).set_switch(patch, request)
+    assert not patch
 
 
 def test_a_cache_key_may_be_a_number():
@@ -271,7 +283,7 @@ class TestWithoutMembers:
         ],
     )
     def test_only_the_own_field_goes(self, body, left):
-        assert without_members(body, OWN) == left
+        assert without(body, OWN) == left
 
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.text() | st.just("enable_speculative"),
@@ -304,7 +316,7 @@ class TestWithoutMembers:
             if key != "enable_speculative":
                 others.append((key, raw.encode("utf-8", "surrogatepass")))
         body = f"{before}{{{','.join(written)}}}{after}".encode("utf-8", "surrogatepass")
-        left = without_members(body, OWN)
+        left = without(body, OWN)
         assert left == body or len(others) < len(members)
         assert [
             (key, bytes(raw)) for key, raw in msgspec.json.decode(left, type=dict[str, msgspec.Raw]).items()

@@ -6,7 +6,8 @@ import pytest
 
 from serve.request.completion import parse
 from serve.request.features import features_of
-from serve.request.model_suffix import without_suffix
+from serve.request.model_suffix import take_suffix
+from serve.request.patch import BodyPatch
 
 KNOWN = {"m", "org/model:latest", "odd:nospec"}
 
@@ -15,7 +16,9 @@ def asked(model: str, **fields: object) -> tuple[str, bool | None]:
     """The model that the engine is asked for, and the preference that the policy sees."""
     body = json.dumps({"model": model, "messages": [], **fields}).encode()
     request = parse(body)
-    changed = json.loads(without_suffix(body, request, KNOWN))
+    patch = BodyPatch()
+    take_suffix(patch, request, KNOWN)
+    changed = json.loads(patch.apply(body))
     assert changed["model"] == request.model
     assert {**changed, "model": model} == json.loads(body)
     return request.model, features_of(request, {}).preference

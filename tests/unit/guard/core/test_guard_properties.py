@@ -154,7 +154,7 @@ def test_any_request_and_any_sound_answer_pass_unchanged(
     sent = json.dumps(dict(members), ensure_ascii=ascii_only).encode("utf-8", "replace")
     arguments = json.dumps({"a": said.encode("utf-8", "replace").decode()}, ensure_ascii=ascii_only)
     assume(MARKUP.search(arguments) is None and "\ufffd" not in arguments)
-    _, request = READER.read(sent)
+    _, request, _ = READER.read(sent)
     guard = Guard(GuardConfig(), LazyRequest(request))
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     envelope = {"id": "x", "created": 1, "model": "m"}

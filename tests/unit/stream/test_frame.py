@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.guard.core import Place, TextDelta, lone_delta
-from serve.guard.frame_template import FrameTemplate, ReadFrame, TemplateLearner
 from serve.http1.sse import decode_chunk, encode_frame, frame_data
+from serve.stream.frame import FrameTemplate, Place, ReadFrame, TemplateLearner, TextDelta, lone_delta
 
 TEXTS = st.text(max_size=5) | st.sampled_from(
     [",", '","', '":{"', "stop", "m", "\\", '"', "é", "😀", "\x00?", "}", ":"]

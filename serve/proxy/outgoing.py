@@ -1,0 +1,129 @@
+"""What an engine gets of a request, and what its answer passes first: by pool, because engines differ."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from policies import Candidate
+from serve.config.gateway import GatewayConfig
+from serve.errors import encode_json
+from serve.limits.answer_meter import Meter
+from serve.proxy.headers import forwarded_headers
+from serve.proxy.routed_request import RoutedRequest
+from serve.proxy.span_attributes import PoolKind
+from serve.request.completion import NONE
+from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage, leaves_usage_out
+from serve.request.patch import BodyPatch, ReasoningField
+from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.stream.stages import Rename
+
+
+class _Pool(NamedTuple):
+    """What the engines of a pool want.
+
+    Attributes:
+        kind: Of the pool; only remote engines are not ours.
+        served_name: Their own name of the model; None if it is ours.
+        reasoning_field: The name under which they read reasoning; None if they read any.
+        rewritten: A guard may write the end of their streams itself.
+    """
+
+    kind: PoolKind
+    served_name: str | None
+    reasoning_field: ReasoningField | None
+    rewritten: bool
+
+    @property
+    def own(self) -> bool:
+        return self.kind != "remote"
+
+
+class Outgoing(NamedTuple):
+    """What an attempt is made of.
+
+    Attributes:
+        patch: Of the request's body.
+        meter: Of the answer's usage; None where nobody counts.
+        rename: Puts our name of the model into the answer; None if the engine has no other.
+    """
+
+    patch: BodyPatch
+    meter: Meter | None
+    rename: Rename | None
+
+
+class Pools:
+    """The pools of one configuration, as far as what is sent to them depends on them.
+
+    Args:
+        config: The pools, and which headers pass.
+        reports: Engines of ours are to report on their drafts.
+    """
+
+    def __init__(self, config: GatewayConfig, *, reports: bool) -> None:
+        self._reports = reports
+        self._pass_headers = config.requests.pass_headers
+        self._pools: Mapping[tuple[str, str], _Pool] = {
+            (name, pool_name): _Pool(
+                pool.kind, pool.served_name, pool.reasoning_field, model.guard.mode in ("heal", "strict")
+            )
+            for name, model, pool_name, pool in config.each_pool()
+        }
+
+    def kind(self, request: RoutedRequest, candidate: Candidate) -> PoolKind:
+        """Returns the kind of a candidate's pool."""
+        return self._pools[request.decision.model, candidate.pool].kind
+
+    def outgoing(self, request: RoutedRequest, candidate: Candidate) -> Outgoing:
+        """Returns what an attempt at a candidate is made of; its meter is that of the request's charge."""
+        model, parsed, charge = request.decision.model, request.parsed, request.charge
+        pool = self._pools[model, candidate.pool]
+        patch, meter = request.patch, None
+        takes_usage_out = charge is not None and request.features.stream and leaves_usage_out(parsed)
+        if charge is not None:
+            meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
+        xargs = _xargs(pool, request, candidate)
+        asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
+        if xargs or asks_usage or pool.served_name or pool.reasoning_field:
+            patch = patch.copy()
+            if xargs:
+                add_xargs(patch, parsed, xargs)
+            if pool.served_name:
+                patch.set("model", encode_json(pool.served_name))
+            if pool.reasoning_field:
+                patch.name_reasoning(pool.reasoning_field)
+            if asks_usage:
+                ask_usage(patch, parsed)
+        return Outgoing(patch, meter, Rename(pool.served_name, model) if pool.served_name else None)
+
+    def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
+        """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""
+        headers = forwarded_headers(request.headers, endpoint.key, self._pass_headers)
+        headers["x-request-id"] = f"{request.attribution.engine_id}-{number}"
+        if endpoint.slot:
+            headers[SLOT_HEADER] = endpoint.slot
+        return headers
+
+
+def _xargs(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:
+    """Returns our arguments for the engine; empty for most requests."""
+    xargs: dict[str, int] = {}
+    if candidate.opt_out:
+        xargs |= OPT_OUT
+    if request.guarded and pool.own:
+        xargs |= REPORT
+    return xargs
+
+
+def _may_report(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> bool:
+    """Returns True if an engine of ours may report on a stream's drafts although the client does not want usage.
+
+    The report comes with the usage, and only a guard that writes the stream's end itself leaves that out again.
+    """
+    return (
+        request.guarded
+        and candidate.speculative
+        and request.features.stream
+        and request.parsed.stream_options is NONE
+        and pool.own
+        and pool.rewritten
+    )

@@ -1,0 +1,62 @@
+"""What the gateway asks of an engine beside the client's request: no speculation, reports, the usage of a stream."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import UNSET
+
+from serve.request.completion import MALFORMED, NONE, CompletionRequest
+from serve.request.patch import BodyPatch
+
+_decoder: msgspec.json.Decoder[dict[str, object] | None] = msgspec.json.Decoder(dict[str, object] | None)
+# Tells the engine's scheduler not to speculate for this request.
+OPT_OUT = {"enable_speculative": 0}
+# Tells our parsers inside the engine to report what they could not read, so that the guard sees it.
+REPORT = {"specgate_violations": 1}
+
+
+def add_xargs(patch: BodyPatch, request: CompletionRequest, xargs: Mapping[str, int]) -> None:
+    """Adds our arguments to those in `vllm_xargs`.
+
+    Args:
+        patch: Of the body.
+        request: The body, parsed.
+        xargs: Arguments for the engine; they win over the client's of the same name.
+    """
+    if request.vllm_xargs is UNSET:
+        patch.add("vllm_xargs", msgspec.json.encode(xargs))
+    else:
+        patch.set("vllm_xargs", msgspec.json.encode({**(request.vllm_xargs or {}), **xargs}))
+
+
+def leaves_usage_out(request: CompletionRequest) -> bool:
+    """Returns True for a stream whose client does not want to be told of its usage."""
+    if not request.stream:
+        return False
+    if request.stream_options is NONE:
+        return True
+    options = _stream_options(request)
+    return options is not None and options.get("include_usage") is not True
+
+
+def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
+    """Asks for usage in the last frame of a stream.
+
+    Args:
+        patch: Of its body.
+        request: The body, parsed, for which `leaves_usage_out` holds.
+    """
+    if request.stream_options is NONE:
+        patch.add("stream_options", b'{"include_usage":true}')
+        return
+    options = {**(_stream_options(request) or {}), "include_usage": True}
+    options.pop("continuous_usage_stats", None)
+    patch.set("stream_options", msgspec.json.encode(options))
+
+
+def _stream_options(request: CompletionRequest) -> dict[str, object] | None:
+    """Returns the options of a stream; None if they are not an object, which is for the engine to refuse."""
+    try:
+        return _decoder.decode(request.stream_options) or {}
+    except MALFORMED:
+        return None

@@ -1,0 +1,151 @@
+"""What the gateway changes in a request's body: collected on the way to an engine, and applied once."""
+
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from serve.request.beside import joined
+from serve.request.completion import MALFORMED, holds, not_json
+
+ReasoningField = Literal["reasoning", "reasoning_content"]
+
+_NONE: frozenset[str] = frozenset()
+_members = msgspec.json.Decoder(dict[str, Raw])
+_messages = msgspec.json.Decoder(list[Raw])
+_OTHER: dict[ReasoningField, ReasoningField] = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}
+
+
+class BodyPatch:
+    """Changes of the members of a body.
+
+    Members keep their order and values their bytes, but for those that are changed. A patch that only adds members
+    leaves all the rest as it is. No step takes longer than reading the body once, so that a long one is patched in a
+    thread and nobody else waits.
+    """
+
+    __slots__ = ("_added", "_dropped", "_nulls", "_reasoning", "_set")
+
+    def __init__(self) -> None:
+        self._added: dict[str, bytes] = {}
+        self._set: dict[str, bytes] = {}
+        self._dropped = self._nulls = _NONE
+        self._reasoning: ReasoningField | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._added or self._set or self._dropped or self._nulls or self._reasoning)
+
+    def copy(self) -> "BodyPatch":
+        """Returns a patch of the same changes, to be given more."""
+        other = BodyPatch()
+        other._added, other._set = {**self._added}, {**self._set}
+        other._dropped, other._nulls, other._reasoning = self._dropped, self._nulls, self._reasoning
+        return other
+
+    def add(self, name: str, value: bytes) -> None:
+        """Adds a member.
+
+        Args:
+            name: Of a member that the body does not have, or that is dropped.
+            value: JSON.
+        """
+        self._added[name] = value
+
+    def set(self, name: str, value: bytes) -> None:
+        """Replaces the value of a member where it stands, or adds the member at the end."""
+        self._set[name] = value
+
+    def drop(self, names: Collection[str], nulls: Collection[str] = ()) -> None:
+        """Leaves members out.
+
+        Args:
+            names: Whatever their values.
+            nulls: If they are null.
+        """
+        if names:
+            self._dropped = self._dropped.union(names)
+        if nulls:
+            self._nulls = self._nulls.union(nulls)
+
+    def name_reasoning(self, name: ReasoningField) -> None:
+        """Gives the reasoning of earlier turns the name under which the engine reads it.
+
+        Servers differ, and ignore any other name. A message that has reasoning under both names keeps both.
+        """
+        self._reasoning = name
+
+    def apply(self, body: bytes) -> bytes:
+        """Returns a body with the changes: the very same one if nothing changes.
+
+        Args:
+            body: A JSON object that was parsed as a request before.
+
+        Raises:
+            InvalidRequestError: It is no JSON in a part that the parser passed over.
+        """
+        try:
+            reads = self._set or self._dropped or self._nulls or self._reasoning
+            changed = self._changed(body) if reads else None
+        except MALFORMED as error:
+            raise not_json(error) from error
+        added = [msgspec.json.encode(name) + b":" + value + b"," for name, value in self._added.items()]
+        if changed is not None:
+            return joined((b"{", *added, *changed, b"}") if changed else (b"{", b"".join(added)[:-1], b"}"))
+        if not added:
+            return body
+        start = body.index(b"{") + 1
+        view = memoryview(body)
+        return joined((view[:start], *added, view[start:]))
+
+    def _changed(self, body: bytes) -> list[bytes | memoryview] | None:
+        """Returns the members as they are to be written; None if all stay as they are."""
+        members = _members.decode(body)
+        values: dict[str, bytes | Raw] = {**members, **self._set}
+        for name in self._dropped.union(self._nulls).intersection(members):
+            if name not in self._set and (name in self._dropped or _is_null(members[name])):
+                del values[name]
+        if self._reasoning is not None and (messages := _renamed(values.get("messages"), self._reasoning)):
+            values["messages"] = messages
+        if len(values) == len(members) and all([values.get(name) is value for name, value in members.items()]):
+            return None
+        parts: list[bytes | memoryview] = []
+        for name, value in values.items():
+            parts += (b"," if parts else b"", msgspec.json.encode(name), b":", memoryview(value))
+        return parts
+
+
+def _is_null(value: Raw) -> bool:
+    return bytes(memoryview(value)[:5]) == b"null"
+
+
+def _renamed(messages: bytes | Raw | None, name: ReasoningField) -> bytes | None:
+    """Returns messages with their reasoning under one name; None if they stay as they are."""
+    mark = b'"%b"' % _OTHER[name].encode()
+    if messages is None or not holds(bytes(messages), mark):
+        return None
+    try:
+        parts = _messages.decode(messages)
+        values = [_message(part, name) if holds(bytes(part), mark) else part for part in parts]
+    except msgspec.ValidationError:
+        return None  # a prompt in place of messages, for the engine to judge
+    if all([value is part for value, part in zip(values, parts, strict=True)]):
+        return None
+    return array_of(values)
+
+
+def array_of(values: Iterable[bytes | Raw]) -> bytes:
+    """Returns JSON values as an array."""
+    parts: list[bytes | memoryview] = [b"["]
+    for value in values:
+        parts += (memoryview(value), b",")
+    return joined([*parts[:-1], b"]"]) if len(parts) > 1 else b"[]"
+
+
+def _message(raw: Raw, name: ReasoningField) -> bytes | Raw:
+    members = _members.decode(raw)
+    other = _OTHER[name]
+    if other not in members or name in members:
+        return raw
+    members[name] = members.pop(other)
+    return msgspec.json.encode(members)

@@ -1,0 +1,258 @@
+"""A frame: one server-sent event of a chat stream, as bytes, as a parsed chunk, or as more of one text.
+
+Almost every frame of a stream repeats the bytes of the one before, but for one string:
+
+    data: {"id":"c1","choices":[{"index":0,"delta":{"content":"Hel"},"finish_reason":null}]}
+    data: {"id":"c1","choices":[{"index":0,"delta":{"content":"lo"},"finish_reason":null}]}
+    ----------------------- prefix ---------------------------      ------- suffix --------
+
+Once two frames have been parsed in full, a `FrameTemplate` knows the prefix and the suffix. Of a frame that has both,
+only the JSON string between them is decoded, which costs far less than parsing the frame. Any other frame is parsed in
+full, so a template that does not fit costs time but never correctness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from serve.errors import EngineError
+from serve.http1.sse import decode_chunk, encode_frame, frame_data
+
+TEXTS = ("content", "reasoning", "reasoning_content")
+ARGUMENTS = "tool_calls"
+_EMPTY: tuple[Any, ...] = (None, "", [])
+_PROBE = "\x00?"  # a text that no model writes, spelt differently in JSON
+_ATTEMPTS = 32  # frames in a row that may teach nothing before the stream is taken to be of another kind
+
+_string = msgspec.json.Decoder(str)
+
+
+class Place(NamedTuple):
+    """One text of an answer.
+
+    Attributes:
+        choice: Index of the choice.
+        field: One of `TEXTS`, or `ARGUMENTS`.
+        call: Index of the call whose arguments it is; -1 for a text.
+    """
+
+    choice: int
+    field: str
+    call: int
+
+
+class TextDelta(NamedTuple):
+    """The whole content of a chunk that adds to one text.
+
+    Attributes:
+        place: The text.
+        text: What is added; not empty.
+    """
+
+    place: Place
+    text: str
+
+
+def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
+    """Returns the one delta of a text or of a call's arguments that a chunk holds; None if it holds anything else.
+
+    Args:
+        chunk: Of any shape: a foreign engine may send anything.
+    """
+    choices = chunk.get("choices")
+    if type(choices) is not list or len(choices) != 1 or chunk.get("usage") or chunk.get("error"):
+        return None
+    choice = choices[0]
+    if type(choice) is not dict or choice.get("finish_reason") is not None:
+        return None
+    if choice.get("logprobs") or choice.get("token_ids"):
+        return None
+    index = choice.get("index", 0)
+    delta = choice.get("delta")
+    members = [item for item in delta.items() if item[1] not in _EMPTY] if type(delta) is dict else []
+    if len(members) != 1 or type(index) is not int:
+        return None
+    name, value = members[0]
+    if name == ARGUMENTS:
+        return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
+    return TextDelta(Place(index, name, -1), value) if name in TEXTS and type(value) is str else None
+
+
+def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
+    """Returns the delta of a call's entry that only continues its arguments."""
+    if type(entry) is not dict or entry.get("id"):
+        return None
+    index = entry.get("index")
+    function = entry.get("function")
+    if type(index) is not int or type(function) is not dict or function.get("name"):
+        return None
+    text = function.get("arguments")
+    return TextDelta(Place(choice, ARGUMENTS, index), text) if type(text) is str and text else None
+
+
+class ReadFrame(NamedTuple):
+    """A frame that was parsed, and the one text delta that it holds."""
+
+    frame: bytes
+    delta: TextDelta
+
+
+@dataclass(frozen=True, slots=True)
+class FrameTemplate:
+    """Frames that differ in one JSON string only, the text of a delta.
+
+    Whatever matches is exactly one frame: a JSON string holds no line break.
+
+    Attributes:
+        prefix: The bytes before the text, with the quote that begins it.
+        suffix: The bytes after it, from the quote that ends it to the blank line that ends the frame.
+        place: The text to which they add.
+        between: Where the string with its quotes is in a frame.
+    """
+
+    prefix: bytes
+    suffix: bytes
+    place: Place
+    between: slice = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "between", slice(len(self.prefix) - 1, 1 - len(self.suffix)))
+
+    @classmethod
+    def learn(cls, earlier: ReadFrame, later: ReadFrame) -> FrameTemplate | None:
+        """Returns the template of two frames, or None if they have none in common."""
+        text = msgspec.json.encode(later.delta.text)
+        start = later.frame.find(text)
+        if start < 0:
+            return None  # the engine spells this text in another way, such as with escapes
+        template = cls(later.frame[: start + 1], later.frame[start + len(text) - 1 :], later.delta.place)
+        if (template.place, template.match(earlier.frame)) != earlier.delta:
+            return None
+        # The text may also occur elsewhere in the frame: only in its own place does another one come back from there.
+        return template if _read(template.render(_PROBE)) == later.delta._replace(text=_PROBE) else None
+
+    def match(self, frame: bytes) -> str | None:
+        """Returns the text that a frame adds, if it fits the template and adds any; None for any other frame."""
+        if not frame.startswith(self.prefix) or not frame.endswith(self.suffix):
+            return None
+        try:
+            return _string.decode(frame[self.between]) or None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def render(self, text: str) -> bytes:
+        """Returns a frame with the given text."""
+        return self.prefix + msgspec.json.encode(text)[1:-1] + self.suffix
+
+    def inner(self, frame: bytes) -> bytes:
+        """Returns the text of a frame that matches, as JSON without its quotes."""
+        return frame[len(self.prefix) : -len(self.suffix)]
+
+    def around(self, inner: bytes) -> bytes:
+        """Returns a frame with a text, given as JSON without its quotes."""
+        return self.prefix + inner + self.suffix
+
+
+class TemplateLearner:
+    """Keeps the template of one stream up to date.
+
+    Attributes:
+        template: The latest one; None until two parsed frames in a row had one in common.
+    """
+
+    def __init__(self) -> None:
+        self.template: FrameTemplate | None = None
+        self._earlier: ReadFrame | None = None
+        self._attempts_left = _ATTEMPTS
+
+    def learn(self, frame: bytes, chunk: dict[str, Any]) -> FrameTemplate | None:
+        """Learns from a frame that did not match the template; returns the latest template.
+
+        Args:
+            frame: All of it, with the blank line that ends it.
+            chunk: Its data.
+        """
+        if not self._attempts_left:
+            return self.template
+        self._attempts_left -= 1
+        delta = lone_delta(chunk)
+        earlier = self._earlier
+        later = ReadFrame(frame, delta) if delta is not None else None
+        self._earlier = later
+        template = FrameTemplate.learn(earlier, later) if earlier is not None and later is not None else None
+        if template is not None:
+            self.template = template
+            self._attempts_left = _ATTEMPTS
+        return self.template
+
+
+def _read(frame: bytes) -> TextDelta | None:
+    data = frame_data(frame)
+    try:
+        return lone_delta(decode_chunk(data)) if data is not None else None
+    except EngineError:
+        return None
+
+
+class Frame(Struct, eq=False, gc=False):
+    """One frame, in as many forms as are known of it; the others are made when somebody asks for them.
+
+    Attributes:
+        raw: Its bytes, with the blank line that ends it; empty if it is not encoded yet.
+        template: Set if the frame adds to one text and nothing else; it knows to which.
+        text: What is added, with a template.
+        chunk: Its data as parsed JSON; None if nobody has parsed it.
+        learner: Learns from the frame when it is parsed.
+        sent: Its bytes as the engine sent them, where a stage has changed them before anybody parsed them.
+        whole: False for a piece of a frame too long to wait for, or that never ended. Nobody can tell what it holds.
+    """
+
+    raw: bytes
+    template: FrameTemplate | None = None
+    text: str = ""
+    chunk: dict[str, Any] | None = None
+    learner: TemplateLearner | None = None
+    sent: bytes = b""
+    whole: bool = True
+
+    @classmethod
+    def of(cls, chunk: dict[str, Any]) -> Frame:
+        """Returns the frame of a chunk that the gateway made."""
+        return cls(b"", chunk=chunk)
+
+    def with_text(self, text: str) -> Frame:
+        """Returns a frame that adds another text in the same place; this one has a template."""
+        return Frame(b"", self.template, text)
+
+    def data(self) -> bytes | None:
+        """Returns its data as it was sent; None if it has none, like the comments that keep a connection alive."""
+        return frame_data(self.encoded()) if self.whole else None
+
+    def parsed(self, data: bytes | None = None) -> dict[str, Any]:
+        """Returns its data as a JSON object; `learner` learns from it.
+
+        Args:
+            data: From `data`, if the caller has it.
+
+        Raises:
+            EngineError: It is none.
+        """
+        if self.chunk is None:
+            self.chunk = decode_chunk(self.data() or b"" if data is None else data)
+            if self.learner is not None:
+                self.learner.learn(self.sent or self.raw, self.chunk)
+        return self.chunk
+
+    def encoded(self) -> bytes:
+        """Returns its bytes."""
+        if not self.raw:
+            if self.template is not None:
+                self.raw = self.template.render(self.text)
+            elif self.chunk is not None:
+                self.raw = encode_frame(self.chunk)
+        return self.raw

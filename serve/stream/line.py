@@ -1,0 +1,156 @@
+"""The line of a response: the stages that its frames pass, one after the other."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from serve.http1.asgi import Drain, Sink
+from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES
+from serve.stream.frame import Frame
+from serve.stream.reader import NO_OPENING, FrameReader
+
+_LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
+
+Skim = Callable[[bytes, int], object]
+
+
+class Stage:
+    """A stage of a line. As it is, it lets everything pass.
+
+    Attributes:
+        skim: Takes, in place of `feed`, the bytes and the number of frames that are chunks like the one before: neither
+            an error nor the stream's end nor its usage. None for a stage that must see every frame.
+        over: The stage needs nothing more of the stream.
+        slow: What it does next may take longer than other requests should wait.
+        changes: `over` and `slow` may change.
+        exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
+        wants_rest: It wants a frame whose end never came. The rest of a stream that broke off tells the guard nothing.
+        limit_bytes: A longer frame comes in pieces.
+    """
+
+    skim: Skim | None = None
+    over = False
+    slow = False
+    changes = False
+    exact = True
+    wants_rest = True
+    limit_bytes = MAX_FRAME_BYTES
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frames that go on for one that came."""
+        return (frame,)
+
+    def finish(self) -> Sequence[Frame]:
+        """Returns the frames that are left when the stream is over."""
+        return ()
+
+    def whole(self, body: bytes) -> bytes:
+        """Returns what goes on of an answer that does not stream."""
+        return body
+
+
+def ignore(data: bytes, frames: int) -> None:
+    """The `skim` of a stage to which a chunk like the one before says nothing."""
+
+
+class Line:
+    """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
+
+    Args:
+        stages: In the order in which a frame passes them; at most one of them `changes`.
+
+    Attributes:
+        over: A stage needs nothing more of the stream.
+        slow: What comes next may take longer than other requests should wait.
+    """
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self._stages = stages
+        self._check: Stage | None = None
+        self._skims: list[Skim] = []
+        self._may_skim = self._exact = self._wants_rest = True
+        limit_bytes = MAX_FRAME_BYTES
+        for stage in stages:
+            if stage.changes:
+                self._check = stage
+            if stage.skim is None:
+                self._may_skim = False
+            elif stage.skim is not ignore:
+                self._skims.append(stage.skim)
+            self._exact = self._exact and stage.exact
+            self._wants_rest = self._wants_rest and stage.wants_rest
+            limit_bytes = min(limit_bytes, stage.limit_bytes)
+        self._reader = FrameReader(limit_bytes, exact=self._exact)
+        self._opening = NO_OPENING
+        self.over = False
+        self.slow = self._check is not None and self._check.slow
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns the bytes that may be sent now."""
+        out: list[bytes] = []
+        passed: Sequence[Frame] = ()
+        check = self._check
+        self._opening = NO_OPENING
+        frame = None
+        for frame in self._reader.feed(data):
+            passed = (frame,)
+            for stage in self._stages:
+                passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
+            for each in passed:
+                out.append(each.raw or each.encoded())
+            if check is not None and check.over:
+                self.over = True
+                break
+        if self._may_skim:
+            if frame is not None and len(passed) == 1 and passed[0] is frame:
+                self._opening = self._reader.opening(frame)
+        elif not self._exact or check is not None:
+            self.slow = (check is not None and check.slow) or self._reader.pending_bytes >= _LONG_FRAME_BYTES
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def sink(self, write: Sink, otherwise: Sink) -> Sink:
+        """Returns what takes the bytes of a stream as they arrive: every token comes here.
+
+        Whole frames that begin as the one before, up to their first choice, say nothing to any stage and are written as
+        they are. JSON escapes quotes and line ends, so a line that begins so is a chunk as well: neither an error nor
+        the end of the stream nor its usage.
+
+        Args:
+            write: Sends bytes to the client.
+            otherwise: Takes all other bytes, to `feed` them.
+        """
+        if not self._may_skim:
+            return otherwise
+        skims = self._skims
+
+        def take(data: bytes) -> Drain:
+            if not data.startswith(self._opening) or CR in data:
+                return otherwise(data)
+            frames = 1
+            if data.find(LF) != len(data) - 2 or data[-1] != LF:
+                frames = self._alike(data)
+                if not frames:
+                    return otherwise(data)
+            if skims:
+                for skim in skims:
+                    skim(data, frames)
+            return write(data)
+
+        return take
+
+    def _alike(self, data: bytes) -> int:
+        """Returns the number of frames in data if all of them are whole and begin as the one before; else 0."""
+        frames = data.count(BLANK_LINE)
+        others = data.count(BLANK_LINE + self._opening) if isinstance(self._opening, bytes) else 0
+        lines = data.count(BLANK_LINE[:1])
+        return frames if data.endswith(BLANK_LINE) and others == frames - 1 and lines == 2 * frames else 0
+
+    def finish(self) -> bytes:
+        """Ends the stream; returns the bytes that are left."""
+        frames = self._reader.finish() if self._wants_rest else ()
+        for stage in self._stages:
+            passed = _each(stage, frames) if frames else ()
+            frames = (*passed, *stage.finish())
+        return b"".join([frame.encoded() for frame in frames]) if frames else b""
+
+
+def _each(stage: Stage, frames: Iterable[Frame]) -> list[Frame]:
+    return [passed for frame in frames for passed in stage.feed(frame)]

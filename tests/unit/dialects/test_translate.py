@@ -1,0 +1,108 @@
+"""The last stage of a stream in a dialect: chat frames of any form in, its events out, and one end."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.dialects.failure import Failure
+from serve.dialects.keep_alive import KeepAlive
+from serve.dialects.translate import Translate
+from serve.errors import EngineError
+from serve.http1.sse import DONE, encode_frame
+from serve.stream.frame import Frame
+from serve.stream.line import Line
+
+
+class Encoder:
+    """Writes one letter an event: what it was given is what comes out."""
+
+    def start(self) -> bytes:
+        return b"<"
+
+    def feed(self, chunk: Mapping[str, Any]) -> bytes:
+        if "odd" in chunk:
+            raise ValueError("odd")
+        if "broken" in chunk:
+            raise EngineError("broken")
+        return "".join([choice["delta"].get("content") or "" for choice in chunk["choices"]]).encode()
+
+    def feed_text(self, kind: str, text: str) -> bytes:
+        return text.encode()
+
+    def keep_alive(self) -> bytes:
+        return b"~"
+
+    def finish(self) -> bytes:
+        return b">"
+
+    def fail(self, failure: Failure) -> bytes:
+        return b"!%d" % failure.status
+
+
+async def nothing() -> None:
+    """What nobody sends."""
+
+
+def translate() -> Translate:
+    return Translate(Encoder(), KeepAlive(nothing), "r1")
+
+
+def chunk(text: str) -> dict[str, Any]:
+    return {"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]}
+
+
+TEXTS = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=6), max_size=12)
+
+
+@given(TEXTS, st.sampled_from(["\n", "\r\n", "\r"]), st.lists(st.integers(0, 2000), max_size=6))
+def test_every_text_comes_out_once_however_the_stream_is_written_and_cut(
+    texts: list[str], line_end: str, cuts: list[int]
+) -> None:
+    frames = b"".join(encode_frame(chunk(text)) for text in texts) + b": ping\n\n" + DONE
+    stream = frames.replace(b"\n", line_end.encode())
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    stage = translate()
+    line = Line([stage])
+    sent = b"".join(line.feed(stream[start:stop]) for start, stop in pairwise(edges)) + line.finish()
+    assert (sent + stage.close(())).decode() == "".join(texts) + ">"
+
+
+def test_a_frame_that_the_gateway_made_needs_no_bytes() -> None:
+    stage = translate()
+    assert [frame.raw for frame in stage.feed(Frame.of(chunk("a")))] == [b"a"]
+    assert stage.close([Frame.of(chunk("b")), Frame(DONE)]) == b"b>"
+
+
+@pytest.mark.parametrize(
+    ("sent", "events"),
+    [
+        ({"odd": 1}, b"!500"),
+        ({"broken": 1}, b"!502"),
+        ({"error": {"message": "died"}}, b"!502"),
+    ],
+)
+def test_after_a_failure_nothing_follows(sent: dict[str, Any], events: bytes) -> None:
+    stage = translate()
+    line = Line([stage])
+    assert line.feed(encode_frame(chunk("a")) + encode_frame(sent) + encode_frame(chunk("b"))) == b"a" + events
+    assert stage.ended
+    assert (line.feed(DONE), stage.close(()), stage.ping(), stage.fail(Failure.of_frame("x"))) == (b"", b"", b"", b"")
+
+
+def test_a_frame_too_long_to_be_read_is_a_failure() -> None:
+    stage = translate()
+    assert [frame.raw for frame in stage.feed(Frame(b"data: {", whole=False))] == [b"!502"]
+    assert stage.failure is not None
+
+
+def test_a_stream_is_not_silent_while_frames_come() -> None:
+    alive = KeepAlive(nothing)
+    stage = Translate(Encoder(), alive, "r1")
+    assert alive.silent
+    stage.feed(Frame(b": still here\n\n"))
+    assert not alive.silent
+    assert stage.ping() == b"~"

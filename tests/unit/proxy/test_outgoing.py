@@ -1,0 +1,120 @@
+"""What an engine gets of a request, by what its pool wants."""
+
+import json
+from itertools import count
+from typing import Any
+
+import pytest
+
+from policies import Candidate, Decision, RequestFeatures
+from serve.config.gateway import GatewayConfig
+from serve.proxy.exchange import Attribution
+from serve.proxy.outgoing import Pools
+from serve.proxy.routed_request import RoutedRequest
+from serve.request.completion import parse
+from serve.request.patch import BodyPatch
+from serve.routing.endpoint import SLOT_HEADER, Endpoint
+
+ENGINE = {"kind": "vllm"}
+REMOTE = {"kind": "remote", "url": "http://unused"}
+
+
+def pools(pool: dict[str, Any], *, reports: bool = False, guard: str = "heal") -> Pools:
+    model = {"family": "qwen3", "grammar": "hermes", "guard": {"mode": guard}, "pools": {"p": pool}}
+    return Pools(GatewayConfig.parse({"models": {"m": model}}), reports=reports)
+
+
+def request(*, guarded: bool = False, **members: Any) -> RoutedRequest:
+    body = json.dumps({"model": "m", "messages": [], **members}).encode()
+    features = RequestFeatures("m", stream=bool(members.get("stream")))
+    decision = Decision("m", "p", False, False, False, (), (), False, ())
+    return RoutedRequest(
+        path="/p",
+        headers={"accept": "*/*", "authorization": "Bearer theirs", "x-secret": "1"},
+        request_id="r",
+        body=body,
+        patch=BodyPatch(),
+        parsed=parse(body),
+        features=features,
+        decision=decision,
+        guarded=guarded,
+        attempt_numbers=count(1),
+        attribution=Attribution(engine_id="e"),
+    )
+
+
+def sent(pools: Pools, asked: RoutedRequest, *, opt_out: bool = False, speculative: bool = False) -> bytes:
+    candidate = Candidate("p", opt_out=opt_out, speculative=speculative)
+    return pools.outgoing(asked, candidate).patch.apply(asked.body)
+
+
+def test_a_plain_request_reaches_an_engine_as_the_very_same_bytes() -> None:
+    asked = request()
+    assert sent(pools(ENGINE), asked) is asked.body
+    assert sent(pools(REMOTE), asked) is asked.body
+
+
+def test_a_remote_engine_gets_its_own_name_and_answers_under_ours() -> None:
+    there = pools({**REMOTE, "served_name": "theirs"})
+    asked = request()
+    assert json.loads(sent(there, asked))["model"] == "theirs"
+    rename = there.outgoing(asked, Candidate("p", opt_out=False, speculative=False)).rename
+    assert rename is not None
+    assert rename.whole(b'{"model":"theirs"}') == b'{"model":"m"}'
+    assert pools(REMOTE).outgoing(asked, Candidate("p", opt_out=False, speculative=False)).rename is None
+
+
+def test_reasoning_has_the_name_that_the_pool_reads() -> None:
+    asked = request(messages=[{"role": "assistant", "reasoning": "hm"}])
+    there = pools({**REMOTE, "reasoning_field": "reasoning_content"})
+    assert json.loads(sent(there, asked))["messages"] == [{"role": "assistant", "reasoning_content": "hm"}]
+
+
+@pytest.mark.parametrize(
+    ("pool", "guarded", "opt_out", "xargs"),
+    [
+        (ENGINE, False, True, {"enable_speculative": 0}),
+        (ENGINE, True, False, {"specgate_violations": 1}),
+        (ENGINE, True, True, {"enable_speculative": 0, "specgate_violations": 1}),
+        (REMOTE, True, False, None),
+    ],
+)
+def test_only_engines_of_ours_are_told_what_only_they_know(
+    pool: dict[str, Any], guarded: bool, opt_out: bool, xargs: dict[str, int] | None
+) -> None:
+    assert json.loads(sent(pools(pool), request(guarded=guarded), opt_out=opt_out)).get("vllm_xargs") == xargs
+
+
+@pytest.mark.parametrize(
+    ("pool", "guard", "speculative", "members", "asks"),
+    [
+        (ENGINE, "heal", True, {"stream": True}, True),
+        (ENGINE, "observe", True, {"stream": True}, False),
+        (ENGINE, "heal", False, {"stream": True}, False),
+        (ENGINE, "heal", True, {}, False),
+        (REMOTE, "heal", True, {"stream": True}, False),
+        (ENGINE, "heal", True, {"stream": True, "stream_options": {"include_usage": False}}, False),
+    ],
+)
+def test_a_report_is_asked_for_only_where_a_guard_leaves_it_out_again(
+    pool: dict[str, Any], guard: str, speculative: bool, members: dict[str, Any], asks: bool
+) -> None:
+    asked = request(guarded=True, **members)
+    there = pools(pool, reports=True, guard=guard)
+    options = json.loads(sent(there, asked, speculative=speculative)).get("stream_options")
+    assert (options == {"include_usage": True}) is asks
+
+
+def test_one_attempt_does_not_change_what_another_sends() -> None:
+    there, asked = pools({**REMOTE, "served_name": "theirs"}), request()
+    assert sent(there, asked) == sent(there, asked)
+    assert not asked.patch
+
+
+def test_each_attempt_has_an_id_of_its_own_and_no_credentials_of_the_client() -> None:
+    there, asked = pools(REMOTE), request()
+    first = there.headers(asked, Endpoint("http://one", "key", slot="s1"), 1)
+    second = there.headers(asked, Endpoint("http://two", None), 2)
+    assert (first["x-request-id"], second["x-request-id"]) == ("e-1", "e-2")
+    assert (first["authorization"], first[SLOT_HEADER]) == ("Bearer key", "s1")
+    assert not {"authorization", SLOT_HEADER, "x-secret"} & second.keys()

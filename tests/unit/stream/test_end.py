@@ -1,0 +1,99 @@
+"""How a plain stream ends: seen wherever the network cuts it, and whatever the engine's habits are."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.http1.sse import DONE
+from serve.stream.line import Line
+from serve.stream.stages import End
+
+Habit = Callable[[bytes], bytes]
+
+TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
+CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
+FAILED = b'data: {"error":{"message":"died"}}\n\n'
+# As SSE allows: other line ends, no space, a comment.
+HABITS: dict[str, Habit] = {
+    "vLLM": lambda frame: frame,
+    "CR LF": lambda frame: frame.replace(b"\n", b"\r\n"),
+    "CR": lambda frame: frame.replace(b"\n", b"\r"),
+    "no space": lambda frame: frame.replace(b"data: ", b"data:", 1),
+    "comment": lambda frame: b": ping\n" + frame,
+}
+habits = pytest.mark.parametrize("habit", HABITS.values(), ids=HABITS)
+FRAMES = st.lists(st.sampled_from(CONTENT), max_size=4)
+PLACES = st.lists(st.integers(0, 10_000))
+
+
+def cut(stream: bytes, places: list[int]) -> list[bytes]:
+    marks = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[a:b] for a, b in pairwise(marks)]
+
+
+def relayed(parts: list[bytes]) -> tuple[bytes, bool, bool]:
+    """What the client gets, and whether the stream is known to be done or to have failed."""
+    line = Line([end := End()])
+    written: list[bytes] = []
+    take = line.sink(written.append, lambda part: written.append(line.feed(part)))
+    for part in parts:
+        take(part)
+    return b"".join(written) + line.finish(), end.done, end.failed
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, [*frames, DONE]))
+    assert relayed(cut(stream, places)) == (stream, True, False)
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_nothing_follows_an_error_frame(habit: Habit, frames: list[bytes], places: list[int]) -> None:
+    stream = b"".join(map(habit, [*frames, FAILED]))
+    assert relayed(cut(stream + b"".join(map(habit, [*frames, DONE])), places)) == (stream, False, True)
+
+
+@habits
+@given(FRAMES, PLACES)
+def test_a_stream_that_just_stops_is_neither_done_nor_failed(
+    habit: Habit, frames: list[bytes], places: list[int]
+) -> None:
+    stream = b"".join(map(habit, frames))
+    assert relayed(cut(stream, places)) == (stream, False, False)
+
+
+@pytest.mark.parametrize(
+    ("stream", "lacks", "done", "failed"),
+    [
+        (b"", b"", False, False),
+        (b"data: {}\n\n", b"", False, False),
+        (b"data: {}\n\ndata: [DONE]\n\n", b"", True, False),
+        (b"data: {}\r\rdata: [DONE]\r\r", b"", True, False),
+        (b"data: {}\n\ndata: [DONE]", b"\n\n", True, False),
+        (b"data: {}\n\ndata: [DONE]\r\n", b"\n\n", True, False),
+        (b'data: {"content":"data: [DONE]', b"\n\n", False, False),
+        (b'data: {}\n\ndata: {"cho', b"\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{"mess', b"\n\n", False, True),
+        (b'data: {}\n\ndata: {"error":{}}\n\n', b"", False, True),
+        (b'data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n', b"", True, False),
+        (b'data: {"error":null}\n\ndata: [DONE]\n\n', b"", True, False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 5, 7, 1000])
+def test_the_last_frame_is_completed_where_the_stream_ends_and_done_needs_no_line_end(
+    stream: bytes, lacks: bytes, done: bool, failed: bool, size: int
+) -> None:
+    parts = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert relayed(parts) == (stream + lacks, done, failed)
+
+
+def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:
+    _, done, _ = relayed([b'data: {"choices":[{"delta":{"content":"data: [DONE]'])
+    assert not done

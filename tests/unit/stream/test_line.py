@@ -1,0 +1,176 @@
+"""What comes out of a line of stages, however a stream is cut and whatever it looks like."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.limits.answer_meter import Meter
+from serve.limits.usage import Usage
+from serve.load.spec_report import LastFrames
+from serve.stream.frame import Frame
+from serve.stream.line import Line, Stage
+from serve.stream.stages import End, Rename
+
+DONE = b"data: [DONE]\n\n"
+
+
+def frame(end: str = "\n\n", **members: object) -> bytes:
+    return f"data: {json.dumps(members, separators=(',', ':'))}{end}".encode()
+
+
+def chunk(text: str, end: str = "\n\n", **members: object) -> bytes:
+    return frame(end, id="c", model="served", choices=[{"index": 0, "delta": {"content": text}}], **members)
+
+
+USAGE = frame(id="c", model="served", choices=[], usage={"prompt_tokens": 12, "completion_tokens": 7})
+ERROR = frame(error={"message": "out of memory"})
+COMMENT = b": still here\n\n"
+PIECES = {
+    "chunks": chunk("a") + chunk("b"),
+    "text that imitates": chunk('"choices":[],"usage":{"prompt_tokens":9} \n\ndata: [DONE]\n\n {"error": 1}'),
+    "usage with choices": chunk("c", usage={"prompt_tokens": 3}),
+    "usage": USAGE,
+    "comment": COMMENT,
+    "other line ends": chunk("d", end="\r\n\r\n"),
+    "end": DONE,
+    "error": ERROR,
+}
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """Returns the data in parts: at its frames, and at some places more."""
+    ends = [at + 2 for at in range(len(data)) if data.startswith(b"\n\n", at)]
+    edges = sorted({0, *ends[:: 1 + len(places) % 2], *(place % len(data) for place in places), len(data)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+class Looking(Stage):
+    """Lets everything pass, and must see every frame."""
+
+
+def through(parts: list[bytes], *stages: Stage) -> bytes:
+    """What a client gets that is fed from the event loop."""
+    line = Line(stages)
+    written: list[bytes] = []
+    take = line.sink(written.append, lambda part: written.append(line.feed(part)))
+    for part in parts:
+        take(part)
+    return b"".join(written) + line.finish()
+
+
+STREAMS = st.lists(st.sampled_from(sorted(PIECES)), min_size=1, max_size=8)
+PLACES = st.lists(st.integers(0, 2000), max_size=6)
+
+
+@given(STREAMS, PLACES)
+def test_a_frame_that_is_passed_by_would_have_changed_nothing(names: list[str], places: list[int]) -> None:
+    parts = cut(b"".join(PIECES[name] for name in names), places)
+    looked, skimmed = Meter("p", False, True), Meter("p", False, True)
+    end, seen = End(), End()
+    assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
+    assert (skimmed.frames, skimmed.usage) == (looked.frames, looked.usage)
+    assert (seen.done, seen.failed) == (end.done, end.failed)
+
+
+@given(STREAMS, PLACES, PLACES)
+def test_where_a_stream_is_cut_changes_nothing(names: list[str], one: list[int], other: list[int]) -> None:
+    stream = b"".join(PIECES[name] for name in names)
+    meters = Meter("p", False, True), Meter("p", False, True)
+    ends = End(), End()
+    assert through(cut(stream, one), meters[0], ends[0]) == through(cut(stream, other), meters[1], ends[1])
+    assert (meters[0].frames, meters[0].usage) == (meters[1].frames, meters[1].usage)
+    assert (ends[0].done, ends[0].failed) == (ends[1].done, ends[1].failed)
+
+
+def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
+    meter, end = Meter("p", False, True), End()
+    assert through([*map(chunk, "abcdef"), USAGE, DONE], meter, end) == b"".join(map(chunk, "abcdef")) + DONE
+    assert meter.usage == Usage(12, 0, 7)
+    assert meter.frames == 8
+    assert end.done
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_a_frame_is_metered_whatever_its_lines_end_with(end: str) -> None:
+    meter = Meter("p", False, True)
+    usage = USAGE.decode().replace("\n", end).encode()
+    done = DONE.decode().replace("\n", end).encode()
+    assert through([chunk("a", 2 * end), usage, done], meter, End()) == chunk("a", 2 * end) + done
+    assert meter.usage == Usage(12, 0, 7)
+
+
+def test_chunks_after_an_error_do_not_reach_the_client() -> None:
+    parts = [chunk("a"), chunk("b"), ERROR, chunk("c"), chunk("d"), DONE]
+    assert through(parts, Meter("p", False, True), end := End()) == chunk("a") + chunk("b") + ERROR
+    assert end.failed
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_the_last_frames_are_kept_as_the_engine_sent_them(renames: bool) -> None:
+    parts = [*map(chunk, "abcdef"), USAGE, DONE]
+    kept = LastFrames()
+    sent = through(parts, kept, Meter("p", False, True), *[Rename("served", "own")] * renames, End())
+    assert list(kept.last) == parts[-4:]
+    assert sent == b"".join([*map(chunk, "abcdef"), DONE]).replace(*[b'"served"', b'"own"' if renames else b'"served"'])
+
+
+class Twice(Stage):
+    """Sends every frame twice, and one more at the end."""
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        return frame, frame
+
+    def finish(self) -> Sequence[Frame]:
+        return (Frame(b"last\n\n"),)
+
+
+def test_stages_see_what_the_one_before_them_returns() -> None:
+    meter = Meter("p", False, True)
+    assert through([chunk("a"), chunk("b")], Twice(), meter) == 2 * chunk("a") + 2 * chunk("b") + b"last\n\n"
+    assert meter.frames == 5
+
+
+def test_a_stage_that_is_over_gets_no_more() -> None:
+    class First(Stage):
+        changes = True
+
+        def feed(self, frame: Frame) -> Sequence[Frame]:
+            assert not self.over
+            self.over = True
+            return (frame,)
+
+    line = Line([First()])
+    assert line.feed(chunk("a") + chunk("b")) == chunk("a")
+    assert line.over
+
+
+def test_a_whole_answer_is_measured_and_stays_as_it_is() -> None:
+    answer = json.dumps({"choices": [{"message": {"content": "x" * 200}}], "usage": {"prompt_tokens": 12}}).encode()
+    meter = Meter("p", False, False, status=200)
+    assert LastFrames().whole(meter.whole(answer)) == answer
+    assert meter.usage == Usage(12, 0, 0)
+
+
+@given(st.lists(st.sampled_from(["chunks", "usage", "error", "end", "comment"]), max_size=3), st.integers(0, 3))
+def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names: list[str], alike: int) -> None:
+    many = b"".join(map(chunk, "abc")) * alike
+    parts = [chunk("a"), b"".join([many, *(PIECES[name] for name in names), many])]
+    looked, skimmed = Meter("p", False, True), Meter("p", False, True)
+    end, seen = End(), End()
+    assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
+    assert (skimmed.frames, skimmed.usage, seen.done, seen.failed) == (
+        looked.frames, looked.usage, end.done, end.failed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("hidden", [ERROR, USAGE, DONE])
+@pytest.mark.parametrize("line_end", ["\r", "\r\n"])
+def test_nothing_hides_behind_another_line_end_in_what_looks_like_a_chunk(hidden: bytes, line_end: str) -> None:
+    end, meter = End(), Meter("p", False, False)
+    odd = chunk("b")[:-2] + 2 * line_end.encode() + hidden
+    through([chunk("a"), odd], meter, end)
+    assert (end.failed, end.done, meter.usage is not None) == (hidden == ERROR, hidden == DONE, hidden == USAGE)

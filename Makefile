@@ -33,7 +33,7 @@ help: ## list the targets
 
 setup: $(READY) ## make .venv with pinned packages
 
-$(READY): pyproject.toml requirements/dev.txt requirements/dev-gateway.txt requirements/torch.txt
+$(READY): pyproject.toml lab/pyproject.toml requirements/dev.txt requirements/dev-gateway.txt requirements/torch.txt
 	@echo "specgate: setting up .venv (about 3 GB on disk, mostly PyTorch and vLLM; some minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] not in "$(PYTHONS)".split() and "specgate needs one of Python $(PYTHONS); this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -44,7 +44,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/dev-gateway.txt requi
 	  echo "specgate: no CPU build of PyTorch for $$($(BIN)/python -V) here, so no real engines: 'make test-fast' and deploy/sim.yaml work, 'make demo' does not"; \
 	  $(UV) install --python $(BIN)/python $(PINNED) -r requirements/dev-gateway.txt; \
 	else exit 1; fi
-	@$(UV) install --python $(BIN)/python --no-deps --editable .
+	@$(UV) install --python $(BIN)/python --no-deps --editable . --editable ./lab
 	@echo "specgate: writing bytecode, without which every process compiles torch and vLLM again"
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import importlib.util as u, serve.cli, serve.app; u.find_spec("torch") and __import__("serve.engine.vllm.host") and __import__("vllm.v1.worker.cpu_worker")'
 	@touch $@
@@ -118,7 +118,7 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, every import declared i
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/deptry serve policies
-	@$(BIN)/deptry bench models --optional-dependencies-dev-groups docs --ignore DEP002
+	@$(BIN)/deptry lab bench models --optional-dependencies-dev-groups docs --ignore DEP002
 
 format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
@@ -196,14 +196,14 @@ COMPILE := compile -q --generate-hashes --no-header --no-annotate --no-emit-inde
 CPU_PINS := --python-version 3.11 --overrides requirements/overrides.txt --no-emit-package torch
 
 pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade-package NAME" for a newer one)
-	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools pyproject.toml -o requirements/gateway.txt
-	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra cpu pyproject.toml -o requirements/cpu.txt
-	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra lab pyproject.toml -o requirements/gateway.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra lab --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra lab --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
 	@cp requirements/dev.txt requirements/dev-gateway.txt # the same versions
-	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra lab --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
 	@for name in $(basename $(notdir $(wildcard requirements/agents/*.in))); do \
 	  $(UV) $(COMPILE) --python-version 3.11 requirements/agents/$$name.in -o requirements/agents/$$name.txt; done
-	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra tools --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
+	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra tools --extra lab --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
 
 .PHONY: sbom audit
 sbom: $(READY) ## what is installed, as CycloneDX in build/sbom.json

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers import PEERS, ROOT, SPECGATE, Peer, PeerError, install, launched, version
-from serve.tools.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, run, select
-from serve.tools.conform.lab import laboratory
+from lab.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, run, select
+from lab.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "explanation" / "conformance.md"

@@ -16,10 +16,10 @@ from typing import Any
 from bench.guard.rig import engine, engines, gateway, gateway_config
 from bench.guard.traffic import request
 from bench.result_rows import upsert
-from serve.tools.probe.k2vv import RequestSet, metrics
-from serve.tools.probe.plan import ProbePlan
-from serve.tools.probe.runner import run
-from serve.tools.probe.trial_log import TrialLog
+from lab.probe.k2vv import RequestSet, metrics
+from lab.probe.plan import ProbePlan
+from lab.probe.runner import run
+from lab.probe.trial_log import TrialLog
 
 RESULTS = Path(__file__).parent / "results" / "k2vv.json"
 RATES = (0.01, 0.05, 0.13, 0.25, 0.5)  # of broken answers: the published range, and beyond

@@ -21,6 +21,7 @@ import aiohttp
 import psutil
 import uvloop
 
+from lab.sim import SimSettings, build_sim_app
 from serve.access.principal import everybody
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog
@@ -28,7 +29,6 @@ from serve.admin.board import board
 from serve.admin.history import History
 from serve.admin.replicas import GatewayReplicas
 from serve.admin.watch import Watch
-from serve.engine.sim import SimSettings, build_sim_app
 from serve.errors import encode_json
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.listener import Listener

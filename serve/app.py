@@ -16,8 +16,7 @@ from serve.admin.door import Door
 from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
-from serve.engine.replica import VllmReplica
-from serve.engine.sim.replica import SimReplica
+from serve.engine.kinds import kind_of
 from serve.engine.traces import with_traces
 from serve.gateway.ingress import GatewayReplica
 
@@ -34,7 +33,6 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
 }
-_REPLICAS = {"vllm": VllmReplica, "sim": SimReplica}
 # On the ring all other replicas are fall-backs, in an order that differs by session: sessions that lose their replica,
 # or find it full, spread over all the others.
 _ROUTERS = {
@@ -97,7 +95,7 @@ def hosted(args: GatewayConfig) -> dict[tuple[str, str], PoolArgs]:
             ),
         )
         for name, model, pool, settings in args.each_pool()
-        if settings.kind in _REPLICAS
+        if settings.kind != "remote"
     }
 
 
@@ -136,7 +134,7 @@ def _pool_deployment(model: str, pool: str, settings: PoolConfig) -> ray_serve.D
             "placement_group_bundles": list(settings.placement_group_bundles),
             "placement_group_strategy": settings.placement_group_strategy,
         }
-    return ray_serve.deployment(_REPLICAS[settings.kind]).options(
+    return ray_serve.deployment(kind_of(settings.kind).replica).options(
         name=deployment_name(model, pool),
         ray_actor_options=_with_env({"num_cpus": 1, **settings.ray_actor_options}, settings.env),
         request_router_config=_ROUTERS[settings.routing],

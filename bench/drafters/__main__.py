@@ -23,11 +23,11 @@ from bench.drafters.evidence import Comparison, difference
 from bench.drafters.requests import CLASSES, requests_of
 from bench.result_rows import upsert
 from bench.streams import ENGINE_ENVIRONMENT
+from lab.probe.k2vv import RequestSet
+from lab.probe.plan import ProbePlan
+from lab.probe.runner import run
+from lab.probe.trial_log import TrialLog, summarise
 from serve.config.gateway import GatewayConfig
-from serve.tools.probe.k2vv import RequestSet
-from serve.tools.probe.plan import ProbePlan
-from serve.tools.probe.runner import run
-from serve.tools.probe.trial_log import TrialLog, summarise
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "drafters.json"

@@ -21,12 +21,12 @@ from bench.goodput.claims import claims
 from bench.goodput.loads import LOADS
 from bench.goodput.report import ORACLE, RESULTS, print_table, save
 from bench.goodput.runs import CLUSTERS, measured
+from lab.simulation.figures import compared
+from lab.simulation.site import default_config
+from lab.simulation.traffic import read_traffic
 from policies import PolicyError
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
-from serve.tools.simulation.figures import compared
-from serve.tools.simulation.site import default_config
-from serve.tools.simulation.traffic import read_traffic
 
 
 def main() -> None:

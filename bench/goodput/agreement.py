@@ -15,12 +15,12 @@ from rich.table import Table
 
 from bench.goodput.virtual_client import Answer, ask
 from bench.goodput.virtual_time import run_in_virtual_time
-from serve.engine.sim import SimSettings, build_sim_app
-from serve.engine.sim.economics import Economics
-from serve.engine.sim.prompt import prompt_parts
-from serve.tools.simulation.engine import SimEngine
-from serve.tools.simulation.request import ACCEPTANCE, JSON, PROSE, TOOLS, Drafter, SimRequest
-from serve.tools.simulation.simulation import Recorded
+from lab.sim import SimSettings, build_sim_app
+from lab.sim.economics import Economics
+from lab.sim.prompt import prompt_parts
+from lab.simulation.engine import SimEngine
+from lab.simulation.request import ACCEPTANCE, JSON, PROSE, TOOLS, Drafter, SimRequest
+from lab.simulation.simulation import Recorded
 
 TOLERANCE = 0.05
 SEATS = 64

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from serve.tools.simulation.request import ACCEPTANCE, PROSE, TOOLS, Drafter, SimRequest
-from serve.tools.simulation.simulation import Source
+from lab.simulation.request import ACCEPTANCE, PROSE, TOOLS, Drafter, SimRequest
+from lab.simulation.simulation import Source
 
 _ANSWER_TOKENS: Mapping[str, tuple[int, int]] = {TOOLS: (60, 300), PROSE: (150, 700)}
 _TICK_S = 0.05  # how often the number of users is looked at

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lab.simulation.arms import standard_only
+from lab.simulation.figures import figures
+from lab.simulation.request import PROSE, TOOLS, Drafter, SimRequest
+from lab.simulation.simulation import Recorded, play
+from lab.simulation.site import Site, default_config
 from serve.config.compiled_policy import compile_for
-from serve.tools.simulation.arms import standard_only
-from serve.tools.simulation.figures import figures
-from serve.tools.simulation.request import PROSE, TOOLS, Drafter, SimRequest
-from serve.tools.simulation.simulation import Recorded, play
-from serve.tools.simulation.site import Site, default_config
 
 ROUTINGS = ("balanced", "sticky", "prefix")
 REPLICAS = 4

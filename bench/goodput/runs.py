@@ -5,13 +5,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.goodput.loads import LOADS, Load
+from lab.simulation.arms import ARMS, MakeArm, two_gateways
+from lab.simulation.figures import figures
+from lab.simulation.oracle import ORACLES
+from lab.simulation.simulation import Outcome, play
+from lab.simulation.site import Shape, Site, config_of
 from policies import Policy
 from serve.config.compiled_policy import compile_for
-from serve.tools.simulation.arms import ARMS, MakeArm, two_gateways
-from serve.tools.simulation.figures import figures
-from serve.tools.simulation.oracle import ORACLES
-from serve.tools.simulation.simulation import Outcome, play
-from serve.tools.simulation.site import Shape, Site, config_of
 
 ALL_ARMS: Mapping[str, MakeArm] = {**ARMS, "two_gateways": two_gateways, **ORACLES}
 # What is lost by a change of the traffic must be over by then; as long again is measured.

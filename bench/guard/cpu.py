@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.guard.rig import engine
 from bench.guard.traffic import PARAMETERS, request
+from lab.sim import wire
+from lab.sim.generation import Generation
 from serve.config.guard import GuardConfig
-from serve.engine.sim import wire
-from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard
 from serve.guard.response import GuardedStream
 from serve.http1.sse import decode_chunk, encode_frame

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
 
-from serve.engine.sim import FAULTS, SimSettings, build_sim_app
+from lab.sim import FAULTS, SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
 from serve.http1.listener import Listener

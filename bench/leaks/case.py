@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from serve.engine.sim.segments import PlannedAnswer, PlannedCall, segments_of
+from lab.sim.segments import PlannedAnswer, PlannedCall, segments_of
 
 GRAMMARS = ("kimi_k2", "qwen3_coder", "hermes")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.leaks.case import TOOLS, tool, written
 from bench.leaks.sources import files
-from serve.engine.sim.segments import PlannedCall
+from lab.sim.segments import PlannedCall
 
 _FILE_CHARS = 30_000
 _EXAMPLES = (

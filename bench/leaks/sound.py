@@ -11,7 +11,7 @@ from typing import Any
 from bench.leaks.case import GRAMMARS, Answer, Case, Part, answer, call, content, reasoning, written
 from bench.leaks.prompts import prompts
 from bench.leaks.sources import comments, excerpts
-from serve.engine.sim.segments import PlannedCall
+from lab.sim.segments import PlannedCall
 
 _READ = PlannedCall("read_file", {"path": "/repo/README.md"})
 _RUN = PlannedCall("bash", {"command": "ls -la <dir> && make test"})

@@ -12,10 +12,10 @@ from typing import Any
 
 from docs._generate.descriptions import DESCRIPTIONS
 from docs._generate.markdown import code, table
+from lab.sim.economics import Economics
+from lab.sim.settings import SimSettings
 from policies import PoolFacts
 from serve.config.gateway import GatewayConfig
-from serve.engine.sim.economics import Economics
-from serve.engine.sim.settings import SimSettings
 
 Schema = Mapping[str, Any]
 

@@ -1,7 +1,6 @@
 """`specgate advisories`: lists the published advisories, or shows one of them."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +14,10 @@ from policies import Advisory, load_advisories
 from policies.advisory import Checked
 from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
 from policies.vllm_args import installed_engine
+from serve.cli.laboratory import add_command
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
-from serve.tools.verify.claims import KINDS, row_of, try_claims
 
 app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)
 
@@ -45,7 +44,7 @@ def list_all(
     """List all advisories; exit code 1 if one can't be read, or if a comment has cut one of its texts."""
     advisories = load_advisories(folder)
     if stale_only:
-        _list_stale(advisories, _engines(engine), max_age_days, as_json)
+        _list_stale(advisories, engines(engine), max_age_days, as_json)
         return
     if markdown:
         typer.echo(to_markdown(advisories), nl=False)
@@ -89,7 +88,7 @@ def _list_stale(advisories: tuple[Advisory, ...], engines: Mapping[str, str], ma
         raise typer.Exit(FOUND)
 
 
-def _engines(text: str | None) -> dict[str, str]:
+def engines(text: str | None) -> dict[str, str]:
     """Returns the engine in use and its version."""
     if text is None:
         installed, _ = installed_engine()
@@ -101,46 +100,7 @@ def _engines(text: str | None) -> dict[str, str]:
         raise ConfigError(f"--engine: {text!r} is not of the form vllm==0.33.0") from error
 
 
-@app.command("verify")
-def verify(
-    folder: Folder = SHIPPED_ADVISORIES,
-    engine: Annotated[
-        str | None,
-        typer.Option("--engine", help="Try this version, such as vllm==0.33.0: its Python code is downloaded."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say how each advisory is known, and try on a vLLM what can be tried without weights.
-
-    The exit code is 1 if the engine does something else than a confirmed advisory says of its version.
-    """
-    asked = _engines(engine).get("vllm")
-    if engine and not asked:
-        raise ConfigError(f"--engine: only vllm can be tried, not {engine!r}")
-    tried = try_claims(asked if engine else None) if asked else None
-    rows = [row_of(advisory, tried) for advisory in load_advisories(folder)]
-    if as_json:
-        print_json(rows)
-    else:
-        table = Table("advisory", "known by", "checked", f"on vLLM {asked}" if asked else "no vLLM here")
-        for row in rows:
-            table.add_row(row["id"], row["known_by"], row["checked"] or "never", _seen(row))
-        console().print(table)
-        counts = Counter(row["known_by"] for row in rows)
-        console().print(f"{len(rows)} advisories: " + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))
-    if any(row["differs"] for row in rows):
-        raise typer.Exit(FOUND)
-
-
-def _seen(row: Mapping[str, Any]) -> str:
-    """Returns what the engine shows of an advisory, in words."""
-    if row["problem"]:
-        return f"could not be tried: {row['problem']}"
-    if not row["cases"]:
-        return "-"
-    seen = f"seen in {row['shown']} of {row['cases']}" if row["shown"] else f"not seen in {row['cases']}"
-    expected = "affected" if row["affected"] else "not affected"
-    return f"{seen} ({expected}{', DIFFERS' if row['differs'] else ''})"
+add_command(app, "advisories.verify")
 
 
 @app.command("show")

@@ -4,18 +4,16 @@ import typer
 
 from serve.cli.advisories import app as advisories
 from serve.cli.audit import app as audit
-from serve.cli.conform import conform
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
 from serve.cli.fetch import fetch
 from serve.cli.keys import app as keys
+from serve.cli.laboratory import add_command
 from serve.cli.output import Commands
-from serve.cli.plan import plan
-from serve.cli.probe import probe
 from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
-from serve.cli.run import demo, serve
+from serve.cli.run import serve
 from serve.cli.tenants import app as tenants
 from serve.cli.up import up
 from serve.cli.usage import usage
@@ -30,16 +28,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve)
-app.command("demo")(demo)
+add_command(app, "demo")
 app.command("up")(up)
 app.command("deploy")(deploy)
 app.command("fetch")(fetch)
 app.command("doctor")(doctor)
 app.command("explain")(explain)
 app.command("replay")(replay)
-app.command("plan")(plan)
-app.command("probe")(probe)
-app.command("conform")(conform)
+add_command(app, "plan")
+add_command(app, "probe")
+add_command(app, "conform")
 app.command("usage")(usage)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")

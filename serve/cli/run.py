@@ -1,6 +1,5 @@
-"""`specgate serve` and `specgate demo`: run the whole gateway on this machine."""
+"""`specgate serve`: runs the whole gateway on this machine."""
 
-import asyncio
 import os
 import sys
 import threading
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from serve.cli.key_service import first_key
-from serve.cli.output import FOUND, Json, console, print_json
+from serve.cli.output import console
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
@@ -51,7 +50,7 @@ def serve(
     stop_with_parent: StopWithParent = False,
 ) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
-    parsed = _with_access(_with_door(GatewayConfig.load(config), port, admin_port), access, state_dir)
+    parsed = _with_access(with_door(GatewayConfig.load(config), port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
@@ -62,7 +61,7 @@ def serve(
             _print(token)
         if openness := open_gateway(parsed.access, host):
             _print(f"warning: {openness}")
-        with cluster(parsed, port, _clocked(), verbose, host, stop):
+        with cluster(parsed, port, clocked(), verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
@@ -82,44 +81,7 @@ def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path
     return config.model_copy(update={"access": AccessConfig.model_validate(settings)})
 
 
-def demo(
-    config: Config = LAPTOP,
-    port: Port = 8000,
-    admin_port: AdminPort = None,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
-    """Start everything on this machine, send example requests with the OpenAI SDK, and show the results.
-
-    The last lines replay the incident that started this project, on simulated engines.
-    """
-    parsed = _with_door(GatewayConfig.load(config), port, admin_port)
-    started = time.monotonic()
-    say: Progress = (lambda _: None) if as_json else _clocked()
-    with prepared_environment():
-        from serve.tools import demo as examples  # imports Ray, which reads its environment at that moment
-
-        with cluster(parsed, port, say, verbose) as url:
-            report = asyncio.run(examples.run(url, list(parsed.models), say))
-    say("the incident that started it all")
-    incident = asyncio.run(examples.run_incident())
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        console().print(report.table())
-        for name, model in parsed.models.items():
-            for pool, settings in model.pools.items():
-                if settings.proven:
-                    classes = ", ".join(settings.proven)
-                    console().print(f"{name}/{pool} drafts {classes}: proven right on it, says {config.name}.")
-        console().print("\n".join(incident.lines()), markup=False)
-        console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in total.")
-        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", door=parsed.admin.url), markup=False)
-    if report.right < len(report.rows) or not incident.healed:
-        raise typer.Exit(FOUND)
-
-
-def _with_door(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
+def with_door(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
     """Returns the configuration with a port of the operator's door that this gateway alone has."""
     if admin_port is not None:
         require_free(admin_port, "SPECGATE_ADMIN_PORT")
@@ -129,7 +91,7 @@ def _with_door(config: GatewayConfig, port: int, admin_port: int | None) -> Gate
     return config.model_copy(update={"admin": config.admin.model_copy(update={"port": chosen})})
 
 
-def _clocked() -> Progress:
+def clocked() -> Progress:
     """Returns a printer of progress that prefixes the elapsed time."""
     started = time.monotonic()
     return lambda line: _print(f"{time.monotonic() - started:6.1f} s  {line}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from serve.config.gateway import GatewayConfig
-from serve.config.pool import ModelConfig
+from serve.engine.kinds import kind_of
 from serve.errors import ConfigError
 
 
@@ -22,11 +22,10 @@ def check_engines(config: GatewayConfig, say: Callable[[str], None]) -> None:
         say(f"engine arguments are not checked here: {reason}")
         pools = [entry for entry in pools if entry[3].kind != "vllm"]
     for name, model, pool, settings in pools:
-        check = _CHECKS.get(settings.kind)
-        if check is None:
+        if settings.kind == "remote":
             continue
         try:
-            check(name, model, pool)
+            kind_of(settings.kind).check(name, model, pool)
         except ConfigError as error:
             raise ConfigError(f"{name}/{pool}: {error}; --accept-hazards deploys it anyway") from error
 
@@ -45,18 +44,3 @@ def _vllm_is_missing() -> str:
     finally:
         logging.disable(disabled)
     return ""
-
-
-def _sim(name: str, model: ModelConfig, pool: str) -> None:
-    from serve.engine.sim import SimSettings
-
-    SimSettings.from_mapping({"model": name, "grammar": model.grammar} | model.pools[pool].sim)
-
-
-def _vllm(name: str, model: ModelConfig, pool: str) -> None:
-    from serve.engine.vllm.host import parse_args
-
-    parse_args(model.engine_args_of(pool), (name, *model.aliases), "key")
-
-
-_CHECKS: dict[str, Callable[[str, ModelConfig, str], None]] = {"sim": _sim, "vllm": _vllm}

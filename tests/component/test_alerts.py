@@ -20,12 +20,12 @@ from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.prometheus import Prometheus, needs_prometheus, prometheus, until, until_fired, until_silent
 from support.stack import listening
 
+from lab.sim import SimSettings, build_sim_app
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_store import KeyStore
 from serve.config.guard import GuardConfig
 from serve.config.pool import ModelConfig
 from serve.config.rate_limits import Limits
-from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.guard import path
 from serve.guard.response import GuardedResponse, guarded_response

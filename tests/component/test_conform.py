@@ -10,11 +10,11 @@ from support.misbehaving_gateway import misbehaving_gateway
 from support.stack import listening
 from support.tampering import TAMPERINGS, TamperedLab
 
+from lab.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
+from lab.conform.apis import APIS
+from lab.conform.apis.api import Api
+from lab.conform.lab import laboratory
 from serve.gateway.ingress import GatewayReplica
-from serve.tools.conform import API_CASES, CASES, SECURITY_CASES, Case, CaseStatus, ConformanceReport, Pace, run, select
-from serve.tools.conform.apis import APIS
-from serve.tools.conform.apis.api import Api
-from serve.tools.conform.lab import laboratory
 
 IMPATIENT = Pace(
     prefill_s=1.0, cancel_s=0.2, settle_s=20.0, timeout_s=60.0, poison=10, streams=4, others_s=0.3, held=150

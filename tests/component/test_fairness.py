@@ -13,13 +13,13 @@ import pytest
 from support.engines import Engine, chunk, end, frame, start, whole
 from support.stack import listening, running
 
+from lab.sim import SimSettings, build_sim_app
 from serve.access.key_file import KeyTerms
 from serve.access.key_store import KeyStore
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
-from serve.engine.sim import SimSettings, build_sim_app
 from serve.gateway.ingress import GatewayReplica
 from serve.limits.accounts import Accounts
 from serve.limits.actor import LedgerActor

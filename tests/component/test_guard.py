@@ -10,7 +10,7 @@ from support.guard_harness import TOOLS, calls_of, chunks_of, read, tools_reques
 from support.guard_stack import chunks_in, config, healing, post
 from support.stack import running
 
-from serve.engine.sim import SimSettings
+from lab.sim import SimSettings
 from serve.guard.core import Outcome
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool

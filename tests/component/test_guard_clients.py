@@ -13,9 +13,9 @@ from support.guard_harness import TOOLS, tools_request
 from support.guard_stack import config, healing, post
 from support.stack import running
 
+from lab.sim import SimSettings
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
-from serve.engine.sim import SimSettings
 from serve.errors import ConfigError
 
 CUT = SimSettings(model="m", faults={"truncated_string": 1.0})

@@ -10,8 +10,8 @@ import pytest
 from support.guard_harness import TOOL_PARAMETERS, TOOLS, calls_of, chunks_of, json_request, read, tools_request
 from support.guard_stack import chunks_in, healing, post
 
-from serve.engine.sim import FAULTS, SimSettings
-from serve.engine.sim.generation import Generation
+from lab.sim import FAULTS, SimSettings
+from lab.sim.generation import Generation
 from serve.guard.core import Outcome
 
 REQUESTS = int(os.environ.get("SPECGATE_GUARD_REQUESTS", "40"))  # for each of 18 cells

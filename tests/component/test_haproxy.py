@@ -56,7 +56,7 @@ backend gateways
 """
 SERVER = """
 import sys, uvicorn
-from serve.engine.sim import SimSettings, build_sim_app
+from lab.sim import SimSettings, build_sim_app
 settings = {"model": "m", "grammar": "hermes", "content_tokens": [25, 25]}
 settings["step_ms"], settings["prefill_ms"] = int(sys.argv[2]), int(sys.argv[3])
 uvicorn.run(build_sim_app(SimSettings.from_mapping(settings)), port=int(sys.argv[1]), log_level="error")

@@ -15,8 +15,8 @@ from support.engines import Engine, answering, chunk, end, frame, silent, start,
 from support.guard_stack import config, healing
 from support.stack import Stack, listening, running
 
+from lab.sim import SimSettings
 from serve.dialects.translation import dropped_header
-from serve.engine.sim import SimSettings
 from serve.errors import InvalidRequestError
 from serve.gateway.explanation import explanation
 from serve.gateway.hot_routes import hot_routes

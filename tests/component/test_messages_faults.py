@@ -8,7 +8,7 @@ import pytest
 from support.anthropic_tools import SCHEMA, TOOLS
 from support.guard_stack import healing
 
-from serve.engine.sim import FAULTS, SimSettings
+from lab.sim import FAULTS, SimSettings
 
 QUESTIONS = 2  # each whole and streamed
 

@@ -8,7 +8,7 @@ from support.monitored import LABELS_OF_ENGINE
 from support.prometheus import Prometheus, needs_prometheus, prometheus, until, until_fired
 from support.stack import listening
 
-from serve.engine.sim import SimSettings, build_sim_app
+from lab.sim import SimSettings, build_sim_app
 
 MINUTE_S = 2.0  # of the rules
 # Room for two whole answers and a half, promised to four at a time.

@@ -16,8 +16,8 @@ from support.prometheus import until
 from support.stack import listening
 from typer.testing import CliRunner
 
+from lab.sim import SimSettings, build_sim_app
 from serve.cli import app
-from serve.engine.sim import SimSettings, build_sim_app
 from serve.http1.listener import AsgiApp
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"

@@ -13,10 +13,10 @@ from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import listening
 
+from lab.sim import SimSettings, build_sim_app
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.access import RIGHTS
-from serve.engine.sim import SimSettings, build_sim_app
 from serve.errors import InvalidApiKeyError
 from serve.guard import transcript
 

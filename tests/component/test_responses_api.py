@@ -16,7 +16,7 @@ from support.guard_stack import config, healing
 from support.responses_api import call_delta, translated
 from support.stack import Stack, running
 
-from serve.engine.sim import FAULTS, SimSettings
+from lab.sim import FAULTS, SimSettings
 from serve.gateway.explanation import explanation
 
 SOUND = SimSettings(model="m", grammar="kimi_k2")

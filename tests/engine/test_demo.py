@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from serve.tools import demo
+from lab import demo
 
 pytestmark = pytest.mark.engine
 

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from serve.tools.demo import SEARCH, WEATHER
+from lab.demo import SEARCH, WEATHER
 
 pytestmark = [pytest.mark.engine, pytest.mark.parametrize("model", ["tiny-kimi", "tiny-qwen"])]
 

@@ -16,8 +16,8 @@ from support.otlp import CollectedSpan, Collector, collecting
 from support.session import session_config
 from support.waterfall import waterfall
 
+from lab.demo import WEATHER
 from serve.launch.ports import free_port
-from serve.tools.demo import WEATHER
 
 pytestmark = pytest.mark.engine
 MODEL = "traced-qwen"

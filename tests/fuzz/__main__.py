@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.guard_harness import CLEAN, broken, chunks_of, json_request, tools_request
 
+from lab.sim import FAULTS
 from serve.config.guard import GuardConfig
-from serve.engine.sim import FAULTS
 from serve.guard.core import Guard, GuardState
 from serve.http1.client import ClientConnection
 from tests.component.test_upstream import CHUNKED, EARLY, WHOLE, Flow

@@ -7,9 +7,9 @@ import pytest
 from support.conformance import MODEL, QUICK, model_at
 from support.local import local_gateway
 
+from lab.conform import API_CASES, SECURITY_CASES, CaseStatus, run
+from lab.conform.lab import laboratory
 from serve.launch import ports
-from serve.tools.conform import API_CASES, SECURITY_CASES, CaseStatus, run
-from serve.tools.conform.lab import laboratory
 
 pytestmark = pytest.mark.ray
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from serve.tools.conform import Pace
+from lab.conform import Pace
 
 MODEL = "conform"
 QUICK = Pace(prefill_s=1.0, cancel_s=10.0, settle_s=20.0, timeout_s=60.0, poison=20, streams=16, others_s=10.0)

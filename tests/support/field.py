@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from serve.tools.conform.apis import messages, responses
-from serve.tools.conform.apis.turn import End, ToolCall, Turn
-from serve.tools.conform.client import Reply
+from lab.conform.apis import messages, responses
+from lab.conform.apis.turn import End, ToolCall, Turn
+from lab.conform.client import Reply
 from support.engines import Engine, chunk, end, frame, start
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 

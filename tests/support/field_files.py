@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serve.tools.conform.apis.turn import End, Turn
+from lab.conform.apis.turn import End, Turn
 from support.engines import Engine, end, start
 
 _MARKUP = ("<tool_call>", "<|tool_call", "<function=")

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lab.sim import SimSettings, wire
+from lab.sim.generation import Generation
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings, wire
-from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard, GuardState
 from serve.proxy.exchange import CHAT
 from serve.stream.frame import Frame

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from serve.engine.sim import SimSettings, build_sim_app
+from lab.sim import SimSettings, build_sim_app
 from serve.guard.attempt_result import AttemptResult
 from serve.routing.pool import Pool
 from support.stack import Stack, running

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from serve.engine.sim import SimSettings, build_sim_app
+from lab.sim import SimSettings, build_sim_app
 from support.door import serving
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES

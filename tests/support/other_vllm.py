@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serve.tools.verify.other_vllm import unpacked
+from lab.claims.other_vllm import unpacked
 
 ROOT = Path(__file__).parents[2]
 TESTS = ("tool_parsers", "reasoning_parsers", "tokenizer")

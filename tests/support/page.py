@@ -14,7 +14,7 @@ from playwright.async_api import async_playwright
 
 from serve.access.principal import ANONYMOUS, Principal
 from serve.access.tenants import Tenant
-from serve.engine.sim import SimSettings, build_sim_app
+from lab.sim import SimSettings, build_sim_app
 from serve.errors import InvalidApiKeyError
 from serve.http1.listener import Listener
 from support.door import Ports, serving

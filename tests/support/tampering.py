@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from serve.tools.conform.client import Reply
-from serve.tools.conform.lab import Lab
+from lab.conform.client import Reply
+from lab.conform.lab import Lab
 
 Tampering = Callable[[bytes, Reply], Reply]
 

@@ -14,7 +14,7 @@ BIN = Path(sys.executable).parent
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("house")
-    for package in ("serve", "policies"):
+    for package in ("serve", "policies", "lab"):
         shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "advisories"))
     shutil.copy(ROOT / "pyproject.toml", copy)
     return copy
@@ -49,7 +49,9 @@ def test_the_house_as_it_is_keeps_its_contracts(house: Path) -> None:
         ("serve/guard/core/guard.py", "import serve.guard.path", "guard: wiring above the pure core"),
         ("serve/quarantine/record.py", "import serve.quarantine.live", "quarantine: what Ray runs"),
         ("policies/decide.py", "import serve.errors", "policies imports nothing of the serving side"),
-        ("serve/gateway/pipeline.py", "import openai", "the extra `tools` brings"),
+        ("serve/gateway/pipeline.py", "import openai", "import what their extras bring"),
+        ("serve/launch/engines.py", "import lab.sim", "the gateway does without the laboratory"),
+        ("lab/sim/pool.py", "import lab.simulation", "the laboratory: one direction"),
         ("serve/parsing/events.py", "import serve.parsing.parser", "no cycles among siblings"),
     ],
 )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from support.guard_harness import TOOL_PARAMETERS, TOOLS, SentTo, answer_of, chunks_of, json_request, tools_request
 from support.guard_stack import chunks_in
 
+from lab.sim import SimSettings
 from policies import Candidate
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
 from serve.errors import GatewayError
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard
 from serve.guard.response import StreamedResponse, WholeResponse

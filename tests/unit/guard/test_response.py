@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.guard_harness import SentTo, call, calls, calls_of, chunk, chunks_of, read, tools_request
 from support.guard_stack import chunks_in
 
+from lab.sim import FAULTS, SimSettings
 from policies import Candidate
 from serve.config.guard import GuardConfig
-from serve.engine.sim import FAULTS, SimSettings
 from serve.errors import GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.response import GuardedStream, StreamedResponse, WholeResponse

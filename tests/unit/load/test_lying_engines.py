@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.simulation.arms import routing
+from lab.simulation.site import Shape, config_of
 from policies import RequestFeatures, decide
 from serve.config.compiled_policy import compile_for
 from serve.load.live_load import LiveLoad
-from serve.tools.simulation.arms import routing
-from serve.tools.simulation.site import Shape, config_of
 
 CONFIG = routing(config_of({"speculative": Shape(3, 1, 8), "standard": Shape(0, 1, 8)}))
 POLICY = compile_for(CONFIG)

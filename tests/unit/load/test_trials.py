@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lab.simulation.site import Shape, config_of
 from policies import Decision, RequestFeatures, decide
 from policies.acceptance import Acceptance, AnswerLength
 from policies.load_model import PUBLISHED
@@ -14,7 +15,6 @@ from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
 from serve.load.trials import TRIAL_ANSWERS, TRIAL_S, Trials
-from serve.tools.simulation.site import Shape, config_of
 
 PROSE = RequestFeatures("m")
 POOLS = {"speculative": Shape(3, 1, 64), "standard": Shape(0, 1, 64)}

@@ -4,7 +4,7 @@ import pytest
 
 from bench.goodput.loads import LOADS, Load
 from bench.goodput.runs import ALL_ARMS, play_load, two_pools
-from serve.tools.simulation.request import TOOLS
+from lab.simulation.request import TOOLS
 
 SHORT = two_pools(1, 1, 64, 15.0)
 LONG = two_pools(1, 1, 64, 120.0)  # a change is learned within half a minute

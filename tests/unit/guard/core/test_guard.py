@@ -19,8 +19,8 @@ from support.guard_harness import (
     tools_request,
 )
 
+from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, GuardState, Outcome, Severity
 from serve.guard.core.client_view import DELTA_CHARS
 

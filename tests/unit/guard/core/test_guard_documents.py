@@ -3,8 +3,8 @@
 import pytest
 from support.guard_harness import CLEAN, broken, chunk, chunks_of, healed, json_request, read, through
 
+from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, Outcome
 
 

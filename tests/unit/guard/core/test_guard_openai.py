@@ -19,8 +19,8 @@ from support.guard_harness import (
     tools_request,
 )
 
+from lab.sim import FAULTS, SimSettings
 from serve.config.guard import GuardConfig
-from serve.engine.sim import FAULTS, SimSettings
 from serve.guard.core import Guard, Outcome
 from serve.guard.core.markup import MARKUP
 

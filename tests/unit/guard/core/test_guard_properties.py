@@ -22,10 +22,10 @@ from support.guard_harness import (
 )
 from support.guard_stack import config
 
+from lab.sim import FAULTS, SimSettings
+from lab.sim.generation import Generation
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
-from serve.engine.sim import FAULTS, SimSettings
-from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard, GuardState, Outcome
 from serve.guard.core.client_view import ClientView, ReadyCall
 from serve.guard.core.expectation import LazyRequest

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.guard_harness import call, calls, calls_of, chunk, chunks_of, healed, read, through, tools_request
 
+from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, Outcome
 from serve.guard.core.rescue import grammars_of, without_stray_ends
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.guard_harness import ENVELOPE, TOOLS, json_request, read, through, tools_request
 
+from lab.sim import SimSettings
+from lab.sim.generation import Generation
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
-from serve.engine.sim.generation import Generation
 from serve.guard.core import Guard, GuardState
 from serve.guard.core.token_details import joined, of_last_characters
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from support.guard_harness import answer_of, chunk, json_request, tools_request
 
+from lab.sim import SimSettings
 from serve.config.guard import GuardConfig
-from serve.engine.sim import SimSettings
 from serve.guard.core import Guard, GuardState, Outcome, WholeGuard, check_answer
 from serve.guard.core.chunk import MAX_CHOICES
 from serve.guard.core.whole import chunks_of

@@ -1,0 +1,107 @@
+"""The engine's behaviour for each advisory, beside what the advisory says of that version."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from lab.claims.other_vllm import unpacked
+from policies import Advisory
+from serve.errors import ConfigError
+
+_ROOT = Path(__file__).parents[3]
+KINDS = ("measured", "read", "reported")  # of evidence, best first
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The claims of all advisories on one vLLM.
+
+    Attributes:
+        version: Of vLLM.
+        claims: By advisory the cases that show its fault and all cases, or why it could not be tried.
+    """
+
+    version: str
+    claims: Mapping[str, tuple[int, int] | str]
+
+
+def try_claims(version: str | None) -> Tried:
+    """Tries every claim in a process of its own.
+
+    Args:
+        version: Of the vLLM to download and try; None takes the installed one.
+
+    Raises:
+        ConfigError: There is no such vLLM, or it can't be imported.
+    """
+    with ExitStack() as stack:
+        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        if version is not None:
+            paths.insert(0, str(stack.enter_context(unpacked(version))))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "lab.claims"],
+            env=environment, cwd=_ROOT, check=False, capture_output=True, text=True,
+        )  # fmt: skip
+    if done.returncode:
+        raise ConfigError(f"the claims can't be tried: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+    found = json.loads(done.stdout[done.stdout.index('{"version"') :])  # vLLM may have said something before
+    if version not in (None, found["version"]):
+        raise ConfigError(f"asked for vLLM {version}, imported {found['version']}")
+    claims = {
+        name: tally if isinstance(tally, str) else (tally[0], tally[1]) for name, tally in found["claims"].items()
+    }
+    return Tried(found["version"], claims)
+
+
+def row_of(advisory: Advisory, tried: Tried | None) -> dict[str, Any]:
+    """Returns how an advisory is known, when it was checked, and what the engine shows of it.
+
+    Args:
+        advisory: Any.
+        tried: The claims on one engine; None if there is none.
+    """
+    kinds = {evidence.kind for evidence in advisory.evidence}
+    tally = tried.claims.get(advisory.id) if tried else None
+    shown, cases = tally if isinstance(tally, tuple) else (0, 0)
+    return {
+        "id": advisory.id,
+        "known_by": next((kind for kind in KINDS if kind in kinds), "nothing"),
+        "checked": str(advisory.checked.date) if advisory.checked else None,
+        "engine": tried.version if tried and tally is not None else None,
+        "affected": covers(advisory, tried.version) if tried and tally is not None else None,
+        "shown": shown if cases else None,
+        "cases": cases or None,
+        "problem": tally if isinstance(tally, str) else None,
+        "differs": bool(tried and cases and differs(advisory, tried.version, shown)),
+    }
+
+
+def covers(advisory: Advisory, version: str) -> bool:
+    """Returns whether an advisory speaks of this version of vLLM."""
+    return any(
+        conditions.get("engine", "vllm") == "vllm"
+        and SpecifierSet(conditions.get("engine_version", "")).contains(version, prereleases=True)
+        for conditions in advisory.affects
+    )
+
+
+def differs(advisory: Advisory, version: str, shown: int) -> bool:
+    """Returns whether an engine does something else than a confirmed advisory says of its version.
+
+    A suspicion says nothing about what must be seen.
+
+    Args:
+        advisory: One with a claim.
+        version: Of vLLM.
+        shown: Cases that showed the fault.
+    """
+    return advisory.status == "confirmed" and covers(advisory, version) != bool(shown)

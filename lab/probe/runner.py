@@ -1,0 +1,131 @@
+"""Sends a probe's requests, checks the answers with the guard's own code, and asks the judge about broken ones."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+from openai import AsyncOpenAI, OpenAIError
+
+from lab.probe.check import check
+from lab.probe.k2vv import RequestSet
+from lab.probe.plan import Cell, ProbePlan, with_version
+from lab.probe.trace import Trace, cause
+from lab.probe.trial_log import SOUND, TrialLog
+from serve.errors import ConfigError
+from serve.parsing.deltas import fold_deltas
+
+_OF_THE_SDK = ("model", "messages", "stream")  # everything else goes into the body as it is
+
+
+async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> None:
+    """Run the trials that the log does not have yet.
+
+    Args:
+        plan: The experiment.
+        log: Holds earlier trials and receives the new ones.
+        advance: Called after each trial.
+
+    Raises:
+        ConfigError: The environment variable for the API key is not set.
+    """
+    pending = plan.pending(log.done)
+    trials = iter(pending)
+
+    async def worker(client: AsyncOpenAI, judge: AsyncOpenAI | None) -> None:
+        for cell, number in trials:
+            result = await _trial(client, judge, plan.request(cell, number))
+            log.add({"cell": cell.name, "trial": number, **_place(cell, number), **result})
+            advance()
+
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(_client(plan, plan.base_url))
+        judge = await stack.enter_async_context(_client(plan, with_version(plan.judge))) if plan.judge else None
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        for _ in range(min(plan.concurrency, len(pending))):
+            group.create_task(worker(client, judge))
+
+
+def _client(plan: ProbePlan, url: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=url, api_key=_api_key(plan.api_key_env), timeout=plan.timeout_s, max_retries=0)
+
+
+def _api_key(variable: str | None) -> str:
+    if variable is None:
+        return "none"
+    if variable not in os.environ:
+        raise ConfigError(f"the environment variable {variable} is not set")
+    return os.environ[variable]
+
+
+def _place(cell: Cell, number: int) -> dict[str, int]:
+    return {"data_index": cell.data_index(number)} if isinstance(cell, RequestSet) else {}
+
+
+async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[str, Any]) -> dict[str, Any]:
+    started = time.monotonic()
+    fields = {name: request[name] for name in _OF_THE_SDK}
+    extra = {name: value for name, value in request.items() if name not in _OF_THE_SDK}
+    trace = Trace()
+    try:
+        raw = await client.chat.completions.with_raw_response.create(**fields, extra_body=extra)
+        parsed: Any = raw.parse()
+        answer = await _folded(parsed, trace) if request["stream"] else parsed.model_dump()
+    except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
+        return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
+    seconds = round(time.monotonic() - started, 3)
+    if not request["stream"]:
+        trace.add(answer)
+    checked = check(request, answer)
+    return {
+        **checked,
+        "pool": raw.headers.get("x-specgate-pool"),
+        "speculative": raw.headers.get("x-specgate-speculative"),
+        "seconds": seconds,
+        **(await _blamed(judge, request, trace) if judge and checked["outcome"] not in SOUND else {}),
+    }
+
+
+async def _blamed(judge: AsyncOpenAI, request: dict[str, Any], trace: Trace) -> dict[str, Any]:
+    """Returns who broke an answer, and its tokens for whoever wants to look."""
+    tokens = {"trace": asdict(trace)}
+    if not trace.complete:
+        return {"cause": "unknown", "why": "the engine did not report every token", **tokens}
+    try:
+        scores = await _scores(judge, request["model"], trace)
+    except OpenAIError as error:
+        return {"cause": "unknown", "why": f"{type(error).__name__}: {error}"[:300], **tokens}
+    return {**cause(request, trace, scores), **tokens, "scores": scores}
+
+
+async def _scores(judge: AsyncOpenAI, model: str, trace: Trace) -> list[float]:
+    """Returns what the judge gives each token of an answer.
+
+    Raises:
+        OpenAIError: The judge does not answer, or not with log-probabilities.
+    """
+    scored = await judge.completions.create(
+        model=model, prompt=[*trace.prompt, *trace.ids], max_tokens=1, extra_body={"prompt_logprobs": 0}
+    )
+    entries = (scored.model_dump()["choices"][0].get("prompt_logprobs") or [])[len(trace.prompt) :]
+    if len(entries) != len(trace.ids):
+        raise OpenAIError("the judge reports no prompt_logprobs")
+    return [entry[str(token)]["logprob"] for token, entry in zip(trace.ids, entries, strict=True)]
+
+
+async def _folded(stream: AsyncIterable[Any], trace: Trace) -> dict[str, Any]:
+    """Returns the whole answer that a client would put together from a stream; its tokens go into the trace."""
+    deltas = []
+    reason = None
+    async for chunk in stream:
+        part = chunk.model_dump()
+        trace.add(part)
+        for choice in part.get("choices") or ():
+            reason = choice.get("finish_reason") or reason
+            deltas.append(choice.get("delta") or {})
+    message = {"role": "assistant", "content": None, **fold_deltas(deltas)}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}

@@ -1,0 +1,48 @@
+"""The kinds of pools that run in the cluster: vLLM's, and those that other distributions bring."""
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from serve.config.pool import ModelConfig
+from serve.errors import ConfigError
+
+_GROUP = "specgate.pool_kinds"
+
+
+class PoolKind(NamedTuple):
+    """One kind of pool.
+
+    Attributes:
+        replica: The class that Ray Serve deploys.
+        check: Checks the settings of a pool by the engine's own rules: gets the model's name, the model and the pool's
+            name, and raises `ConfigError`.
+    """
+
+    replica: type[Any]
+    check: Callable[[str, ModelConfig, str], None]
+
+
+def _check_vllm(name: str, model: ModelConfig, pool: str) -> None:
+    from serve.engine.vllm.host import parse_args
+
+    parse_args(model.engine_args_of(pool), (name, *model.aliases), "key")
+
+
+def kind_of(name: str) -> PoolKind:
+    """Returns a kind of pool.
+
+    Args:
+        name: As pools have it in `kind`, other than `remote`.
+
+    Raises:
+        ConfigError: The distribution that brings it is not installed.
+    """
+    if name == "vllm":
+        from serve.engine.replica import VllmReplica  # imports Ray, which reads its environment at that moment
+
+        return PoolKind(VllmReplica, _check_vllm)
+    for entry_point in entry_points(group=_GROUP, name=name):
+        kind: PoolKind = entry_point.load()
+        return kind
+    raise ConfigError(f"pools of kind {name!r} need the package specgate-lab; in a checkout: pip install ./lab")

@@ -1,8 +1,0 @@
-"""The APIs that clients speak besides chat completions, as their strictest clients read them."""
-
-from serve.tools.conform.apis.messages import MESSAGES
-from serve.tools.conform.apis.responses import RESPONSES
-
-APIS = (MESSAGES, RESPONSES)
-
-__all__ = ["APIS", "MESSAGES", "RESPONSES"]

@@ -1,1 +1,0 @@
-"""Checks what advisories say about engines on engines."""

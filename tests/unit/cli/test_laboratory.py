@@ -1,0 +1,44 @@
+"""Without the laboratory its commands say what to install, and pools of its kinds too."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from serve.cli import laboratory
+from serve.cli.output import WRONG_INPUT, Commands
+from serve.config.gateway import GatewayConfig
+from serve.engine import kinds
+from serve.errors import ConfigError
+from serve.launch.engines import check_engines
+
+SIM = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": {"kind": "sim"}}}}}
+
+
+@pytest.fixture
+def without_laboratory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (laboratory, kinds):
+        monkeypatch.setattr(module, "entry_points", lambda **_: ())
+
+
+@pytest.mark.usefixtures("without_laboratory")
+@pytest.mark.parametrize("arguments", [["probe"], ["probe", "--url", "http://x", "--model", "m"], ["probe", "a", "b"]])
+def test_a_command_of_the_laboratory_says_what_to_install(arguments: list[str]) -> None:
+    app = typer.Typer(cls=Commands)
+    app.callback()(lambda: None)
+    laboratory.add_command(app, "probe")
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == WRONG_INPUT
+    assert "`specgate probe` needs the package specgate-lab" in result.stderr
+
+
+@pytest.mark.usefixtures("without_laboratory")
+def test_a_simulated_pool_says_what_to_install() -> None:
+    with pytest.raises(ConfigError, match=r"m/p: pools of kind 'sim' need the package specgate-lab"):
+        check_engines(GatewayConfig.parse(SIM), print)
+
+
+def test_with_the_laboratory_its_commands_are_there() -> None:
+    app = typer.Typer(cls=Commands)
+    app.callback()(lambda: None)
+    laboratory.add_command(app, "conform")
+    assert "upstream-port" in CliRunner().invoke(app, ["conform", "--help"], terminal_width=200).stdout

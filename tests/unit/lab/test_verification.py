@@ -1,0 +1,42 @@
+"""What an engine shows of an advisory, beside what the advisory says of its version."""
+
+import subprocess
+
+import pytest
+
+from lab.claims import other_vllm
+from lab.claims.verification import Tried, covers, differs, row_of
+from policies import load_advisories
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
+from serve.errors import ConfigError
+
+ADVISORIES = {advisory.id: advisory for advisory in load_advisories(SHIPPED_ADVISORIES)}
+BOUNDED = ADVISORIES["kimi-counting-tool-parser"]  # vLLM < 0.20, confirmed
+SUSPECTED = ADVISORIES["mtp-prefix-cache-on-hybrid-checkpoint"]
+
+
+@pytest.mark.parametrize(("version", "shown", "wrong"), [
+    ("0.19.1", 3, False), ("0.19.1", 0, True), ("0.32.0", 0, False), ("0.32.0", 1, True), ("0.19.2rc1", 3, False),
+])  # fmt: skip
+def test_a_confirmed_advisory_must_be_seen_within_its_bounds_and_only_there(version, shown, wrong):
+    assert differs(BOUNDED, version, shown) is wrong
+
+
+def test_a_suspicion_is_never_contradicted():
+    assert covers(SUSPECTED, "0.32.0")
+    assert not any(differs(SUSPECTED, "0.32.0", shown) for shown in (0, 5))
+
+
+def test_what_could_not_be_tried_is_told_and_does_not_differ():
+    tried = Tried("0.19.1", {BOUNDED.id: "ImportError: gone", SUSPECTED.id: (0, 0)})
+    row = row_of(BOUNDED, tried)
+    assert (row["problem"], row["cases"], row["differs"]) == ("ImportError: gone", None, False)
+    assert row_of(SUSPECTED, tried)["cases"] is None
+    assert row_of(BOUNDED, None)["engine"] is None
+
+
+def test_a_version_that_does_not_exist_is_wrong_input(monkeypatch):
+    failed = subprocess.CompletedProcess([], 1, "", "ERROR: first\nERROR: No matching distribution\n")
+    monkeypatch.setattr(other_vllm.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(ConfigError, match="No matching distribution"), other_vllm.unpacked("9.9"):
+        pass

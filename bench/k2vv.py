@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.guard.rig import engine, engines, gateway, gateway_config
 from bench.guard.traffic import request
+from bench.leaks.prompts import prompts
 from bench.result_rows import upsert
 from lab.probe.k2vv import RequestSet, metrics
 from lab.probe.plan import ProbePlan
@@ -28,9 +29,16 @@ FAULTS = ("truncated_string", "wrong_name", "empty_arguments", "merged_calls", "
 MODES = ("off", "observe", "heal")
 
 
-def requests(count: int) -> dict[int, dict[str, Any]]:
-    """Returns requests that must be answered with calls, numbered as the lines of a request set are."""
-    return {number: request("m", number, stream=False) for number in range(1, count + 1)}
+def requests(count: int, prompt: str) -> dict[int, dict[str, Any]]:
+    """Returns requests that must be answered with calls, numbered as the lines of a request set are.
+
+    Args:
+        count: How many.
+        prompt: `plain`, or a name of `bench.leaks.prompts`, whose messages come before the request's own.
+    """
+    before = [] if prompt == "plain" else list(prompts("kimi_k2")[prompt]["messages"])
+    bodies = {number: request("m", number, stream=False) for number in range(1, count + 1)}
+    return {number: {**body, "messages": [*before, *body["messages"]]} for number, body in bodies.items()}
 
 
 async def measure(url: str, bodies: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -48,27 +56,31 @@ async def measure(url: str, bodies: dict[int, dict[str, Any]]) -> dict[str, Any]
     return {"requests": len(log.trials), "ended_in_calls": calls, "valid": valid, "errors": dict(errors)}
 
 
-def compare(rate: float, count: int) -> Iterator[dict[str, Any]]:
+def compare(rate: float, count: int, prompt: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each mode of the guard at one rate of broken answers, as soon as it is measured."""
-    bodies = requests(count)
+    bodies = requests(count, prompt)
     faulty = replace(engine(), faults={name: rate / len(FAULTS) for name in FAULTS})
     with engines({"fast": faulty, "safe": engine(speculative=False)}) as urls:
         for mode in MODES:
             with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as (url, _):
                 found = asyncio.run(measure(url, bodies))
             accuracy = found["valid"] / found["ended_in_calls"]
-            yield {"fault_rate": rate, "guard": mode, **found, "schema_accuracy": round(accuracy, 4)}
+            yield {"fault_rate": rate, "guard": mode, "prompt": prompt, **found, "schema_accuracy": round(accuracy, 4)}
 
 
 def main() -> None:
     """Measure each rate, print a line per mode, and save the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=800, help="each is sent streamed and whole")
+    parser.add_argument("--rates", default=",".join(map(str, RATES)), help="of broken answers, comma-separated")
+    parser.add_argument(
+        "--prompt", default="plain", help="or one that quotes markup, by its name in bench.leaks.prompts"
+    )
     options = parser.parse_args()
-    for rate in RATES:
-        for row in compare(rate, options.requests):
+    for rate in map(float, options.rates.split(",")):
+        for row in compare(rate, options.requests, options.prompt):
             print(json.dumps(row), flush=True)
-            upsert(RESULTS, row, ("fault_rate", "guard"))
+            upsert(RESULTS, row, ("fault_rate", "guard", "prompt"))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from docs._generate import markdown
 
-_RECORD = re.compile(r"# (?P<number>\d{4}) (?P<title>[^\n]+)\n\nStatus: (?P<status>[^\n]+)\n")
+_RECORD = re.compile(r"# (?P<number>\d{4}) (?P<title>[^\n]+)\n\nStatus: (?P<status>(?:[^\n]+\n)+)")
 _NAME = re.compile(r"(?P<number>\d{4})-[a-z0-9-]+\.md")
 
 

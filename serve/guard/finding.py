@@ -1,4 +1,4 @@
-"""What one trial found: how the answer of the pool that chance put first was, and if it broke, the other pool's."""
+"""The finding of one trial: how the answer of the pool that chance put first was, and if it broke, the other pool's."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -8,7 +8,7 @@ from serve.guard.core import Severity, Verdict
 
 
 class Finding(StrEnum):
-    """What one trial found.
+    """The finding of one trial.
 
     `GOOD`: the first answer was clean, or what is wrong is no pool's fault. `BAD`: it was not, and the other
     pool's was, or is not asked after such a failure. `BOTH`: neither was. `UNSEEN`: it was not, and the other pool's

@@ -14,7 +14,8 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.ledger import Ledger
 from serve.limits.messages import Grants, Statement
-from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.link import Link, LocalLink
+from serve.shared.ray_link import RayLink
 from serve.shared.report import SETTLE_S, Answer, Pending, Report
 
 VERSION = 3  # of the messages

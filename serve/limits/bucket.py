@@ -1,4 +1,4 @@
-"""What the ledger gives out: a token bucket for each rate, and the seats of each concurrency. No I/O."""
+"""The ledger's own supply: a token bucket for each rate, and the seats of each concurrency. No I/O."""
 
 import math
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ class Supply(Protocol):
 
     @property
     def clusters(self) -> int:
-        """How many share it."""
+        """The number of clusters that share it."""
         ...
 
     async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> Mapping[Meter, Grant]:

@@ -1,4 +1,4 @@
-"""What gateway replicas and the ledger of limits say to each other."""
+"""Messages between gateway replicas and the ledger of limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

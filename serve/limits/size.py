@@ -15,6 +15,7 @@ _whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer
 _NAMED = b'_url"'
 _NAME = re.compile(rb'(?:(?<=")|(?<="input_))(?:image|video|audio)_url"\s*:')
 _KIND_BYTES = len(b"image")  # of all kinds
+_WINDOW_BYTES = 1024 * 1024  # searched at once: no other thread runs meanwhile
 
 
 def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> Size:
@@ -42,10 +43,12 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
 
 def _places(body: bytes, mark: bytes) -> Iterator[int]:
     """Yields where a mark stands: a search for it passes over a picture a hundred times as fast as a pattern does."""
-    place = body.find(mark)
-    while place >= 0:
-        yield place
-        place = body.find(mark, place + len(mark))
+    for start in range(0, len(body), _WINDOW_BYTES):
+        end = start + _WINDOW_BYTES + len(mark) - 1
+        place = body.find(mark, start, end)
+        while place >= 0:
+            yield place
+            place = body.find(mark, place + len(mark), end)
 
 
 def _data_urls(body: bytes) -> Iterator[int]:

@@ -27,7 +27,7 @@ def _magnitude(needed: float) -> int:
 
 
 class _Slice:
-    """What all slices have.
+    """A slice, of whatever kind.
 
     Args:
         meter: What it is of.

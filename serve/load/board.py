@@ -14,7 +14,8 @@ from serve.load.live_load import LiveLoad
 from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
-from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.link import Link, LocalLink
+from serve.shared.ray_link import RayLink
 from serve.shared.report import Answer, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")

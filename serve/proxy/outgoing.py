@@ -1,4 +1,4 @@
-"""What an engine gets of a request, and what its answer passes first: by pool, because engines differ."""
+"""The request as an engine gets it, and the stages that its answer passes first: by pool, because engines differ."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from serve.stream.stages import Rename
 
 
 class _Pool(NamedTuple):
-    """What the engines of a pool want.
+    """The wants of a pool's engines.
 
     Attributes:
         kind: Of the pool; only remote engines are not ours.
@@ -38,7 +38,7 @@ class _Pool(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """What an attempt is made of.
+    """The parts of an attempt.
 
     Attributes:
         patch: Of the request's body.

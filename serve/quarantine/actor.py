@@ -12,7 +12,8 @@ from pathlib import Path
 from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, Terms
 from serve.quarantine.messages import Counts, DetectorState, Order
-from serve.shared.link import Link, LocalLink, RayLink
+from serve.shared.link import Link, LocalLink
+from serve.shared.ray_link import RayLink
 from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")

@@ -85,7 +85,7 @@ class Trials(NamedTuple):
 
 
 class Stakes(NamedTuple):
-    """How the capital is spread.
+    """The spread of the capital.
 
     Attributes:
         failures: Shares of the most that may be staked on failures, each with its weight.

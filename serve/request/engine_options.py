@@ -1,4 +1,4 @@
-"""What the gateway asks of an engine beside the client's request: no speculation, reports, the usage of a stream."""
+"""Options that the gateway adds to a request: no speculation, reports of violations, the usage of a stream."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the gateway changes in a request's body: collected on the way to an engine, and applied once."""
+"""Changes that the gateway makes in a request's body: collected on the way to an engine, and applied once."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal
@@ -105,8 +105,12 @@ class BodyPatch:
         for name in self._dropped.union(self._nulls).intersection(members):
             if name not in self._set and (name in self._dropped or _is_null(members[name])):
                 del values[name]
-        if self._reasoning is not None and (messages := _renamed(values.get("messages"), self._reasoning)):
-            values["messages"] = messages
+        if self._reasoning is not None:
+            mark = b'"%b"' % _OTHER[self._reasoning].encode()
+            messages = values.get("messages", b"")
+            # A member of the body is looked for in the body: a copy of many bytes would hold everybody up.
+            if holds(messages if isinstance(messages, bytes) else body, mark):
+                values["messages"] = _renamed(messages, self._reasoning, mark) or messages
         if len(values) == len(members) and all([values.get(name) is value for name, value in members.items()]):
             return None
         parts: list[bytes | memoryview] = []
@@ -119,11 +123,8 @@ def _is_null(value: Raw) -> bool:
     return bytes(memoryview(value)[:5]) == b"null"
 
 
-def _renamed(messages: bytes | Raw | None, name: ReasoningField) -> bytes | None:
+def _renamed(messages: bytes | Raw, name: ReasoningField, mark: bytes) -> bytes | None:
     """Returns messages with their reasoning under one name; None if they stay as they are."""
-    mark = b'"%b"' % _OTHER[name].encode()
-    if messages is None or not holds(bytes(messages), mark):
-        return None
     try:
         parts = _messages.decode(messages)
         values = [_message(part, name) if holds(bytes(part), mark) else part for part in parts]

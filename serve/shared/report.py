@@ -1,4 +1,4 @@
-"""How gateway replicas share a state: a `Reporter` on each replica, and one `Register` in an actor. No I/O.
+"""The protocol of a state that gateway replicas share: a `Reporter` on each, and one `Register` in an actor. No I/O.
 
 - A replica has one report under way at a time. It is numbered and sent again until it is answered; whatever happens
   meanwhile stays where it was counted, for the next one.

@@ -23,7 +23,7 @@ class Stage:
         changes: `over` and `slow` may change.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
         wants_rest: It wants a frame whose end never came. The rest of a stream that broke off tells the guard nothing.
-        limit_bytes: A longer frame comes in pieces.
+        limit_bytes: A longer frame comes in pieces; None where that does not matter.
     """
 
     skim: Skim | None = None
@@ -32,7 +32,7 @@ class Stage:
     changes = False
     exact = True
     wants_rest = True
-    limit_bytes = MAX_FRAME_BYTES
+    limit_bytes: int | None = None
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the frames that go on for one that came."""
@@ -67,7 +67,7 @@ class Line:
         self._check: Stage | None = None
         self._skims: list[Skim] = []
         self._may_skim = self._exact = self._wants_rest = True
-        limit_bytes = MAX_FRAME_BYTES
+        limits: list[int] = []
         for stage in stages:
             if stage.changes:
                 self._check = stage
@@ -77,8 +77,9 @@ class Line:
                 self._skims.append(stage.skim)
             self._exact = self._exact and stage.exact
             self._wants_rest = self._wants_rest and stage.wants_rest
-            limit_bytes = min(limit_bytes, stage.limit_bytes)
-        self._reader = FrameReader(limit_bytes, exact=self._exact)
+            if stage.limit_bytes is not None:
+                limits.append(stage.limit_bytes)
+        self._reader = FrameReader(min(limits) if limits else MAX_FRAME_BYTES, exact=self._exact)
         self._opening = NO_OPENING
         self.over = False
         self.slow = self._check is not None and self._check.slow

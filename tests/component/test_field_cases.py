@@ -25,8 +25,8 @@ from support.field import (
 from support.field_files import FieldFile, field_files, file_engine, is_served
 from support.stack import running
 
-from serve.guard.attempt_result import AttemptResult
 from lab.conform.client import Reply, send
+from serve.guard.attempt_result import AttemptResult
 
 # Cases that people keep beside the project, in a format of their own.
 BESIDE = Path(__file__).parents[3] / "shared" / "field_cases"

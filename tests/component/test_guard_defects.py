@@ -98,6 +98,10 @@ async def crossing(
     return answer, crossed
 
 
+# A fault while a schema is applied leaves it unjudged, which is refused here; a leaked call is not rescued then.
+SCHEMA_UNREAD = {Outcome.UNJUDGED, Outcome.MARKER_LEAK}
+
+
 @pytest.mark.parametrize("mode", ["heal", "observe"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_clean(
@@ -117,14 +121,13 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
         for owner, name, function in crossed:
             results.clear()
             caplog.clear()
-            schema._validator_class.cache_clear()
             with monkeypatch.context() as patched:
                 patched.setattr(function, "__code__", raising.__code__)
                 patched.setitem(function.__globals__, "PanicError", PanicError)
                 status, _, answer = await asyncio.wait_for(post(stack.url, body), 10)
             place = f"{owner.__name__}.{name}"
-            if "core.schema" in function.__module__ and Outcome.UNJUDGED in outcomes_of(results):
-                assert results[0].final in (Outcome.UNJUDGED, Outcome.RESCUED, Outcome.MARKER_LEAK), place
+            if "core.schema" in function.__module__ and outcomes_of(results) & SCHEMA_UNREAD:
+                assert results[-1].final in (Outcome.UNJUDGED, Outcome.MARKER_LEAK, Outcome.FAILED), place
                 continue
             if mode == "observe":
                 assert (status, answer) == (sound[0], sound[2]), place
@@ -144,6 +147,7 @@ async def test_where_unjudged_answers_pass_a_fault_of_the_guard_costs_no_answer_
     body = {**body, "stream": streamed}
     engine = streaming(response) if streamed else answering(response)
     results: list[Any] = []
+    monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
     async with running(config("hermes", {"unjudged": "pass"}), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)

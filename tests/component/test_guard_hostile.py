@@ -16,10 +16,11 @@ from policies import LivePolicy, Policy, Trial
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.actor import LocalDetector, QuarantineActor
+from serve.quarantine.actor import QuarantineActor
 from serve.quarantine.live import QuarantinedPolicy
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
+from serve.shared.link import LocalLink
 
 DONE = b"data: [DONE]\n\n"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -104,7 +105,7 @@ class Trials:
                 findings.append((trial.first.pool, finding))
                 over.set()
 
-        detector = LocalDetector(QuarantineActor())
+        detector = LocalLink(QuarantineActor())
         settings = QuarantineConfig(reference_share=0.5)
         return Noting(settings, {"m": GuardConfig()}, policy, detector, lambda: self._chance)
 

@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -27,7 +28,7 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reports go out once a second: each rolling update lost what had been used since."""
-    limits = {"concurrency": 4, "tokens_per_minute": 60_000}
+    limits: dict[str, Any] = {"concurrency": 4, "tokens_per_minute": 60_000}
     async with listening(answering()) as engine:
         pool = {"kind": "remote", "url": engine.url}
         config = {

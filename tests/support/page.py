@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from playwright.async_api import async_playwright
 
+from lab.sim import SimSettings, build_sim_app
 from serve.access.principal import ANONYMOUS, Principal
 from serve.access.tenants import Tenant
-from lab.sim import SimSettings, build_sim_app
 from serve.errors import InvalidApiKeyError
 from serve.http1.listener import Listener
 from support.door import Ports, serving

@@ -157,7 +157,7 @@ def _is_glued(text: str, place: int) -> bool:
 
 
 class _Balance:
-    """What is begun and ended in a text, from its beginning on."""
+    """Counts what a text begins and ends, from its beginning on."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Whether a place in streamed Markdown stands in a quotation: a code block, a code span, a block quote."""
+"""Quotations in streamed Markdown: whether a place stands in a code block, a code span or a block quote."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Quotation:
 
     @property
     def kind(self) -> Kind:
-        """What the place stands in."""
+        """The kind of quotation that the place stands in."""
         line = self.line
         if self._fence or (_FENCE.match(self._begin) and not self._ticks):
             return "fence"

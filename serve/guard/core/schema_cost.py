@@ -1,4 +1,4 @@
-"""How long a schema may take to judge a value, at most: known before it begins, as native code cannot be interrupted.
+"""A bound of the time in which a schema judges a value: known before it begins, as native code cannot be interrupted.
 
 A schema is a graph. Some edges lead to schemas for the same value (`allOf`, `$ref`), which add up: twenty-four
 definitions that refer twice to the next are sixteen million steps. Others lead to schemas for the value's members, of

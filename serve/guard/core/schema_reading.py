@@ -456,7 +456,7 @@ _READERS_OF = {
 
 
 class _Index:
-    """What the references in a document refer to.
+    """The targets of the references in a document.
 
     Args:
         root: The document.

@@ -1,4 +1,4 @@
-"""Whether a marker in a text is the beginning of a call, markup where none belongs, or a word that is mentioned.
+"""Tells a marker in a text that begins a call from markup where none belongs, and from a word that is mentioned.
 
 The text behind a marker decides, and what stands before it in its line; the request has no say.
 """
@@ -28,7 +28,7 @@ _MOST_OF_A_RUN = AHEAD - 48  # a marker that is cut there is no end of the run
 
 
 class Shape(Enum):
-    """What a marker in a text is."""
+    """The part that a marker plays in a text."""
 
     MENTION = "a word of the text"
     OPEN = "not decided by what has come"

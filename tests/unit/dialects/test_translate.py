@@ -12,7 +12,8 @@ from serve.dialects.failure import Failure
 from serve.dialects.keep_alive import KeepAlive
 from serve.dialects.translate import Translate
 from serve.errors import EngineError
-from serve.http1.sse import DONE, encode_frame
+from serve.http1.sse import DONE, MAX_FRAME_BYTES, encode_frame
+from serve.limits.answer_meter import Meter
 from serve.stream.frame import Frame
 from serve.stream.line import Line
 
@@ -106,3 +107,8 @@ def test_a_stream_is_not_silent_while_frames_come() -> None:
     stage.feed(Frame(b": still here\n\n"))
     assert not alive.silent
     assert stage.ping() == b"~"
+
+
+def test_a_frame_of_a_call_may_be_longer_than_one_that_the_guard_reads() -> None:
+    line = Line([Meter("p", False, True), translate()])
+    assert line.feed(encode_frame(chunk("a" * 2 * MAX_FRAME_BYTES))) == b"a" * 2 * MAX_FRAME_BYTES

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S
 from serve.limits.ledger import Ledger
-from serve.limits.messages import Grants, Meter, Spending, Statement, Terms, UsageKey, UsageSums
+from serve.limits.messages import Grant, Grants, Meter, Spending, Statement, Terms, UsageKey, UsageSums
 from serve.limits.slice import Holdings, Line, RateSlice, Reservation, SeatSlice, Slice, amount_of, draw, reserve
 from serve.shared.report import SETTLE_S, Answer, Pending, Report, Reporter
 
@@ -331,6 +331,31 @@ def test_a_replica_on_its_own_spends_its_share_and_the_new_ledger_knows_of_it() 
     level = only.tokens.level
     assert level is not None
     assert -0.01 * RATE.capacity <= level <= 3.5 * RATE.rate_per_s
+
+
+class Store:
+    """What two clusters share; it has nothing to give just now."""
+
+    clusters = 2
+
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> dict[Meter, Grant]:
+        return {meter: Grant(0.0, 0.0) for meter in report.content.holdings}
+
+    async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
+        return own
+
+
+def test_the_shares_of_a_cluster_are_its_part_of_the_rate_also_when_its_ledger_has_just_begun() -> None:
+    now = Site()
+    members = [Replica(now, 2) for _ in range(2)]
+    for ledger in range(3):
+        now.ledger = Ledger(now.book, SETTLE_S, lambda: now.now_s, lambda: MONTH, Store())
+        for turn in range(12):
+            now.now_s += 0.5
+            assert members[turn % 2].sync()
+            if ledger or turn > 1:  # both have met it
+                assert sum(member.tokens.share for member in members) <= RATE.rate_per_s / Store.clusters + SLACK
+        assert sum(member.tokens.share for member in members) >= 0.9 * RATE.rate_per_s / Store.clusters
 
 
 def test_what_lay_in_a_bucket_is_forgotten_with_its_ledger() -> None:

@@ -80,6 +80,7 @@ class System(RuleBasedStateMachine):
         self.ids = count()
         self.sent: list[Report[Items, State]] = []
         self.replies: list[Answer[State]] = []
+        self.newest: Answer[State] | None = None  # that this actor has given
         self.kept: Answer[State] | None = None
         self.actor: Actor | None = None
 
@@ -123,8 +124,8 @@ class System(RuleBasedStateMachine):
 
     @rule()
     def the_actor_saves(self) -> None:
-        if self.replies:
-            self.kept = max(self.replies, key=lambda each: each.version)
+        if self.newest is not None:
+            self.kept = self.newest
 
     @rule()
     def the_actor_dies(self) -> None:
@@ -133,8 +134,10 @@ class System(RuleBasedStateMachine):
     @precondition(lambda self: self.actor is None)
     @rule(saved=st.booleans())
     def the_actor_is_back(self, saved: bool) -> None:
-        self.actor = self._actor(SETTLE_S)
-        if saved and self.kept is not None:
+        self.actor, self.newest = self._actor(SETTLE_S), None
+        if not saved:
+            self.kept = None  # the file is gone
+        if self.kept is not None:
             self.actor.register.offer(self.kept)
 
     @precondition(lambda self: self.actor is not None)
@@ -174,6 +177,7 @@ class System(RuleBasedStateMachine):
         if isinstance(reply, Answer):
             own = [each for each in self.replies if each.number < reply.number]
             self.replies.append(reply)
+            self.newest = reply
             if self.fate == "answer is an old one" and own:
                 return own[-1]
         return reply

@@ -1,7 +1,7 @@
 """Server-sent events as bytes: what one frame holds, and how one is written."""
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,11 +25,6 @@ MAX_FRAME_BYTES = (
 def encode_frame(payload: Mapping[str, Any]) -> bytes:
     """Returns a JSON object as one frame."""
     return b"data: " + msgspec.json.encode(payload) + BLANK_LINE
-
-
-def encode_frames(payloads: Iterable[Mapping[str, Any]]) -> bytes:
-    """Returns several JSON objects, a frame each."""
-    return b"".join(map(encode_frame, payloads))
 
 
 def error_frame(error: GatewayError) -> bytes:

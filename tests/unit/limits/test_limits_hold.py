@@ -2,14 +2,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.clock import run
 
 from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
@@ -29,16 +29,6 @@ FATES = st.sampled_from(["arrives", "request is lost", "answer is lost", "arrive
 SLACK = 1e-6
 MONTH = datetime(2026, 11, 22, tzinfo=UTC)
 log = logging.getLogger("test")
-T = TypeVar("T")
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs what never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stopped:
-        return stopped.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits")
 
 
 class Site:

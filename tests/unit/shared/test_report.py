@@ -6,14 +6,14 @@ Messages get lost on either way, come twice and late; the actor dies with or wit
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.clock import run
 
 from serve.errors import SharedStateError
 from serve.shared.link import LocalLink
@@ -23,16 +23,6 @@ Items = tuple[int, ...]  # each has a number of its own, so that it can be told 
 State = tuple[int, ...]
 FATES = ("arrives", "request is lost", "answer is lost", "arrives twice", "answer is an old one")
 log = logging.getLogger("test")
-T = TypeVar("T")
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs what never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stopped:
-        return stopped.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits")
 
 
 class Actor:

@@ -19,6 +19,7 @@ from policies import (
     Decision,
     PolicySettings,
     RequestFeatures,
+    choose,
     compile_policy,
     decide,
     facts_from_engine_args,
@@ -68,7 +69,7 @@ def main() -> None:
             "features": lambda: features_of(parse(body), {}),
             "decide": lambda: decide(policy, features, None),
             "decide, class not seen before": cold,
-            "load: order two candidates": lambda: load.ordered(busy, features, len(body)),
+            "load: order two candidates": lambda: choose(busy, load.order(busy, features, len(body))),
             "features + decide": lambda: decide(policy, features_of(parse(body), {}), None),
             "patch": lambda: patch.apply(body),
         }

@@ -43,6 +43,8 @@ GROUPS = {
     "json": ("json_object", "json_schema"),
     "checked": tuple(kind for kind in KINDS if kind != "plain"),  # a broken answer can be recognised
 }
+# The guard checks answers to such requests; only there can a broken one be told from a good one.
+GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
 BIT = {name: 1 << place for place, name in enumerate((*KINDS, *MODIFIERS, *IMPLIED))}
 _PUBLISHED = (*KINDS, *MODIFIERS)

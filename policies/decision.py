@@ -1,14 +1,18 @@
-"""The decision for a request, with its reasons and candidates."""
+"""The nouns of a decision: reasons, candidates, trials, and the decision itself. Immutable, equal by value.
 
-from dataclasses import dataclass
+They are structs that remember their hashes: a decision that was made before is found again by its value, at the price
+of a look-up, and what others work out about it can be kept beside it in a dictionary.
+"""
+
+from typing import NamedTuple
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Reason:
+class Reason(Struct, frozen=True, order=True, cache_hash=True):
     """One reason for a decision.
 
-    Its `advisory` is an advisory's id or one of `caller-opt-out`, `operator-pin`, `operator-forbid`,
-    `no-speculative-pool`, `canary`, `quarantine`, `quarantine-probe`, `reference-sample` and `load`.
+    Its `advisory` is an advisory's id or one of `policies.decide.REASONS`.
 
     Attributes:
         effect: `forbid`, `pin`, `optimistic` (allowed, the guard watches), `overruled` (by the caller, in advise
@@ -22,8 +26,7 @@ class Reason:
     basis: str = "advisory"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, cache_hash=True):
     """One allowed option to serve the request."""
 
     pool: str
@@ -32,27 +35,108 @@ class Candidate:
     optimistic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The decision for one request.
+class Cell(NamedTuple):
+    """The unit of quarantine: one pool for one class of requests. Each cell has its own clean rate.
 
     Attributes:
-        pool: None if refused.
-        opt_out: The engine must be told not to speculate for this request.
-        optimistic: It speculates although an advisory suspects a fault; the guard must check the answer.
-        reasons: For and against every pool, sorted.
-        candidates: All of them, best first; the first is the decision, the others are for retries and reruns.
+        speculative: With speculation or without: each can be broken independently of the other.
+        request_class: A name from `policies.classes.class_of`.
     """
 
     model: str
-    pool: str | None
+    pool: str
     speculative: bool
-    opt_out: bool
-    optimistic: bool
+    request_class: str
+
+    def __str__(self) -> str:
+        how = "with" if self.speculative else "without"
+        return f"{self.model}/{self.pool} {how} speculation, {self.request_class}"
+
+
+class Trial(NamedTuple):
+    """A comparison of two candidates by one request; chance says which of them answers first.
+
+    Attributes:
+        cell: What is tested.
+        subject: Its candidate.
+        reference: What it is compared with.
+        share: Chance that the subject was to answer first.
+        first: The one that chance chose.
+        paired: If the first one's answer has to run again, it runs on the other.
+    """
+
+    cell: Cell
+    subject: Candidate
+    reference: Candidate
+    share: float
+    first: Candidate
+    paired: bool
+
+    @property
+    def other(self) -> Candidate:
+        """The one that does not answer first."""
+        return self.reference if self.first == self.subject else self.subject
+
+
+class Suspended(NamedTuple):
+    """A candidate that a test has put into quarantine: probes may bring it back.
+
+    Attributes:
+        basis: Of the verdict: `measured n=...`.
+    """
+
+    candidate: Candidate
+    cell: Cell
+    basis: str
+
+
+class Decision(Struct, frozen=True, cache_hash=True):
+    """The decision for one request.
+
+    Attributes:
+        reasons: For and against every pool, sorted by effect.
+        candidates: All allowed ones, best first: the first is the decision, the others are for retries and reruns.
+            None if the request is refused.
+        tiers: For each candidate the number of its tier, within which the load may reorder; empty if the order is
+            settled.
+        suspended: Candidates that only quarantine keeps from being allowed.
+        comparable: The request may be a trial: the guard can check its answer, and its caller leaves open who answers.
+        trial: The comparison of pools that the request is part of.
+    """
+
+    model: str
     classes: tuple[str, ...]
-    reasons: tuple[Reason, ...]
-    refused: bool
-    candidates: tuple[Candidate, ...]
+    reasons: tuple[Reason, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    tiers: tuple[int, ...] = ()
+    suspended: tuple[Suspended, ...] = ()
+    comparable: bool = False
+    trial: Trial | None = None
+
+    @property
+    def refused(self) -> bool:
+        """No pool is allowed."""
+        return not self.candidates
+
+    @property
+    def pool(self) -> str | None:
+        """The best candidate's pool; None if refused."""
+        return self.candidates[0].pool if self.candidates else None
+
+    @property
+    def speculative(self) -> bool:
+        """The best candidate speculates."""
+        return bool(self.candidates) and self.candidates[0].speculative
+
+    @property
+    def opt_out(self) -> bool:
+        """The best candidate's engine must be told not to speculate for this request."""
+        return bool(self.candidates) and self.candidates[0].opt_out
+
+    @property
+    def optimistic(self) -> bool:
+        """It speculates although an advisory suspects a fault; the guard must check the answer."""
+        return bool(self.candidates) and self.candidates[0].optimistic
 
     @property
     def evidence(self) -> str:

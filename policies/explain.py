@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from policies.advisory import Advisory
 from policies.classes import ALL_KINDS, BIT
 from policies.compile import with_pools
@@ -49,7 +51,7 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
         ],
         "refused": decision.refused,
         "evidence": {reason.advisory: reason.basis for reason in decision.reasons},
-        "candidates": [dataclasses.asdict(candidate) for candidate in decision.candidates],
+        "candidates": [asdict(candidate) for candidate in decision.candidates],
         "features": _features(request),
         "would_change": list(_would_change(in_force(policy), request, decision)),
         "policy": policy.digest,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from policies.advisory import Advisory
 from policies.canary import Split
-from policies.decision import Decision
+from policies.decision import Cell, Decision
 from policies.facts import PoolFacts
 from policies.settings import PolicySettings
 
@@ -63,24 +63,6 @@ class Pin:
     masks: tuple[int, ...]
     pool: str
     reason: str
-
-
-class Cell(NamedTuple):
-    """The unit of quarantine: one pool for one class of requests. Each cell has its own clean rate.
-
-    Attributes:
-        speculative: With speculation or without: each can be broken independently of the other.
-        request_class: A name from `policies.classes.class_of`.
-    """
-
-    model: str
-    pool: str
-    speculative: bool
-    request_class: str
-
-    def __str__(self) -> str:
-        how = "with" if self.speculative else "without"
-        return f"{self.model}/{self.pool} {how} speculation, {self.request_class}"
 
 
 class QuarantineReason(NamedTuple):

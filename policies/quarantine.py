@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from policies.classes import BIT, CHECKED, class_of, masks_of
+from policies.decision import Cell
 from policies.errors import PolicyError
-from policies.policy import Cell, Option, Policy, QuarantineReason
+from policies.policy import Option, Policy, QuarantineReason
 
 _REFERENCE_ORDER = ("speculative", "opt_out", "standard")  # the last is the best
 _EXAMPLE = class_of(BIT["tools_auto"] | BIT["strict"] | BIT["thinking"])

@@ -5,11 +5,8 @@ from copy import copy
 from dataclasses import dataclass
 
 from policies.acceptance import Acceptance, AnswerLength
-from policies.decision import Candidate, Decision
 from policies.load_model import PREFILL_TOKENS_PER_S, StepTimes
 
-# Decisions whose first candidate was chosen for a reason that load must not undo.
-_KEPT = frozenset({"canary"})
 # What a full pool is worth.
 FULL = float("-inf")
 # Share of the mean speed that a request's own time is worth, and how much better another pool must be to take the first
@@ -117,14 +114,12 @@ class Option:
         load: The load there.
         known: Tokens per step that such a request gets there.
         answers: Tokens of the answers to such requests.
-        behind: It stays behind all options with a smaller number.
     """
 
     pool: str
     load: PoolLoad
     known: Acceptance
     answers: AnswerLength
-    behind: int
 
     @property
     def own(self) -> float:
@@ -137,44 +132,22 @@ class Option:
         return 0.0 if self.load.full else self.own - self.load.slowed
 
 
-def option(
-    candidate: Candidate,
-    first: Candidate,
-    load: PoolLoad,
-    known: Acceptance,
-    answers: AnswerLength,
-    last: frozenset[str] = frozenset(),
-) -> Option:
-    """Returns a candidate as it is compared: one under suspicion never gets before one that is not.
-
-    Args:
-        candidate: One that `decide` allowed.
-        first: The one that it put first.
-        load: The load of the candidate's pool.
-        known: What is known of the drafts for such requests there.
-        answers: What is known of the answers to such requests.
-        last: Pools that stay behind all others, such as canaries.
-    """
-    suspected = candidate.optimistic and not first.optimistic
-    kept_back = candidate.pool in last and candidate is not first
-    return Option(candidate.pool, load, known, answers, 2 * suspected + kept_back)
-
-
 # A prompt's tokens, the pool that knows its beginning, and the tokens of that beginning.
 Prompt = tuple[int, str, int]
 
 
 def price_of_time(options: Sequence[Option]) -> float:
     """Returns the price of a request's own time in tokens per second, from the mean speed of all requests now."""
-    requests = rate = missing = 0.0
+    requests = rate = missing = few = 0.0
     for each in options:
         load = each.load
         requests += load.per_engine
         rate += load.rate
         missing += load.missing
+        few += load.few
     weight = WEIGHT
     if missing > 0.0:
-        weight += (ALONE - WEIGHT) * missing / sum([each.load.few for each in options])
+        weight += (ALONE - WEIGHT) * missing / few
     return weight * rate / requests if requests else weight / options[0].load.next_step_s
 
 
@@ -200,28 +173,19 @@ def value(option: Option, prompt: Prompt, price: float) -> float:
     return alone - prefill_s * (load.rate + price) / option.answers.tokens
 
 
-def ranked(options: Sequence[Option], prompt: Prompt) -> tuple[int, ...] | None:
+def ranked(options: Sequence[Option], tiers: Sequence[int], prompt: Prompt) -> tuple[int, ...] | None:
     """Returns the options' numbers, best first; None if the first one stays first.
 
     Args:
         options: In the order of `decide`. Another one must be worth more than the first by a margin to take its place.
+        tiers: Of the options: each stays behind all that have a smaller number.
         prompt: The request's prompt.
     """
     price = price_of_time(options)
     places = []
     advantage = MARGIN
     for number, each in enumerate(options):
-        places.append((each.behind, -value(each, prompt, price) - advantage, number))
+        places.append((tiers[number], -value(each, prompt, price) - advantage, number))
         advantage = 0.0
     places.sort()
     return tuple([place[2] for place in places]) if places[0][2] else None
-
-
-def may_rank(decision: Decision) -> bool:
-    """Returns False if there is nothing to order, or the first candidate has its place for a reason of its own."""
-    if len(decision.candidates) < 2:
-        return False
-    for reason in decision.reasons:  # noqa: SIM110 - half the time of all() with a generator
-        if reason.advisory in _KEPT:
-            return False
-    return True

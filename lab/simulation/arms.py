@@ -7,7 +7,7 @@ from typing import Protocol
 
 from lab.simulation.request import TOOLS, Drafter, SimRequest
 from lab.simulation.site import Site
-from policies import Candidate, Decision
+from policies import Candidate, Decision, choose
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
 from serve.load.sent import Sent
@@ -107,7 +107,7 @@ class Specgate:
         self._at(now_s)
         features = request.features_for(self._model)
         size_bytes = request.prompt_tokens * _BYTES_PER_TOKEN
-        ordered = self.load.ordered(decision, features, size_bytes)
+        ordered = choose(decision, order=self.load.order(decision, features, size_bytes))
         self._sent[request] = self.load.begin(ordered, features, ordered.candidates[0], size_bytes)
         return ordered.candidates
 

@@ -30,7 +30,7 @@ class Informed:
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
         answers = AnswerLength(0, request.output_tokens)
         options = [
-            Option(one.pool, self._loads[one.pool], Acceptance(self._length(request, one, now_s)), answers, 0)
+            Option(one.pool, self._loads[one.pool], Acceptance(self._length(request, one, now_s)), answers)
             for one in decision.candidates
         ]
         price = price_of_time(options)

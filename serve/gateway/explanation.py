@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policies import decide, explain
+from policies import choose, decide, explain
 from serve.access.principal import ANONYMOUS, Principal
 from serve.dialects.table import as_chat
 from serve.gateway.pipeline import Gateway
@@ -33,5 +33,5 @@ async def explanation(
     if load is None:
         return explain(gateway.policy, features, decision), decision.evidence
     figures = load.figures(decision, features, len(body))
-    decision = load.ordered(decision, features, len(body), count=False)
+    decision = choose(decision, load.order(decision, features, len(body), count=False))
     return {**explain(gateway.policy, features, decision), "load": figures}, decision.evidence

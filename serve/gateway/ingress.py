@@ -12,7 +12,7 @@ import fastapi
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
-from policies import Advisory, LivePolicy, Policy
+from policies import Advisory, Policy
 from serve.access.key_ring import KeyRing
 from serve.access.live import authenticator
 from serve.access.metrics import show_keys
@@ -50,7 +50,7 @@ from serve.load.metrics import show_load
 from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect
 from serve.quarantine.api import routes as quarantine_routes
-from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import keep_writing
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 
-from policies import Decision, LivePolicy, Policy, Trial, decide
-from policies.classes import GROUPS, class_of_names
+from policies import Decision, Policy, choose, decide
+from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
@@ -29,6 +29,7 @@ from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
 from serve.proxy.upstream import Upstream
+from serve.quarantine.live import LivePolicy
 from serve.request.beside import beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.density import LONG_BODY_BYTES
@@ -40,8 +41,6 @@ from serve.telemetry.spans import fail, without_trace
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 _COMPLETIONS = frozenset({CHAT_PATH, "/v1/completions"})
-# Only for these can a broken response be told from a good one.
-_GUARDED = frozenset((*GROUPS["tools"], *GROUPS["json"]))
 
 
 class Gateway:
@@ -193,13 +192,13 @@ class Gateway:
         self._ongoing += 1
         try:
             read = await self.read(body, exchange.headers, exchange.principal)
-            decision, trial = self._decide(exchange, read)
+            decision = self._decide(exchange, read)
             accounts, completes = self._accounts, exchange.path in _COMPLETIONS
             if accounts is not None and completes:  # what counts tokens has no price
                 await self._reserve(accounts, exchange, read, decision)
             if read.features.tool_history:
                 await self._repair_history(read, decision.model)
-            request = self._routed(exchange, read, decision, trial)
+            request = self._routed(exchange, read, decision)
             if accounts is None or completes:
                 await self._respond(exchange, request)
                 return
@@ -208,23 +207,19 @@ class Gateway:
         finally:
             self._ongoing -= 1
 
-    def _decide(self, exchange: Exchange, read: ReadRequest) -> tuple[Decision, Trial | None]:
-        """Returns the decision on a request, which the log, the metrics and the client are told, and the trial it is.
+    def _decide(self, exchange: Exchange, read: ReadRequest) -> Decision:
+        """Returns the decision on a request, which the log, the metrics and the client are told.
 
         Raises:
             PolicyConflictError: No pool is allowed.
         """
         features = read.features
         with self._telemetry.step("decide"):
-            if exchange.path not in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
-                decision = decide(self.policy, features, features.preference)
-            else:
-                decision = self._live.decide(features)
-                if self.load is not None:
-                    decision = self.load.ordered(decision, features, len(read.body))
-            trial = None
-            if self._is_guarded(exchange.path, decision):
-                decision, trial = self._live.draw(decision, features)
+            decision = decide(self.policy, features, features.preference)
+            if exchange.path in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
+                order = None if self.load is None else self.load.order(decision, features, len(read.body))
+                draw = self._live.draw(decision.model) if self._is_guarded(exchange.path, decision) else None
+                decision = choose(decision, order, draw)
         exchange.attribution.decided(decision)
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
@@ -232,7 +227,7 @@ class Gateway:
             exchange.span.set_attributes(decision_attributes(exchange.request_id, decision))
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
-        return decision, trial
+        return decision
 
     async def _reserve(self, accounts: Accounts, exchange: Exchange, read: ReadRequest, decision: Decision) -> None:
         """Reserves what a completion may cost.
@@ -248,7 +243,7 @@ class Gateway:
                 exchange.principal, decision.model, request_class, size, exchange.attribution.limits
             )
 
-    def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision, trial: Trial | None) -> RoutedRequest:
+    def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision) -> RoutedRequest:
         """Returns the request as it goes to attempts."""
         body, parsed, features, patch = read
         return RoutedRequest(
@@ -265,7 +260,6 @@ class Gateway:
             charge=exchange.charge,
             asker=exchange.asker(len(body)),
             attribution=exchange.attribution,
-            trial=trial,
         )
 
     async def _repair_history(self, read: ReadRequest, model: str) -> None:
@@ -302,7 +296,7 @@ class Gateway:
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:
         """True if the guard checks the response; otherwise it passes untouched."""
-        if path != CHAT_PATH or _GUARDED.isdisjoint(decision.classes):
+        if path != CHAT_PATH or GUARDED.isdisjoint(decision.classes):
             return False
         return self._config.models[decision.model].guard.mode != "off"
 

@@ -160,7 +160,7 @@ class GuardedPath:
         self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
         async with AsyncExitStack() as resources:
             try:
-                candidates = rerun_order(request.decision.candidates, tried, request.trial)
+                candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
                 attempt = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
                 self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
@@ -229,8 +229,8 @@ class GuardedPath:
 
     def _conclude(self, request: RoutedRequest, tried: Sequence[Candidate], verdicts: Sequence[Verdict] = ()) -> None:
         """Says what came of the trial that a request is part of."""
-        if request.trial is not None:
-            self._found(request.trial, finding_of(request.trial, tried, verdicts))
+        if request.decision.trial is not None:
+            self._found(request.decision.trial, finding_of(request.decision.trial, tried, verdicts))
 
     def _unguarded(self, request: RoutedRequest, span: Span, candidate: Candidate) -> None:
         """Reports that there is no guard for a response, because making it failed. Called in the handler."""

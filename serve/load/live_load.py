@@ -1,15 +1,18 @@
-"""The load of all pools as one gateway replica sees it: requests in flight, and what drafters accept."""
+"""The load of all pools as one gateway replica sees it: requests in flight, and what drafters accept.
+
+It only says in which order candidates are worth most now; `policies.decide` puts them into it.
+"""
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from policies import Candidate, Decision, Policy, Reason, RequestFeatures, in_order
+from policies import Candidate, Decision, LoadOrder, Policy, Reason, RequestFeatures
 from policies.acceptance import Acceptance
 from policies.classes import class_of_names
 from policies.load_model import PUBLISHED
-from policies.ranking import Option, PoolLoad, Prompt, may_rank, option, price_of_time, ranked, step_times, value
+from policies.ranking import Option, PoolLoad, Prompt, price_of_time, ranked, step_times, value
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
 from serve.load.learned import Learned
@@ -22,9 +25,11 @@ _RANKINGS = 1024
 _BYTES_PER_TOKEN = 4
 _NOWHERE = ("", 0)
 
+Move = tuple[str, str, str]  # model, from, to
+
 
 class LiveLoad:
-    """The load of all pools, and candidates ordered by it.
+    """The load of all pools, and the order of candidates by it.
 
     Args:
         config: Models, pools and `policy.load`.
@@ -43,7 +48,7 @@ class LiveLoad:
     ) -> None:
         self._clock = clock
         self.loads: dict[PoolKey, PoolLoad] = {}
-        self.moves: dict[tuple[str, str, str], int] = {}
+        self.moves: dict[Move, int] = {}
         self.routes = config.policy.load == "route"
         self._share = 1.0 / gateways
         self._seats: dict[PoolKey, int] = {}
@@ -52,21 +57,19 @@ class LiveLoad:
         for name, model, pool, settings in config.each_pool():
             self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
-        self._canaries: dict[str, frozenset[str]] = {}
         self._learned = Learned()
         self._trials = Trials()
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
         self._alone = True  # nothing is known of other gateway replicas
         self._checked_s = clock()
-        self._rankings: dict[int, _Ranking] = {}  # of decisions that came before, by identity
+        self._rankings: dict[Decision, _Ranking] = {}  # of decisions that came before
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
-        """Takes the draft lengths and canaries of another policy; what is counted and learned stays."""
+        """Takes the draft lengths of another policy; what is counted and learned stays."""
         self._learned.adopt(policy)
         for facts in policy.facts:
             self._size((facts.model, facts.pool))
-        self._canaries = {name: frozenset(model.canaries) for name, model in policy.models.items()}
         self._rankings.clear()
 
     def set_engines(self, key: PoolKey, engines: int) -> None:
@@ -75,12 +78,12 @@ class LiveLoad:
             self._engines[key] = engines
             self._size(key)
 
-    def ordered(
+    def order(
         self, decision: Decision, features: RequestFeatures, size_bytes: int, *, count: bool = True
-    ) -> Decision:
-        """Returns the decision with its candidates in the order of what they are worth now.
+    ) -> LoadOrder | None:
+        """Returns the order in which the candidates are worth most now; None if the first one stays first.
 
-        In mode `observe` the decision stays as it is, and the difference is only counted.
+        In mode `observe` it is always None, and the difference is only counted.
 
         Args:
             decision: From `decide`.
@@ -88,25 +91,24 @@ class LiveLoad:
             size_bytes: Of its body.
             count: False if the request is not going to be sent.
         """
-        if features.preference:
-            return decision
-        ranking = self._rankings.get(id(decision)) or self._ranking(decision)
-        if not ranking.options:
-            return decision
+        if not decision.tiers:
+            return None
+        ranking = self._rankings.get(decision) or self._ranking(decision)
         prompt = self._prompt(decision.model, features.conversation_key, size_bytes)
-        if ranking.hopes and count and (tried := self._tried(ranking, prompt)) is not None:
-            return tried
-        order = ranked(ranking.options, prompt)
-        if order is None:
-            return decision
-        if not count:
-            return _moved(decision, ranking.options, order) if self.routes else decision
-        found = ranking.moved.get(order)
+        if ranking.hopes and count:
+            for hope in ranking.hopes:
+                if hope.is_best(decision.tiers, prompt):
+                    return self._try(decision, ranking, hope)
+        places = ranked(ranking.options, decision.tiers, prompt)
+        if places is None:
+            return None
+        found = ranking.orders.get(places)
         if found is None:
-            move = (decision.model, decision.candidates[0].pool, decision.candidates[order[0]].pool)
-            found = ranking.moved[order] = (_moved(decision, ranking.options, order) if self.routes else decision, move)
-        self.moves[found[1]] = self.moves.get(found[1], 0) + 1
-        return found[0]
+            found = ranking.orders[places] = _load_order(ranking.options, places), _move(decision, places)
+        order, move = found
+        if count:
+            self.moves[move] = self.moves.get(move, 0) + 1
+        return order if self.routes else None
 
     def figures(self, decision: Decision, features: RequestFeatures, size_bytes: int) -> list[dict[str, Any]]:
         """Returns what each candidate of a decision is worth for the request now, for people.
@@ -197,43 +199,39 @@ class LiveLoad:
         load.change(times, self._engines[key] * (self._share if self._alone else 1.0))
 
     def _ranking(self, decision: Decision) -> "_Ranking":
-        options = self._options(decision) if may_rank(decision) else ()
-        keys = [(decision.model, each.pool, class_of_names(decision.classes)[0]) for each in options]
+        options = self._options(decision)
+        request_class, _ = class_of_names(decision.classes)
+        keys = [(decision.model, each.pool, request_class) for each in options]
         steps = [self._learned.steps[model, pool] for model, pool, _ in keys]
         hopes = self._trials.hopes(keys, options, steps, self._clock()) if self.routes else []
-        found = _Ranking(decision, options, hopes)
+        found = _Ranking(options, hopes)
         if len(self._rankings) < _RANKINGS:
-            self._rankings[id(decision)] = found
+            self._rankings[decision] = found
         return found
 
     def _options(self, decision: Decision) -> tuple[Option, ...]:
         model = decision.model
-        first, last = decision.candidates[0], self._canaries[model]
         answers = self._learned.answers(model, class_of_names(decision.classes)[0])
         return tuple(
-            option(each, first, self.loads[model, each.pool], self._acceptance(decision, each), answers, last)
+            Option(each.pool, self.loads[model, each.pool], self._acceptance(decision, each), answers)
             for each in decision.candidates
         )
 
-    def _tried(self, ranking: "_Ranking", prompt: Prompt) -> Decision | None:
-        """Returns the decision with a pool first that may have recovered; None if there is none for such a prompt."""
-        hope = next((each for each in ranking.hopes if each.is_best(prompt)), None)
-        if hope is None:
-            return None
+    def _try(self, decision: Decision, ranking: "_Ranking", hope: Hope) -> LoadOrder | None:
+        """Returns the order with a pool first that may have recovered; None if it is first already."""
         ranking.hopes = []  # one at a time
-        decision, option = ranking.decision, ranking.options[hope.number]
+        option = ranking.options[hope.number]
         self._trials.begun(hope.key, option.answers.answers, self._clock())
         if not hope.number:
-            return decision
-        move = (decision.model, decision.candidates[0].pool, option.pool)
+            return None
+        places = (hope.number, *[place for place in range(len(ranking.options)) if place != hope.number])
+        move = _move(decision, places)
         self.moves[move] = self.moves.get(move, 0) + 1
-        candidates = [decision.candidates[hope.number], *decision.candidates]
-        del candidates[hope.number + 1]
         summary = f"a trial of {option.pool}: nothing was heard of it for a while, and it may have recovered"
-        return in_order(decision, candidates, Reason("load", "inform", summary, "operator"))
+        return LoadOrder(places, Reason("load", "inform", summary, "operator"))
 
     def _prompt(self, model: str, conversation: str, size_bytes: int) -> Prompt:
-        home, cached = self._homes.get((model, conversation), _NOWHERE)
+        home, cached = self._homes.get((model, conversation), _NOWHERE) if conversation else _NOWHERE
         return size_bytes // _BYTES_PER_TOKEN, home, cached
 
     def _acceptance(self, decision: Decision, candidate: Candidate) -> Acceptance:
@@ -242,32 +240,34 @@ class LiveLoad:
 
 
 class _Ranking:
-    """The ranking of one decision, whoever asks: built once, since decisions are cached.
+    """What the candidates of one decision are worth, whoever asks; rebuilt once a second, at the next request.
 
     Args:
-        decision: Held here, so that its identity stays its own.
-        options: Its candidates; none if their order is not to be touched.
+        options: The candidates.
         hopes: Those of them that are due for a trial.
 
     Attributes:
-        moved: By order: the decision in it, and the move that it is.
+        orders: By the candidates' places: the order, with the figures with which it came up first, and the move that
+            it is.
     """
 
-    __slots__ = ("decision", "hopes", "moved", "options")
+    __slots__ = ("hopes", "options", "orders")
 
-    def __init__(self, decision: Decision, options: tuple[Option, ...], hopes: list[Hope]) -> None:
-        self.decision = decision
+    def __init__(self, options: tuple[Option, ...], hopes: list[Hope]) -> None:
         self.options = options
         self.hopes = hopes
-        self.moved: dict[tuple[int, ...], tuple[Decision, tuple[str, str, str]]] = {}
+        self.orders: dict[tuple[int, ...], tuple[LoadOrder, Move]] = {}
 
 
-def _moved(decision: Decision, options: Sequence[Option], order: Sequence[int]) -> Decision:
-    """Returns the decision with its candidates in another order, and the reason."""
-    here, there = options[0], options[order[0]]
+def _load_order(options: Sequence[Option], places: tuple[int, ...]) -> LoadOrder:
+    here, there = options[0], options[places[0]]
     summary = (
         f"{there.pool} before {here.pool}: {there.own:.0f} tokens/s instead of {here.own:.0f} for this request, "
         f"{there.added:+.0f} instead of {here.added:+.0f} for all"
     )
-    candidates = [decision.candidates[number] for number in order]
-    return in_order(decision, candidates, Reason("load", "inform", summary, "operator"))
+    return LoadOrder(places, Reason("load", "inform", summary, "operator"))
+
+
+def _move(decision: Decision, places: Sequence[int]) -> Move:
+    candidates = decision.candidates
+    return decision.model, candidates[0].pool, candidates[places[0]].pool

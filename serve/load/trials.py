@@ -29,9 +29,9 @@ class Hope(NamedTuple):
     number: int
     options: tuple[Option, ...]
 
-    def is_best(self, prompt: Prompt) -> bool:
+    def is_best(self, tiers: Sequence[int], prompt: Prompt) -> bool:
         """Returns True if a request with this prompt would go there."""
-        order = ranked(self.options, prompt)
+        order = ranked(self.options, tiers, prompt)
         return (order[0] if order else 0) == self.number
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
 from policies import Candidate
+from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
@@ -237,6 +238,8 @@ class Attempts:
                 asked = [self._pools[model, pool] for pool in pools]
                 slot = await first_free(asked, affinity, request.asker, resources)
                 span.set_attribute("specgate.pool", pools[slot.number])
+                if pools[slot.number] != preferred.pool:
+                    span.set_attribute("specgate.reasons", [FREE_SLOT])
         except _RETRIED as error:
             self._telemetry.log.warn(request.request_id, ", ".join(pools), error.code, error.message)
             raise
@@ -245,6 +248,7 @@ class Attempts:
             self._telemetry.retried(preferred.pool)
             if on_try is not None:
                 on_try(chosen)
+                request.attribution.add_reason(FREE_SLOT)
         left.take(chosen)
         left.drop({pools[number] for number in slot.refused})
         return chosen, slot.endpoint, slot.hold

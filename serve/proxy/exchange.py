@@ -114,6 +114,12 @@ class Attribution:
         self.model = decision.model
         self.headers["x-specgate-reasons"] = ",".join([reason.advisory for reason in decision.reasons])
 
+    def add_reason(self, reason: str) -> None:
+        """Adds a reason that came up after the decision."""
+        reasons = [*filter(None, self.headers.get("x-specgate-reasons", "").split(","))]
+        if reason not in reasons:
+            self.headers["x-specgate-reasons"] = ",".join([*reasons, reason])
+
     def tried(self, candidate: Candidate) -> None:
         """Names the candidate to which the request goes now."""
         self.pool = candidate.pool

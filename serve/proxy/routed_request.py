@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from policies import Decision, RequestFeatures, Trial
+from policies import Decision, RequestFeatures
 from serve.limits.charge import Charge
 from serve.proxy.exchange import Attribution
 from serve.request.completion import CompletionRequest
@@ -25,7 +25,6 @@ class RoutedRequest(NamedTuple):
         attribution: Has the request's id at engines, and notes their faults and what else the log says of the request.
         charge: Measures the attempts; None where nobody counts usage.
         asker: On whose behalf slots are asked for.
-        trial: The comparison of pools that it is part of.
     """
 
     path: str
@@ -41,4 +40,3 @@ class RoutedRequest(NamedTuple):
     attribution: Attribution
     charge: Charge | None = None
     asker: Asker = ANONYMOUS
-    trial: Trial | None = None

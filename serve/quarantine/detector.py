@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from policies import Cell, QuarantineReason
+from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Trials, bets, capital
@@ -20,7 +21,6 @@ from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, Status
 # Of the state and of all messages between gateway replicas and the shared detector.
 VERSION = 5
 MOST_CHANGES = 50  # that are remembered
-PROBE_SHARE = 0.5  # chance that the cell answers first in a trial by which it may return: as many go to the reference
 
 Action = Literal["quarantine", "lift", "pin"]
 _ACTIONS: Mapping[Action, tuple[Status, bool]] = {

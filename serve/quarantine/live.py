@@ -1,4 +1,7 @@
-"""One gateway replica's side of quarantine: decides without the quarantined cells, and counts the outcomes."""
+"""The policy in force in one gateway replica: which cells are out, by which terms chance draws, and what came of it.
+
+The decisions themselves are made in `policies.decide`.
+"""
 
 import asyncio
 import logging
@@ -7,26 +10,11 @@ from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
 
-from policies import (
-    Candidate,
-    Cell,
-    Decision,
-    LivePolicy,
-    Policy,
-    Reason,
-    RequestFeatures,
-    Trial,
-    decide,
-    is_suspected,
-    led_by,
-    quarantine,
-    reference_pool,
-)
-from policies.classes import BIT, GROUPS
+from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quarantine, reference_pool
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import PROBE_SHARE, Terms, sample_share
+from serve.quarantine.detector import Terms, sample_share
 from serve.quarantine.messages import Order
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
@@ -34,7 +22,28 @@ from serve.shared.link import Link
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
 PERIOD_S = 1.0
-_GUARDED = sum(BIT[kind] for group in ("tools", "json") for kind in GROUPS[group])
+
+
+class LivePolicy:
+    """The policy in force in one gateway replica.
+
+    Attributes:
+        policy: Replaced as a whole; requests under way keep their decision.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def adopt(self, policy: Policy) -> None:
+        """Puts another policy in force."""
+        self.policy = policy
+
+    def draw(self, model: str) -> Draw | None:
+        """Returns what chance draws for one request; None if the model's pools are not compared."""
+        return None
+
+    def found(self, trial: Trial, finding: str) -> None:
+        """Takes what came of a trial."""
 
 
 class QuarantinedPolicy(LivePolicy):
@@ -64,8 +73,7 @@ class QuarantinedPolicy(LivePolicy):
         super().__init__(policy)
         self._config = config
         self._guards = guards
-        self._base = policy
-        self._shared = SharedDetector(link, lambda cell: is_suspected(self._base, cell), clock)
+        self._shared = SharedDetector(link, lambda cell: is_suspected(self.policy, cell), clock)
         self._chance = chance
         self.adopt(policy)
 
@@ -73,28 +81,17 @@ class QuarantinedPolicy(LivePolicy):
         """Decides by another policy from now on, without the cells in quarantine."""
         references = {model: pool for model in policy.models if (pool := reference_pool(policy, model))}
         self._shared.detector.terms = Terms(self._config, references)
-        self._base = policy
+        self._terms = {
+            model: _trial_terms(self._config, self._guards[model], pool)
+            for model, pool in references.items()
+            if model in self._guards and self._guards[model].mode != "off"
+        }
         self.policy = quarantine(policy, self._shared.detector.quarantined())
 
-    def draw(self, decision: Decision, features: RequestFeatures) -> tuple[Decision, Trial | None]:
-        """Makes a request a trial: chance says whether the pool under test answers it first, or the reference.
-
-        No trial is what could go to one of the two only, such as a request whose caller asks for speculation: it would
-        count for one pool and never for the other.
-
-        Args:
-            decision: From `decide`, its candidates in their final order.
-            features: Of the request.
-        """
-        guard = self._guards[decision.model]
-        if decision.refused or features.preference or guard.mode == "off" or not features.mask & _GUARDED:
-            return decision, None
-        pool = self._shared.detector.terms.references.get(decision.model)
-        candidates = (each for each in decision.candidates if each.pool == pool and not each.speculative)
-        reference = next(candidates, None)
-        if reference is None:
-            return decision, None
-        return self._probe(decision, features, reference) or self._sample(decision, features, reference)
+    def draw(self, model: str) -> Draw | None:
+        """Returns what chance draws for one request; None if the model's pools are not compared."""
+        terms = self._terms.get(model)
+        return None if terms is None else Draw(terms, self._chance(), self._chance())
 
     def __call__(self, result: AttemptResult) -> None:
         """Counts the outcome of a first attempt; reruns are no measure of a pool, as only failures run again."""
@@ -129,12 +126,12 @@ class QuarantinedPolicy(LivePolicy):
 
     def cells(self) -> list[dict[str, Any]]:
         """Returns every cell of the current pools that has a record, for operators."""
-        pools = {(facts.model, facts.pool) for facts in self._base.facts}
+        pools = {(facts.model, facts.pool) for facts in self.policy.facts}
         return [cell for cell in self._shared.detector.view() if (cell["model"], cell["pool"]) in pools]
 
     def changes(self) -> list[dict[str, Any]]:
         """Returns the last changes of cells of the current pools, newest first, for operators."""
-        pools = {(facts.model, facts.pool) for facts in self._base.facts}
+        pools = {(facts.model, facts.pool) for facts in self.policy.facts}
         found = [change for change in self._shared.detector.changes() if change.cell[:2] in pools]
         return [{**change.cell._asdict(), **change.as_dict()} for change in found]
 
@@ -153,54 +150,9 @@ class QuarantinedPolicy(LivePolicy):
             log.warning("quarantine: %s is out: %s", cell, now[cell].why)
         for cell in before.keys() - now.keys():
             log.warning("quarantine: %s is back: %s", cell, detector.why(cell))
-        self.policy = quarantine(self._base, now)
-
-    def _probe(
-        self, decision: Decision, features: RequestFeatures, reference: Candidate
-    ) -> tuple[Decision, Trial] | None:
-        """Returns a trial of a pool that the test quarantined, if one is due and a rerun would hide its faults."""
-        if not self.policy.quarantined or not self._guards[decision.model].heals:
-            return None
-        chance = self._chance()
-        for candidate in decide(self._base, features, features.preference).candidates:
-            cell = _cell(decision.model, candidate, features)
-            reason = self.policy.quarantined.get(cell)
-            if reason is None or reason.basis == "operator" or candidate in decision.candidates:
-                continue
-            for first in (candidate, reference):
-                if chance < self._config.probe_share:
-                    why = (
-                        f"A probe: {candidate.pool} is in quarantine for such requests; a rerun would hide its faults."
-                    )
-                    told = Reason("quarantine-probe", "inform", why, reason.basis) if first == candidate else None
-                    trial = Trial(cell, candidate, reference, PROBE_SHARE, first, paired=False)
-                    return _led(decision, first, told or _sampled(reference)), trial
-                chance -= self._config.probe_share
-        return None
-
-    def _sample(
-        self, decision: Decision, features: RequestFeatures, reference: Candidate
-    ) -> tuple[Decision, Trial | None]:
-        """Returns a trial of the pool that is to answer the request, at times with the reference in its place."""
-        subject = decision.candidates[0]
-        share = self._config.reference_share
-        if not share or (subject.pool, subject.speculative) == (reference.pool, reference.speculative):
-            return decision, None
-        first = reference if self._chance() < share else subject
-        cell = _cell(decision.model, subject, features)
-        paired = self._guards[decision.model].heals
-        trial = Trial(cell, subject, reference, sample_share(self._config), first, paired)
-        return _led(decision, first, _sampled(reference)), trial
+        self.policy = quarantine(self.policy, now)
 
 
-def _led(decision: Decision, first: Candidate, reason: Reason) -> Decision:
-    return decision if first == decision.candidates[0] else led_by(decision, first, reason)
-
-
-def _sampled(reference: Candidate) -> Reason:
-    why = f"A sample: {reference.pool} without speculation is measured too, to compare the others with."
-    return Reason("reference-sample", "inform", why, "operator")
-
-
-def _cell(model: str, candidate: Candidate, features: RequestFeatures) -> Cell:
-    return Cell(model, candidate.pool, candidate.speculative, features.request_class)
+def _trial_terms(config: QuarantineConfig, guard: GuardConfig, reference: str) -> TrialTerms:
+    # Without reruns, the client would see what a probe breaks.
+    return TrialTerms(reference, config.probe_share if guard.heals else 0.0, sample_share(config), guard.heals)

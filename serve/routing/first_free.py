@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
+from policies.decide import slot_order
 from serve.errors import GatewayError
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
@@ -32,8 +33,8 @@ class Slot(NamedTuple):
 async def first_free(pools: Sequence[Pool], affinity: Affinity, asker: Asker, resources: AsyncExitStack) -> Slot:
     """Reserves a slot in the first pool that offers one.
 
-    Pools are asked in their order, the next one when the last has had its head start; those that are known to be full
-    come at the end. A pool that was asked is asked on: whichever is first serves the request.
+    Pools are asked in `slot_order`, the next one when the last has had its head start. A pool that was asked is asked
+    on: whichever is first serves the request.
 
     Args:
         pools: Best first, no pool twice; at least two.
@@ -65,7 +66,7 @@ class _Race:
 
     async def run(self) -> tuple[int, Endpoint, Hold]:
         """Returns the winner's number, its endpoint, and the hold on its slot."""
-        order = sorted(range(len(self._pools)), key=lambda number: self._pools[number].full)
+        order = slot_order([pool.full for pool in self._pools])
         for number in order[:-1]:
             self._ask(number)
             pool = self._pools[number]

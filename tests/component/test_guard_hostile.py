@@ -12,12 +12,12 @@ from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import listening, running
 
-from policies import LivePolicy, Policy, Trial
+from policies import Policy, Trial
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.live import QuarantinedPolicy
+from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policies import Candidate, Cell, Decision, Policy, RequestFeatures, Trial
+from policies import Candidate, Cell, Decision, Policy, RequestFeatures, Trial, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.config.guard import GuardConfig
@@ -95,11 +95,13 @@ def breaks(replica: QuarantinedPolicy) -> None:
 
 
 def pool_of(replica: QuarantinedPolicy) -> str | None:
-    return replica.decide(TOOLS).pool
+    return decide(replica.policy, TOOLS, None).pool
 
 
 def drawn(replica: QuarantinedPolicy, features: RequestFeatures = TOOLS) -> tuple[Decision, Trial | None]:
-    return replica.draw(replica.decide(features), features)
+    decision = decide(replica.policy, features, features.preference)
+    decision = choose(decision, draw=replica.draw("m"))
+    return decision, decision.trial
 
 
 async def test_what_one_replica_saw_all_replicas_act_on() -> None:
@@ -110,7 +112,7 @@ async def test_what_one_replica_saw_all_replicas_act_on() -> None:
     await first.sync()
     await second.sync()
     assert pool_of(first) == pool_of(second) == "standard"
-    assert second.decide(TOOLS).reasons[0].advisory == "quarantine"
+    assert decide(second.policy, TOOLS, None).reasons[0].advisory == "quarantine"
 
 
 async def test_what_no_replica_is_sure_of_they_are_sure_of_together() -> None:

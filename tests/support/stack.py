@@ -8,7 +8,7 @@ from typing import Any
 import fastapi
 import openai
 
-from policies import LivePolicy, Policy
+from policies import Policy
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
@@ -21,6 +21,7 @@ from serve.http1.server import protocol_factory
 from serve.limits.accounts import Accounts
 from serve.load.live_load import LiveLoad
 from serve.proxy.upstream import Upstream
+from serve.quarantine.live import LivePolicy
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool
 from serve.routing.remote_pool import RemotePool

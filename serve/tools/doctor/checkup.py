@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec.structs import asdict
+
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
 from policies.policy import Policy
 from serve.config.exposure import open_gateway
@@ -94,7 +96,7 @@ def _row(policy: Policy, features: RequestFeatures, pools: Iterable[PoolFacts]) 
         "speculative": decision.speculative,
         "opt_out": decision.opt_out,
         "refused": decision.refused,
-        "reasons": [dataclasses.asdict(reason) for reason in decision.reasons],
+        "reasons": [asdict(reason) for reason in decision.reasons],
         "pools": {facts.pool: _alone(policy, features, facts) for facts in pools},
     }
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from support.holds import as_hold
 
-from policies import LivePolicy
 from serve.access.principal import Authenticate, everybody
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
@@ -21,6 +20,7 @@ from serve.http1.asgi import Sink
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.proxy.upstream import UpstreamResponse
+from serve.quarantine.live import LivePolicy
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
 from serve.routing.session_affinity import Affinity

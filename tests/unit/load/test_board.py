@@ -6,7 +6,7 @@ from typing import Any
 
 from support.clock import settle
 
-from policies import RequestFeatures, decide
+from policies import RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
@@ -132,11 +132,11 @@ def live_load() -> tuple[LiveLoad, Any]:
 def test_what_others_run_counts_in_the_ranking() -> None:
     load, decision = live_load()
     features = RequestFeatures("m")
-    assert load.ordered(decision, features, 400).pool == "speculative"
+    assert choose(decision, order=load.order(decision, features, 400)).pool == "speculative"
     load.hear(LoadReport({("m", "speculative"): (200.0, 500.0), ("m", "standard"): (0.0, 0.0)}))
-    assert load.ordered(decision, features, 400).pool == "standard"
+    assert choose(decision, order=load.order(decision, features, 400)).pool == "standard"
     load.hear(None)
-    assert load.ordered(decision, features, 400).pool == "speculative"
+    assert choose(decision, order=load.order(decision, features, 400)).pool == "speculative"
 
 
 def test_requests_of_this_replica_are_reported_and_counted_once() -> None:

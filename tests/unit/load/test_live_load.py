@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies import Decision, RequestFeatures, decide
+from policies import Decision, RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
@@ -42,7 +42,8 @@ class Rig:
         return decide(self.policy, asked, asked.preference), asked
 
     def ordered(self, size_bytes: int = 400, **features: Any) -> Decision:
-        return self.load.ordered(*self.decided(**features), size_bytes)
+        decision, asked = self.decided(**features)
+        return choose(decision, self.load.order(decision, asked, size_bytes))
 
     def begin(self, count: int, pool: str = "speculative", **features: Any) -> list[Sent]:
         decision, asked = self.decided(**features)
@@ -159,7 +160,7 @@ def test_explaining_a_request_does_not_count_it() -> None:
     rows = rig.load.figures(decision, asked, 400)
     assert [(row["pool"], row["requests_per_engine"]) for row in rows] == [("speculative", 150), ("standard", 0)]
     assert rows[1]["value"] > rows[0]["value"]
-    assert rig.load.ordered(decision, asked, 400, count=False).pool == "standard"
+    assert choose(decision, order=rig.load.order(decision, asked, 400, count=False)).pool == "standard"
     assert rig.load.moves == {}
 
 
@@ -168,7 +169,8 @@ def test_another_policy_counts_at_once() -> None:
     rig.begin(150)
     assert rig.ordered().pool == "standard"
     rig.load.adopt(other.policy)
-    assert rig.load.ordered(*other.decided(), 400).pool == "speculative"
+    decision, asked = other.decided()
+    assert choose(decision, order=rig.load.order(decision, asked, 400)).pool == "speculative"
 
 
 def test_the_figures_of_a_reason_are_at_most_as_old_as_the_last_check() -> None:

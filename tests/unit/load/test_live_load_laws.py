@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies import Decision, RequestFeatures, decide
+from policies import Decision, RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
@@ -121,7 +121,7 @@ def test_no_state_brings_a_request_where_the_policy_forbids_it(
         if decision.refused:
             continue
         for _ in range(2):  # once to build its ranking, once with it
-            found = load.ordered(decision, features, size_bytes)
+            found = choose(decision, load.order(decision, features, size_bytes))
             assert sorted(found.candidates, key=repr) == sorted(decision.candidates, key=repr)
             follows_its_first(found)
             assert found.optimistic <= decision.optimistic, "one under suspicion came before one that is not"

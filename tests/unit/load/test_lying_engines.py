@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lab.simulation.arms import routing
 from lab.simulation.site import Shape, config_of
-from policies import RequestFeatures, decide
+from policies import RequestFeatures, choose, decide
 from serve.config.compiled_policy import compile_for
 from serve.load.live_load import LiveLoad
 
@@ -54,5 +54,7 @@ def test_what_is_learned_stays_within_bounds(events: list[tuple[bool, dict[str, 
         for each in load.figures(decision, features, size_bytes):
             assert math.isfinite(each["value"])
             assert math.isfinite(each["own_tokens_per_s"])
-        assert len(load.ordered(decision, features, size_bytes).candidates) == len(decision.candidates)
+        assert len(choose(decision, order=load.order(decision, features, size_bytes)).candidates) == len(
+            decision.candidates
+        )
     assert all(each.requests == 0 for each in load.loads.values())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lab.simulation.site import Shape, config_of
-from policies import Decision, RequestFeatures, decide
+from policies import Decision, RequestFeatures, choose, decide
 from policies.acceptance import Acceptance, AnswerLength
 from policies.load_model import PUBLISHED
 from policies.ranking import Option, PoolLoad, step_times
@@ -50,7 +50,7 @@ class Rig:
     def send(self) -> Decision:
         """One request is answered; nothing else happens meanwhile."""
         decision = decide(self.policy, PROSE, None)
-        ordered = self.load.ordered(decision, PROSE, 400)
+        ordered = choose(decision, order=self.load.order(decision, PROSE, 400))
         sent = self.load.begin(ordered, PROSE, ordered.candidates[0], 400)
         there = ordered.candidates[0]
         self.now_s += 0.00884 * 400 / (1 + self.accepted) * self.slower if there.speculative else 0.00652 * 400
@@ -115,8 +115,8 @@ def test_a_class_is_tried_again_although_its_pool_goes_on_answering_another() ->
     trials, steps = Trials(), [StepModel(), StepModel()]
     keys = [("m", "speculative", "prose"), ("m", "standard", "prose")]
     options = (
-        Option("speculative", loads[0], learned, elsewhere, 0),
-        Option("standard", loads[1], Acceptance(1.0), elsewhere, 0),
+        Option("speculative", loads[0], learned, elsewhere),
+        Option("standard", loads[1], Acceptance(1.0), elsewhere),
     )
     assert learned.length < prior.length
     for second in range(round(TRIAL_S) + 1):

@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from policies import (
     Cell,
+    Draw,
     Override,
     PolicyError,
     PolicySettings,
     QuarantineReason,
-    Reason,
     RequestFeatures,
+    Trial,
+    TrialTerms,
+    choose,
     compile_policy,
     decide,
     explain,
     is_suspected,
-    led_by,
     mask_of_class,
     quarantine,
     reference_pool,
@@ -103,15 +105,15 @@ def test_explain_tells_it_and_what_would_change_it(pools):
     assert policy.to_dict()["quarantined"] == [{**FAST._asdict(), "why": BROKEN.why}]
 
 
-def test_a_candidate_can_lead_whether_it_was_in_the_list_or_not(pools):
+def test_a_probe_leads_although_it_is_not_allowed_and_says_why(pools):
     policy = compiled(pools(), FAST)
     before = decide(policy, TOOLS, None)
     (fast, safe) = decide(quarantine(policy, {}), TOOLS, None).candidates
-    reason = Reason("quarantine-probe", "inform", "p")
-    probe = led_by(before, fast, reason)
+    probe = choose(before, draw=Draw(TrialTerms("standard", 0.1, 0.98, True), probe=0.05, sample=0.9))
     assert (probe.pool, probe.speculative, probe.candidates) == ("speculative", True, (fast, safe))
-    assert probe.reasons == (*before.reasons, reason)
-    assert led_by(probe, safe, reason).candidates == (safe, fast)
+    assert probe.reasons[:-1] == before.reasons
+    assert (probe.reasons[-1].advisory, probe.reasons[-1].basis) == ("quarantine-probe", "measured n=10")
+    assert probe.trial == Trial(FAST, fast, safe, 0.5, fast, paired=False)
 
 
 def test_the_reference_is_the_first_standard_pool_else_the_opt_out(pools):

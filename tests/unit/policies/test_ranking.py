@@ -1,16 +1,16 @@
 """Load re-orders what the policy allowed and never adds: speculation leaves full pools, prose first, tools last."""
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policies.acceptance import Acceptance, AnswerLength
-from policies.decision import Candidate, Decision, Reason
+from policies.decision import Candidate
 from policies.load_model import PUBLISHED
-from policies.ranking import FULL, MARGIN, PoolLoad, Prompt, may_rank, option, price_of_time, ranked, step_times, value
+from policies.ranking import FULL, MARGIN, Option, PoolLoad, Prompt, price_of_time, ranked, step_times, value
 
 SPECULATIVE = Candidate("speculative", opt_out=False, speculative=True)
 STANDARD = Candidate("standard", opt_out=False, speculative=False)
@@ -27,15 +27,14 @@ def loaded(drafts: int, lengths: dict[float, int], **engines: Any) -> PoolLoad:
     return load
 
 
-def order(
-    *choices: tuple[Candidate, PoolLoad, float], last: frozenset[str] = frozenset(), prompt: Prompt = SHORT
-) -> list[str]:
+def option(candidate: Candidate, load: PoolLoad, length: float) -> Option:
+    return Option(candidate.pool, load, Acceptance(length), AnswerLength())
+
+
+def order(*choices: tuple[Candidate, PoolLoad, float], tiers: str = "000", prompt: Prompt = SHORT) -> list[str]:
     """The pools of the choices, best first; each is a candidate, its pool's load, and the request's tokens per step."""
-    first = choices[0][0]
-    options = [
-        option(candidate, first, load, Acceptance(length), AnswerLength(), last) for candidate, load, length in choices
-    ]
-    numbers = ranked(options, prompt)
+    options = [option(*choice) for choice in choices]
+    numbers = ranked(options, [int(tier) for tier in tiers[: len(options)]], prompt)
     return [options[number].pool for number in (range(len(options)) if numbers is None else numbers)]
 
 
@@ -59,9 +58,7 @@ def test_where_hardly_anybody_is_nobody_is_made_slower_for_the_others(
     """At 20 of 512 requests some went to a plain engine, and were a third slower there for a gain of 0.1 %."""
     here = loaded(3, {PROSE: round(taken * SEATS * (engines + idle))}, replicas=engines)
     choices = (SPECULATIVE, here, length), (STANDARD, loaded(0, {}, replicas=idle), 1.0)
-    own = {
-        each.pool: option(each, each, load, Acceptance(tokens), AnswerLength()).own for each, load, tokens in choices
-    }
+    own = {choice[0].pool: option(*choice).own for choice in choices}
     assert own[order(*choices)[0]] > 0.9 * own["speculative"]
 
 
@@ -77,7 +74,7 @@ def test_a_drafter_that_accepts_nothing_is_left_at_any_load() -> None:
 
 def test_a_full_pool_comes_last_whatever_it_accepts() -> None:
     assert first(TOOLS, {TOOLS: SEATS}, 200) == "standard"
-    alone = option(SPECULATIVE, SPECULATIVE, loaded(3, {TOOLS: SEATS}), Acceptance(TOOLS), AnswerLength())
+    alone = option(SPECULATIVE, loaded(3, {TOOLS: SEATS}), TOOLS)
     assert value(alone, SHORT, 0.0) == FULL
     assert (alone.own, alone.added) == (0.0, 0.0)
 
@@ -95,13 +92,13 @@ def test_a_long_prefix_keeps_a_conversation_where_it_is_cached() -> None:
 
 
 def test_a_prompt_shorter_than_what_is_cached_costs_nothing() -> None:
-    alone = option(STANDARD, STANDARD, loaded(0, {1.0: 8}), Acceptance(1.0), AnswerLength())
+    alone = option(STANDARD, loaded(0, {1.0: 8}), 1.0)
     assert value(alone, (100, "standard", 400), 50.0) == value(alone, SHORT, 50.0)
 
 
 def test_a_share_of_all_requests_stands_for_all_of_them() -> None:
     def found(load: PoolLoad) -> tuple[float, float, float]:
-        alone = option(SPECULATIVE, SPECULATIVE, load, Acceptance(PROSE), AnswerLength())
+        alone = option(SPECULATIVE, load, PROSE)
         return value(alone, SHORT, 10.0), alone.own, alone.added
 
     assert found(loaded(3, {PROSE: 40}, share=0.5)) == pytest.approx(found(loaded(3, {PROSE: 80})))
@@ -111,40 +108,19 @@ def test_a_share_of_all_requests_stands_for_all_of_them() -> None:
 @given(requests=st.integers(0, SEATS - 1), length=st.floats(1, 4), share=st.floats(0.9, 1.1))
 def test_another_pool_must_be_worth_more_by_a_margin(requests: int, length: float, share: float) -> None:
     here, there = loaded(3, {PROSE: requests}), loaded(3, {PROSE: round(requests * share)})
-    other = dataclasses.replace(SPECULATIVE, pool="other")
-    options = [
-        option(each, SPECULATIVE, load, Acceptance(length), AnswerLength())
-        for each, load in ((SPECULATIVE, here), (other, there))
-    ]
+    options = [option(SPECULATIVE, here, length), option(replace(SPECULATIVE, pool="other"), there, length)]
     price = price_of_time(options)
     gain = value(options[1], SHORT, price) - value(options[0], SHORT, price)
-    assert (ranked(options, SHORT) == (1, 0)) == (gain > MARGIN)
+    assert (ranked(options, (0, 0), SHORT) == (1, 0)) == (gain > MARGIN)
 
 
-def decision(*candidates: Candidate, reasons: tuple[Reason, ...] = ()) -> Decision:
-    head = candidates[0]
-    return Decision("m", head.pool, head.speculative, False, False, (), reasons, False, candidates)
-
-
-def test_a_canary_that_was_put_first_stays_first() -> None:
-    assert may_rank(decision(SPECULATIVE, STANDARD))
-    assert not may_rank(decision(SPECULATIVE, STANDARD, reasons=(Reason("canary", "inform", ""),)))
-    assert not may_rank(decision(SPECULATIVE))
-
-
-def test_a_candidate_under_suspicion_never_gets_before_one_that_is_not() -> None:
-    suspected = dataclasses.replace(SPECULATIVE, pool="suspected", optimistic=True)
+def test_what_is_in_a_later_tier_stays_behind_however_full_the_others_are() -> None:
+    other = replace(SPECULATIVE, pool="other")
     full, idle, busy = loaded(3, {PROSE: SEATS}), loaded(3, {}), loaded(0, {1.0: 100})
-    choices = (SPECULATIVE, full, PROSE), (suspected, idle, PROSE), (STANDARD, busy, 1.0)
-    assert order(*choices) == ["standard", "speculative", "suspected"]
-
-
-def test_a_canary_stays_behind_the_others() -> None:
-    canary = dataclasses.replace(SPECULATIVE, pool="canary")
-    full, idle, busy = loaded(3, {PROSE: SEATS}), loaded(3, {}), loaded(0, {1.0: 100})
-    choices = (SPECULATIVE, full, PROSE), (STANDARD, busy, 1.0), (canary, idle, PROSE)
-    assert order(*choices, last=frozenset({"canary"})) == ["standard", "speculative", "canary"]
-    assert order(*choices[:1], choices[2], last=frozenset({"canary"})) == ["speculative", "canary"]
+    choices = (SPECULATIVE, full, PROSE), (other, idle, PROSE), (STANDARD, busy, 1.0)
+    assert order(*choices) == ["other", "standard", "speculative"]
+    assert order(*choices, tiers="010") == ["standard", "speculative", "other"]
+    assert order(*choices[:2], tiers="02") == ["speculative", "other"]
 
 
 candidates = st.lists(
@@ -157,25 +133,21 @@ loads = st.builds(loaded, st.integers(0, 5), st.dictionaries(st.floats(1, 6), st
 prompts = st.tuples(st.integers(0, 10**6), st.sampled_from(["", *"abcd"]), st.integers(0, 10**6))
 
 
-@given(allowed=candidates, data=st.data(), prompt=prompts, last=st.frozensets(st.sampled_from("abcd")))
-def test_an_order_holds_exactly_what_was_allowed(
-    allowed: list[Candidate], data: st.DataObject, prompt: Prompt, last: frozenset[str]
-) -> None:
-    options = [
-        option(each, allowed[0], data.draw(loads), Acceptance(data.draw(st.floats(1, 6))), AnswerLength(), last)
-        for each in allowed
-    ]
-    found = ranked(options, prompt)
+@given(allowed=candidates, data=st.data(), prompt=prompts)
+def test_an_order_holds_exactly_what_was_allowed(allowed: list[Candidate], data: st.DataObject, prompt: Prompt) -> None:
+    options = [option(each, data.draw(loads), data.draw(st.floats(1, 6))) for each in allowed]
+    tiers = [0, *(data.draw(st.integers(0, 3)) for _ in allowed[1:])]
+    found = ranked(options, tiers, prompt)
     if found is not None:
         assert sorted(found) == list(range(len(allowed)))
         assert found[0] != 0
-        assert not allowed[found[0]].optimistic or allowed[0].optimistic
+        assert [tiers[number] for number in found] == sorted(tiers)
 
 
 @given(events=st.lists(st.floats(1, 9), max_size=60), drafts=st.integers(0, 5), length=st.floats(1, 9))
 def test_any_load_has_a_worth_and_ends_at_nothing(events: list[float], drafts: int, length: float) -> None:
     load = PoolLoad(step_times(PUBLISHED, drafts, 40), replicas=2, share=0.5)
-    alone = option(STANDARD, STANDARD, load, Acceptance(length), AnswerLength())
+    alone = option(STANDARD, load, length)
     for each in events:
         load.begin(each)
         assert load.full == (load.per_engine >= 40)

@@ -101,6 +101,7 @@ class Rig:
             {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
         )
         self.tried: list[str] = []
+        self.attribution = Attribution(headers={"x-specgate-reasons": "canary"})
         self.pools = {name: Pool(name, FULL if name in full else None) for name in pools}
         self._candidates = tuple(Candidate(name, opt_out=False, speculative=False) for name in pools)
         self.spans = InMemorySpanExporter()
@@ -115,7 +116,7 @@ class Rig:
     @asynccontextmanager
     async def first_response(self) -> AsyncIterator[tuple[str, int]]:
         body = b'{"model":"m"}'
-        decision = Decision("m", "a", False, False, False, (), (), False, self._candidates)
+        decision = Decision("m", (), candidates=self._candidates)
         request = RoutedRequest(
             path="/p",
             headers={},
@@ -127,7 +128,7 @@ class Rig:
             decision=decision,
             guarded=False,
             attempt_numbers=count(1),
-            attribution=Attribution(),
+            attribution=self.attribution,
         )
         async with AsyncExitStack() as resources:
             attempt = await self._attempts.first_response(
@@ -181,6 +182,20 @@ async def test_a_full_pool_is_tried_once_and_is_no_retry_unless_another_follows(
     followed = Rig(Upstream(200), "a", "b", full=("a",), max_attempts=1)
     assert await followed.result() == ("b", 200)
     assert (followed.tried, followed.retries) == (["a", "b"], 1)
+
+
+@pytest.mark.parametrize(("full", "reasons"), [((), "canary"), (("a",), "canary,free-slot")])
+async def test_a_request_that_another_pool_took_says_that_it_had_the_free_slot(
+    full: tuple[str, ...], reasons: str
+) -> None:
+    rig = Rig(Upstream(200), "a", "b", full=full)
+    await rig.result()
+    rig.sent()
+    assert rig.attribution.headers["x-specgate-reasons"] == reasons
+    (slot,) = [span for span in rig.spans.get_finished_spans() if span.name.endswith("slot")]
+    attributes = slot.attributes or {}
+    assert attributes["specgate.pool"] == ("b" if full else "a")
+    assert attributes.get("specgate.reasons") == (("free-slot",) if full else None)
 
 
 async def test_the_last_failed_response_is_passed_on() -> None:

@@ -27,7 +27,7 @@ def pools(pool: dict[str, Any], *, reports: bool = False, guard: str = "heal") -
 def request(*, guarded: bool = False, **members: Any) -> RoutedRequest:
     body = json.dumps({"model": "m", "messages": [], **members}).encode()
     features = RequestFeatures("m", stream=bool(members.get("stream")))
-    decision = Decision("m", "p", False, False, False, (), (), False, ())
+    decision = Decision("m", ())
     return RoutedRequest(
         path="/p",
         headers={"accept": "*/*", "authorization": "Bearer theirs", "x-secret": "1"},

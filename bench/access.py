@@ -69,8 +69,7 @@ async def refusals(folder: Path) -> Mapping[str, float]:
     models = {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}
     access = {"mode": "required", "state_dir": str(folder)}
     replica = GatewayReplica({"models": models, "access": access}, [])
-    assert replica._access is not None
-    await replica._access.refresh()
+    await replica.access.refresh()
     listener = Listener("127.0.0.1")
     await listener.start(_nothing, protocol_factory({**replica.hot, "/floor": _nothing}))
     try:

@@ -26,10 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from policies import Candidate, Cell, Trial
+from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Defect, Outcome, Severity, Verdict
 from serve.guard.finding import Finding, finding_of
-from serve.quarantine.detector import PROBE_SHARE, Detector, Terms, TrialCount, sample_share
+from serve.quarantine.detector import Detector, Terms, TrialCount, sample_share
 
 SEED = 28
 LOOKS = 100

@@ -24,8 +24,8 @@
       DeadlineError                 504  deadline_exceeded      yes
     ConfigError                  raised at start-up only, never sent to a client
 
-Arguments are positional and all reach `Exception.__init__`: an exception that crosses a Ray handle is pickled by its
-`args`, and one with keyword-only arguments arrives as `UnserializableException`.
+An error crosses a Ray handle pickled, which `Exception` does by its `args` and `__dict__`: so the message alone is an
+argument of `Exception.__init__`, every other argument has a default, and what an error keeps can be pickled.
 """
 
 from __future__ import annotations
@@ -64,20 +64,18 @@ class GatewayError(Exception):
     def __init__(
         self,
         message: str,
+        *,
         param: str | None = None,
         code: str | None = None,
         retry_after_s: float = 0.0,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(message, param, code, retry_after_s, dict(headers))
+        super().__init__(message)
         self.message = message
         self.param = param
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
-        self._headers = headers
-
-    def __str__(self) -> str:
-        return self.message
+        self._headers = dict(headers)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -132,7 +130,7 @@ class ModelNotFoundError(GatewayError):
     def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:
         """Returns the error for a model name that is not among the known ones."""
         names = ", ".join(sorted(known)) or "none"
-        return cls(f"The model {model[:100]!r} does not exist here. Known models: {names}.", "model")
+        return cls(f"The model {model[:100]!r} does not exist here. Known models: {names}.", param="model")
 
 
 class RouteNotFoundError(GatewayError):

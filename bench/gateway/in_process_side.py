@@ -193,8 +193,7 @@ class Side:
     async def report(self) -> None:
         """Does what a replica does once a second beside its requests, if it is time."""
         if self._counts and time.monotonic() - self._reported_s > _REPORT_S:
-            accounts = self._replica._accounts
-            assert accounts is not None
+            accounts: Any = getattr(self._replica, "accounts", None) or getattr(self._replica, "_accounts")  # noqa: B009 - an earlier checkout
             await accounts.sync()
             self._reported_s = time.monotonic()
 

@@ -50,16 +50,16 @@ def clients(cells: list[str], telemetry: type[Telemetry]) -> tuple[dict[str, Cli
         telemetry: What the replica records with.
     """
     replica = GatewayReplica(yaml.safe_load(sides.REPLICA.config.format(upstream=_URL)), [])
-    replica._telemetry.__class__ = telemetry
+    replica.telemetry.__class__ = telemetry
     if telemetry is Silent:
-        replica._tell = lambda _: None  # type: ignore[assignment]
+        replica._count_result = lambda _: None  # type: ignore[assignment]
     create = protocol_factory(replica.hot)
     state = SimpleNamespace(connections=set(), tasks=set())
     asking = {
         cell: Client(traffic.shapes()[cell], lambda: create(SimpleNamespace(loaded_app=None), state, {}))
         for cell in cells
     }
-    return asking, replica._telemetry.metrics
+    return asking, replica.telemetry.metrics
 
 
 async def turn(client: Client) -> float:

@@ -104,7 +104,7 @@ def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple
     named = choice["function"]["name"] if isinstance(choice, Mapping) else None
     allowed = [tool for tool in tools if named in (None, tool["name"])]
     if not allowed:
-        raise InvalidRequestError("The tool_choice names no tool of this request.", "tool_choice")
+        raise InvalidRequestError("The tool_choice names no tool of this request.", param="tool_choice")
     single = named is not None or body.get("parallel_tool_calls") is False
     chosen = [rng.choice(allowed) for _ in range(1 if single else rng.randint(1, settings.max_calls))]
     return tuple(

@@ -103,7 +103,7 @@ def _parsed(raw: bytes, settings: SimSettings, *, chat: bool) -> dict[str, Any]:
         raise InvalidRequestError(f"The body is not JSON: {error}") from error
     required = "messages" if chat else "prompt"
     if not isinstance(body, dict) or required not in body:
-        raise InvalidRequestError(f"The field {required!r} is required.", required)
+        raise InvalidRequestError(f"The field {required!r} is required.", param=required)
     if body.get("model", settings.model) != settings.model:
         raise ModelNotFoundError.unknown(body["model"], [settings.model])
     for message in body.get("messages", ()):
@@ -117,7 +117,9 @@ def _check_history(message: Mapping[str, Any]) -> None:
         try:
             json.loads(call["function"].get("arguments") or "{}")
         except ValueError as error:
-            raise InvalidRequestError(f"Arguments of an earlier tool call are not JSON: {error}", "messages") from error
+            raise InvalidRequestError(
+                f"Arguments of an earlier tool call are not JSON: {error}", param="messages"
+            ) from error
 
 
 async def _run_lifespan(receive: Receive, send: Send) -> None:

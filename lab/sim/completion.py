@@ -52,7 +52,7 @@ class Completion:
         try:
             self._generations = [Generation(body, settings, choice) for choice in range(body.get("n") or 1)]
         except NoInstanceError as error:
-            raise InvalidRequestError(str(error), "tools") from error
+            raise InvalidRequestError(str(error), param="tools") from error
         self._prompt = prompt_parts(body)
         identity = ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex
         self._envelope = wire.ResponseBuilder(

@@ -195,4 +195,4 @@ def _later(one: RequestPriority, other: RequestPriority) -> RequestPriority:
 
 
 def _unheard() -> NoReturn:
-    raise SharedStateError(_UNHEARD, None, None, _RETRY_AFTER_S)
+    raise SharedStateError(_UNHEARD, retry_after_s=_RETRY_AFTER_S)

@@ -176,12 +176,12 @@ class KeyStore:
         check_manages_tenants(issuer)
         with self._change() as version:
             if self._db.execute("SELECT 1 FROM keys WHERE tenant = ? AND NOT revoked", (name,)).fetchone():
-                raise InvalidRequestError(f"The tenant {name!r} still has keys; revoke them first.", "tenant")
+                raise InvalidRequestError(f"The tenant {name!r} still has keys; revoke them first.", param="tenant")
             changed = self._db.execute(
                 "UPDATE tenants SET removed = 1, version = ? WHERE name = ? AND NOT removed", (version, name)
             )
             if not changed.rowcount:
-                raise InvalidRequestError(f"There is no tenant {name!r} with terms of its own.", "tenant")
+                raise InvalidRequestError(f"There is no tenant {name!r} with terms of its own.", param="tenant")
 
     def tenants(self) -> tuple[Tenant, ...]:
         """Returns the tenants that have terms of their own, by name."""
@@ -242,7 +242,7 @@ class KeyStore:
     def _key(self, key_id: str, issuer: Principal) -> KeyRecord:
         row = self._db.execute("SELECT record FROM keys WHERE id = ? AND NOT revoked", (key_id,)).fetchone()
         if row is None:
-            raise InvalidRequestError(f"There is no key with the id {without_secrets(key_id[:64])!r}.", "id")
+            raise InvalidRequestError(f"There is no key with the id {without_secrets(key_id[:64])!r}.", param="id")
         key = _record(row[0])
         check_manages(issuer, key.tenant)
         return key

@@ -134,11 +134,13 @@ class LiveAccess:
 
     Attributes:
         ring: The keys.
+        authenticate: Returns the principal of a request.
     """
 
     def __init__(self, config: AccessConfig, source: KeySource | None) -> None:
         verifier = TokenVerifier(config.oidc, self._tenant) if config.oidc is not None else None
         self.ring = KeyRing(config.stale_max_s if source is not None else None, verifier)
+        self.authenticate: Authenticate = self.ring.authenticate
         self._source = source
         self._reporter: Reporter[KeyQuery, KeyChanges] = Reporter(
             self._ask,
@@ -170,7 +172,7 @@ class LiveAccess:
         """Asks each source once."""
         await asyncio.gather(self._sync(), self._fetch(), *(file.refresh() for file in self._watched))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Lets go of the store, once `run` has ended."""
         if self._source is not None:
             self._source.close()
@@ -207,9 +209,29 @@ class LiveAccess:
             log.error("%s", error)
 
 
-def authenticator(access: LiveAccess | None) -> Authenticate:
-    """Returns what decides who makes a request; without access control, that is everybody."""
-    return everybody if access is None else access.ring.authenticate
+class OpenAccess:
+    """No access control: everybody may ask, and there are no keys; see `LiveAccess`.
+
+    Attributes:
+        ring: No keys.
+        authenticate: Returns the principal of a request.
+    """
+
+    def __init__(self) -> None:
+        self.ring = KeyRing()
+        self.authenticate: Authenticate = everybody
+
+    async def run(self) -> None:
+        """Does nothing: there are no sources."""
+
+    async def refresh(self) -> None:
+        """Does nothing."""
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
+AnyAccess = OpenAccess | LiveAccess
 
 
 def _provider_keys(verifier: TokenVerifier, path: Path) -> Callable[[], None]:

@@ -101,7 +101,7 @@ class TokenVerifier:
     def _verified(self, token: str) -> Mapping[str, Any]:
         if self._keys is None:
             message = "The keys of the identity provider are not known yet; try again shortly."
-            raise SharedStateError(message, None, None, _RETRY_AFTER_S)
+            raise SharedStateError(message, retry_after_s=_RETRY_AFTER_S)
         if len(token) > _MAX_TOKEN_BYTES:
             raise InvalidApiKeyError(_REFUSED)
         config = self._config

@@ -56,7 +56,9 @@ class Principal:
             InvalidRequestError: There is no such priority.
         """
         if wanted not in PRIORITIES:
-            raise InvalidRequestError(f"{PRIORITY_HEADER} must be one of {', '.join(PRIORITIES)}.", PRIORITY_HEADER)
+            raise InvalidRequestError(
+                f"{PRIORITY_HEADER} must be one of {', '.join(PRIORITIES)}.", param=PRIORITY_HEADER
+            )
         return max(wanted, self.priority_ceiling, key=PRIORITIES.index)
 
     def may_use(self, model: str) -> bool:

@@ -23,8 +23,8 @@ from serve.admin.routes import DOOR
 from serve.admin.watch import Watch, sights_of
 from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
-from serve.proxy.exchange import read_body
 from serve.proxy.headers import request_headers, request_id_of
+from serve.request.incoming import read_body
 from serve.routing.endpoint import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.door")
@@ -161,7 +161,7 @@ class DoorApi:
                 self._write(request, "content.read", f"rerun of request {request_id}", "")
                 return {"object": "rerun", **kept}
         message = "Nothing is kept of that request: only the last reruns are, and only with `admin.rerun_content`."
-        raise RouteNotFoundError(message, "request_id")
+        raise RouteNotFoundError(message, param="request_id")
 
     async def order(self, request: fastapi.Request) -> Response:
         """Takes an order about a pool in quarantine; the audit log gets a line."""
@@ -191,7 +191,7 @@ class DoorApi:
             except PoolUnavailableError as error:
                 log.warning("gateway replica %s: %s", name, error)
                 self._replicas.forget(name)
-        raise PoolUnavailableError("No gateway replica answers; try again shortly.", None, None, _RETRY_AFTER_S)
+        raise PoolUnavailableError("No gateway replica answers; try again shortly.", retry_after_s=_RETRY_AFTER_S)
 
     def _changed(self, request: fastapi.Request, action: str, what: str, before: Any, after: Any) -> None:
         self._write(request, action, what, "", before, after)

@@ -76,7 +76,7 @@ class Authorized:
         if rule is None:
             allowed = ", ".join(sorted(rules))
             message = f"{without_secrets(path)} is not served for {method}, but for {allowed}."
-            raise MethodNotAllowedError(message, None, None, 0.0, {"allow": allowed})
+            raise MethodNotAllowedError(message, headers={"allow": allowed})
         headers = request_headers(scope["headers"])
         if self._names is not None:
             check_name(headers, self._names)

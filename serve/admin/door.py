@@ -9,7 +9,7 @@ from typing import Any
 
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
-from serve.access.live import LiveAccess, LocalKeySource, authenticator
+from serve.access.live import LiveAccess, LocalKeySource, OpenAccess
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas
@@ -42,15 +42,14 @@ class Door:
         watch = Watch(self._replicas)
         store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
         self._keys = LocalKeySource(store) if store is not None else None
-        access = LiveAccess(parsed.access, self._keys) if parsed.access.mode == "required" else None
-        names = None if access is not None else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
+        keyed = parsed.access.mode == "required"
+        access = LiveAccess(parsed.access, self._keys) if keyed else OpenAccess()
+        names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
-        api = DoorApi(self._replicas, watch, audit, authenticator(access), most, store, names)
+        api = DoorApi(self._replicas, watch, audit, access.authenticate, most, store, names)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
-        self._running = [asyncio.create_task(watch.run())]
-        if access is not None:
-            self._running.append(asyncio.create_task(access.run()))
+        self._running = [asyncio.create_task(watch.run()), asyncio.create_task(access.run())]
         log.info("the operator's door is at %s", admin.url)
 
     async def announce(self, replica: str, url: str, key: str) -> None:

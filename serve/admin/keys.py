@@ -13,8 +13,8 @@ from serve.access.principal import Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.access import TenantName
 from serve.errors import InvalidRequestError
-from serve.proxy.exchange import read_body
 from serve.proxy.headers import request_headers
+from serve.request.incoming import read_body
 
 _MAX_BODY_BYTES = 64 * 1024
 _NO_STORE = {"cache-control": "no-store"}
@@ -95,7 +95,7 @@ class KeysApi:
         try:
             _TENANT_NAME.validate_python(name)
         except ValidationError as error:
-            raise InvalidRequestError(f"{name[:64]!r} can't be the name of a tenant.", "name") from error
+            raise InvalidRequestError(f"{name[:64]!r} can't be the name of a tenant.", param="name") from error
         terms = await _body(request, TenantRow)
         before = [tenant_object(tenant) for tenant in self._store.tenants() if tenant.name == name]
         after = tenant_object(self._store.set_tenant(name, terms, _principal(request)))
@@ -131,4 +131,4 @@ async def _body(request: fastapi.Request, kind: type[Body]) -> Body:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise InvalidRequestError(f"{where or 'the body'}: {first['msg']}", where or None) from None
+        raise InvalidRequestError(f"{where or 'the body'}: {first['msg']}", param=where or None) from None

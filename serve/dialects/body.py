@@ -23,9 +23,9 @@ def read_object(body: bytes) -> dict[str, Any]:
         check_numbers(body)
         if body.count(b"{") + body.count(b"[") > _MOST_CONTAINERS:
             message = f"The body has more than {_MOST_CONTAINERS} objects and lists."
-            raise InvalidRequestError(message, None, "over_limit")
+            raise InvalidRequestError(message, code="over_limit")
     if not body.strip():
-        raise InvalidRequestError("The body is empty.", None, "invalid_json")
+        raise InvalidRequestError("The body is empty.", code="invalid_json")
     try:
         try:
             value = msgspec.json.decode(body)
@@ -51,7 +51,7 @@ def required(body: dict[str, Any], name: str, kind: type | tuple[type, ...], is_
         InvalidRequestError: It is missing, or of another type.
     """
     if name not in body:
-        raise InvalidRequestError(f"{name}: Field required", name, "missing_field")
+        raise InvalidRequestError(f"{name}: Field required", param=name, code="missing_field")
     value = body[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise wrong(name, f"must be {is_a}")
@@ -65,4 +65,4 @@ def wrong(where: str, what: str) -> InvalidRequestError:
         where: The part, as `messages.0.content`.
         what: The rest of the sentence that begins with it.
     """
-    return InvalidRequestError(f"{where}: {what}", where.split(".", 1)[0])
+    return InvalidRequestError(f"{where}: {what}", param=where.split(".", 1)[0])

@@ -30,7 +30,7 @@ def as_chat(body: bytes, headers: Mapping[str, str], api: str) -> bytes:
         return body
     dialects = {dialect.name: dialect for dialect in DIALECTS.values() if dialect.engine_path == CHAT_PATH}
     if api not in dialects:
-        raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", "api")
+        raise InvalidRequestError(f"`api` must be one of chat, {', '.join(dialects)}, not {api!r}.", param="api")
     return dialects[api].decode(body, headers).body
 
 

@@ -16,7 +16,7 @@ from serve.http1.server import protocol_factory
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
-_PERIOD_S = 2.0
+PERIOD_S = 2.0
 
 
 class Announcer:
@@ -50,7 +50,7 @@ class Announcer:
                     if not lost:
                         log.warning("the operator's door can't be reached: %r", error)
                     lost = True
-                await asyncio.sleep(_PERIOD_S)
+                await asyncio.sleep(PERIOD_S)
         finally:
             await listener.stop()
 

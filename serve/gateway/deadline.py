@@ -1,4 +1,8 @@
-"""Time limits for what tasks do, at a third of the cost of `asyncio.timeout`."""
+"""Time limits for what tasks do, in place of `asyncio.timeout`, which sets a timer for each of them.
+
+By `python -m bench.gateway.in_process --cells short`, a whole answer costs 5 us of 135 more with `asyncio.timeout` on
+uvloop (3.5 %, Python 3.11). Nothing else on the request path may cost so much.
+"""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -50,7 +54,7 @@ class Deadline(AbstractContextManager[None]):
     """Cancels its body when the time is up, and then raises `TimeoutError` where the body ends.
 
     It does for the task that enters it what `asyncio.timeout` does, without a timer of its own, states to be asked for
-    and times to be changed: in Python 3.11 those cost each request several microseconds.
+    and times to be changed.
 
     Args:
         deadlines: Say when it is over.

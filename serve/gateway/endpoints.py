@@ -19,10 +19,11 @@ from serve.dialects.table import refusal
 from serve.errors import GatewayError, ModelNotFoundError
 from serve.gateway.explanation import explanation
 from serve.gateway.pipeline import Gateway
+from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import PoolKey, reported_facts
 from serve.gateway.scale import Scale
-from serve.proxy.exchange import read_body
 from serve.proxy.headers import request_headers, request_id_of
+from serve.request.incoming import read_body
 from serve.request.model_suffix import NO_SPECULATION
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
@@ -38,11 +39,8 @@ class GatewayApi:
         scale: Says which pools may sleep.
         gateway: Decides requests.
         pools: All pools.
-        facts: What running replicas have reported so far, by pool; the replica keeps it up to date.
+        updates: Knows what engines report, and whether an update of the policy was refused.
         metrics: Of the replica.
-
-    Attributes:
-        refused_update: Why the last update of the policy was refused; None if it was adopted.
     """
 
     def __init__(
@@ -51,15 +49,14 @@ class GatewayApi:
         scale: Scale,
         gateway: Gateway,
         pools: Mapping[PoolKey, Pool],
-        facts: Mapping[PoolKey, Mapping[str, Any]],
+        updates: PolicyUpdates,
         metrics: Metrics,
     ) -> None:
-        self.refused_update: str | None = None
         self._config = config
         self._scale = scale
         self._gateway = gateway
         self._pools = pools
-        self._facts = facts
+        self._updates = updates
         self._metrics = metrics
         self._started_s = int(time.time())
 
@@ -111,8 +108,9 @@ class GatewayApi:
             model: Its name or an alias, with or without the suffix `:nospec`.
         """
         name = self._resolve(model)
+        facts = self._updates.facts
         lengths = [
-            self._facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
+            facts.get((pool.model, pool.pool), {}).get("max_model_len", pool.settings.get("max_model_len"))
             for pool in self._gateway.policy.facts
             if pool.model == name
         ]
@@ -120,7 +118,7 @@ class GatewayApi:
 
     async def policy(self) -> dict[str, Any]:
         """Returns the active policy: its digest, what each pool may do, and why a newer one was refused."""
-        return {**self._gateway.policy.to_dict(), "refused_update": self.refused_update}
+        return {**self._gateway.policy.to_dict(), "refused_update": self._updates.refused}
 
     async def explain(self, request: fastapi.Request) -> JSONResponse:
         """Explains the decision for a body, made by the live code without an engine; `?api=` says whose body it is."""

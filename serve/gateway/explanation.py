@@ -30,8 +30,7 @@ async def explanation(
     features = (await gateway.read(body, headers, principal)).features
     decision = decide(gateway.policy, features, features.preference)
     load = gateway.load
-    if load is None:
-        return explain(gateway.policy, features, decision), decision.evidence
-    figures = load.figures(decision, features, len(body))
+    figures = () if decision.refused else load.figures(decision, features, len(body))
     decision = choose(decision, load.order(decision, features, len(body), count=False))
-    return {**explain(gateway.policy, features, decision), "load": figures}, decision.evidence
+    explained = explain(gateway.policy, features, decision)
+    return {**explained, "load": figures} if figures else explained, decision.evidence

@@ -9,7 +9,7 @@ from ray.serve.handle import DeploymentHandle
 
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
-from serve.access.live import KeySource, LiveAccess, LocalKeySource
+from serve.access.live import AnyAccess, KeySource, LiveAccess, LocalKeySource, OpenAccess
 from serve.config.access import AccessConfig
 from serve.errors import SharedStateError
 
@@ -47,8 +47,8 @@ class DoorKeySource:
         """Does nothing: the store is the door's."""
 
 
-def live_access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAccess | None:
-    """Returns the keys of a gateway replica; None if access is not controlled.
+def live_access(config: AccessConfig, door: DeploymentHandle | None) -> AnyAccess:
+    """Returns the keys of a gateway replica.
 
     Args:
         config: Says where keys come from.
@@ -58,7 +58,7 @@ def live_access(config: AccessConfig, door: DeploymentHandle | None) -> LiveAcce
         ConfigError: As of `LiveAccess`.
     """
     if config.mode == "off":
-        return None
+        return OpenAccess()
     source: KeySource | None = None
     if config.state_dir is not None:
         source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))

@@ -24,12 +24,10 @@ class Vitals:
     Attributes:
         allowance: Counts the bytes of requests' bodies.
         refused_update: Returns why the last update of the policy was refused; None if it was adopted.
-        detector_age_s: Returns the seconds since the shared detector of quarantine last answered; None without one.
     """
 
     allowance: Allowance
     refused_update: Callable[[], str | None]
-    detector_age_s: Callable[[], float] | None
 
 
 class ReplicaMetrics:
@@ -87,16 +85,11 @@ class ReplicaMetrics:
             ),
         ):  # fmt: skip
             metrics.read("gauge", name, description, labels, reading)
-        if (age_s := vitals.detector_age_s) is not None:
-            metrics.read(
-                "gauge", "specgate_detector_age_seconds", "Time since the detector of quarantine last answered",
-                (), lambda: [((), age_s())],
-            )  # fmt: skip
         self._lag = metrics.histogram(
             "specgate_event_loop_lag_seconds", "How late the event loop runs what is due", _LAG_BUCKETS_S
         )
 
-    async def watch_loop(self) -> None:
+    async def run(self) -> None:
         """Measures the event loop for ever, four times a second."""
         while True:
             due_s = time.monotonic() + _LAG_PERIOD_S

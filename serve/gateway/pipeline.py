@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from itertools import count
 
 from policies import Decision, Policy, choose, decide
-from policies.classes import GUARDED, class_of_names
+from policies.classes import GUARDED
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
@@ -16,11 +16,10 @@ from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_history
 from serve.guard.path import GuardedPath
-from serve.guard.transcript import Transcripts
+from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
-from serve.limits.accounts import Accounts
-from serve.limits.size import size_of
-from serve.load.live_load import LiveLoad
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
+from serve.load.null import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
 from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
@@ -53,10 +52,10 @@ class Gateway:
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
         sink: Gets what the guard finds.
-        load: The load of the pools, an attribute as well; None if `policy.load` is off.
+        load: The load of the pools, an attribute as well.
         authenticate: Returns the principal of a request, given its headers, or refuses it.
-        accounts: Limits and usage; None if nobody limits or counts.
-        transcripts: Keeps what was sent for requests that were rerun; None if nobody is to see it.
+        accounts: Limits and usage.
+        transcripts: Keeps what was sent for requests that were rerun.
     """
 
     def __init__(
@@ -67,10 +66,10 @@ class Gateway:
         upstream: Upstream,
         telemetry: Telemetry,
         sink: ResultSink = lambda _: None,
-        load: LiveLoad | None = None,
+        load: AnyLoad = NULL_LOAD,
         authenticate: Authenticate = everybody,
-        accounts: Accounts | None = None,
-        transcripts: Transcripts | None = None,
+        accounts: AnyAccounts = NULL_ACCOUNTS,
+        transcripts: AnyTranscripts = NULL_TRANSCRIPTS,
     ) -> None:
         self._config = config
         self._authenticate = authenticate
@@ -93,8 +92,7 @@ class Gateway:
     def adopt(self, policy: Policy) -> None:
         """Puts another policy in force; requests under way keep their decision."""
         self._live.adopt(policy)
-        if self.load is not None:
-            self.load.adopt(policy)
+        self.load.adopt(policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Responds to one POST to `/v1/chat/completions` or `/v1/completions`.
@@ -157,8 +155,7 @@ class Gateway:
 
     def _settle(self, exchange: Exchange, path: str) -> None:
         """Charges, counts and logs a request that has ended."""
-        if exchange.charge is not None:
-            exchange.charge.settle(exchange.status, exchange.span)
+        exchange.charge.settle(exchange.status, exchange.span)
         served = exchange.attribution
         self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
@@ -184,7 +181,7 @@ class Gateway:
         """Enforces the limit of ongoing requests: Ray Serve can't, because it does not see our listener's requests."""
         if self._ongoing >= self._config.max_ongoing_requests:
             message = f"This replica already handles {self._config.max_ongoing_requests} requests; try again shortly."
-            raise OverloadedError(message, None, None, self._config.limits.retry_after_s)
+            raise OverloadedError(message, retry_after_s=self._config.limits.retry_after_s)
 
     async def _serve(self, exchange: Exchange, body: bytes) -> None:
         """Responds to a request whose body is complete; only such a one counts as ongoing, or heads would be enough."""
@@ -193,16 +190,18 @@ class Gateway:
         try:
             read = await self.read(body, exchange.headers, exchange.principal)
             decision = self._decide(exchange, read)
-            accounts, completes = self._accounts, exchange.path in _COMPLETIONS
-            if accounts is not None and completes:  # what counts tokens has no price
-                await self._reserve(accounts, exchange, read, decision)
+            completes = exchange.path in _COMPLETIONS  # what counts tokens has no price
+            if completes:
+                exchange.charge = await self._accounts.admit(
+                    exchange.principal, decision, read, exchange.attribution.limits, self._telemetry.step
+                )
             if read.features.tool_history:
                 await self._repair_history(read, decision.model)
             request = self._routed(exchange, read, decision)
-            if accounts is None or completes:
+            if completes:
                 await self._respond(exchange, request)
                 return
-            async with accounts.passing(exchange.principal, decision.model, exchange.attribution.limits):
+            async with self._accounts.passing(exchange.principal, decision.model, exchange.attribution.limits):
                 await self._respond(exchange, request)
         finally:
             self._ongoing -= 1
@@ -217,7 +216,7 @@ class Gateway:
         with self._telemetry.step("decide"):
             decision = decide(self.policy, features, features.preference)
             if exchange.path in _COMPLETIONS:  # the counting of tokens is no sample of a pool's answers
-                order = None if self.load is None else self.load.order(decision, features, len(read.body))
+                order = self.load.order(decision, features, len(read.body))
                 draw = self._live.draw(decision.model) if self._is_guarded(exchange.path, decision) else None
                 decision = choose(decision, order, draw)
         exchange.attribution.decided(decision)
@@ -228,20 +227,6 @@ class Gateway:
         if decision.refused:
             raise PolicyConflictError(_refusal(decision))
         return decision
-
-    async def _reserve(self, accounts: Accounts, exchange: Exchange, read: ReadRequest, decision: Decision) -> None:
-        """Reserves what a completion may cost.
-
-        Raises:
-            RateLimitError: It is over a limit.
-        """
-        body, parsed, features, _ = read
-        size = await beside(len(body) > LONG_BODY_BYTES, size_of, body, parsed, features)
-        request_class, _ = class_of_names(decision.classes)
-        with self._telemetry.step("limits"):
-            exchange.charge = await accounts.reserve(
-                exchange.principal, decision.model, request_class, size, exchange.attribution.limits
-            )
 
     def _routed(self, exchange: Exchange, read: ReadRequest, decision: Decision) -> RoutedRequest:
         """Returns the request as it goes to attempts."""
@@ -279,8 +264,7 @@ class Gateway:
             with self._deadlines.new():
                 await self._send(exchange, request)
         except TimeoutError as error:
-            if exchange.charge is not None:
-                exchange.charge.given_up = True
+            exchange.charge.give_up()
             timeout_s = self._config.limits.request_timeout_s
             raise DeadlineError(f"No complete answer within {timeout_s:g} s.") from error
 

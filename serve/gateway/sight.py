@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from serve.config.gateway import GatewayConfig
+from serve.gateway.parts import Quarantine
 from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
 from serve.guard.attempt_result import AttemptResult
 from serve.limits.plan import Standing
-from serve.quarantine.live import QuarantinedPolicy
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 
@@ -64,7 +64,7 @@ def sight(
     scale: Scale,
     pools: Mapping[PoolKey, Pool],
     policy: Mapping[str, Any],
-    quarantine: QuarantinedPolicy | None,
+    quarantine: Quarantine,
     reruns: Reruns,
     standings: Iterable[Standing],
     metrics: Metrics,
@@ -76,7 +76,7 @@ def sight(
         scale: Says which pools may sleep.
         pools: All pools.
         policy: Digest of the policy in force, and why the last update was refused.
-        quarantine: Its state and its last changes; None without it.
+        quarantine: Its state and its last changes.
         reruns: The last ones.
         standings: Tenants and their limits.
         metrics: Of the replica.
@@ -87,8 +87,8 @@ def sight(
             _pool(model, name, settings.kind, scale.may_sleep(model, name), pools[model, name])
             for model, _, name, settings in config.each_pool()
         ],
-        "cells": quarantine.cells() if quarantine is not None else [],
-        "changes": quarantine.changes() if quarantine is not None else [],
+        "cells": quarantine.cells(),
+        "changes": quarantine.changes(),
         "reruns": reruns.newest_first(),
         "rerun_content": config.admin.rerun_content,
         "tenants": [_tenant(standing) for standing in standings],

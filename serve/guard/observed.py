@@ -12,10 +12,10 @@ from serve.guard.slices import LONG_BYTES, in_slices
 from serve.http1.sse import decode_chunk
 from serve.request.beside import beside
 from serve.stream.frame import Frame
-from serve.stream.line import Stage
+from serve.stream.line import Check
 
 
-class ObservedResponse(Stage):
+class ObservedResponse(Check):
     """A response that reaches the client untouched; the guard gets a copy of its bytes.
 
     Args:
@@ -23,8 +23,6 @@ class ObservedResponse(Stage):
         request: The body of the request.
         streamed: True for an SSE stream.
     """
-
-    changes = True
 
     def __init__(self, model: ModelConfig, request: Mapping[str, Any], *, streamed: bool) -> None:
         self._whole_guard = None if streamed else WholeGuard(model.guard, request, grammar=model.grammar)

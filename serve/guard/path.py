@@ -17,7 +17,7 @@ from serve.guard.fault import CONTROL, guard_fault, unjudged_error
 from serve.guard.finding import Finding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
-from serve.guard.transcript import Transcript, Transcripts
+from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
 from serve.proxy.relay import relay
@@ -39,7 +39,7 @@ class GuardedPath:
         telemetry: Spans and metrics.
         sink: Gets the result of every attempt.
         models: The configured models, by name.
-        transcripts: Keeps what was sent for requests that were rerun; None if nobody is to see it.
+        transcripts: Keeps what was sent for requests that were rerun.
         found: Gets what came of every trial.
     """
 
@@ -49,7 +49,7 @@ class GuardedPath:
         telemetry: Telemetry,
         sink: ResultSink,
         models: Mapping[str, ModelConfig],
-        transcripts: Transcripts | None = None,
+        transcripts: AnyTranscripts,
         found: Callable[[Trial, Finding], None] = lambda *_: None,
     ) -> None:
         self._transcripts = transcripts
@@ -89,7 +89,7 @@ class GuardedPath:
             if model.guard.mode == "observe":
                 await self._observe(exchange, request, model, attempt)
                 return
-            transcript = None if self._transcripts is None else Transcript()
+            transcript = self._transcripts.begin(request.request_id)
             guarded = self._guarded(exchange, request, model, attempt, transcript)
             if guarded is None:
                 await relay(exchange, attempt, self._telemetry)
@@ -110,7 +110,7 @@ class GuardedPath:
         request: RoutedRequest,
         model: ModelConfig,
         attempt: Attempt,
-        transcript: Transcript | None,
+        transcript: AnyTranscript,
     ) -> GuardedResponse | None:
         """Puts a response under guard; if that fails, it can't be judged: None if it is to pass nevertheless."""
         streamed = attempt.response.is_stream
@@ -130,7 +130,7 @@ class GuardedPath:
         request: RoutedRequest,
         guarded: GuardedResponse,
         first: Candidate,
-        transcript: Transcript | None,
+        transcript: AnyTranscript,
     ) -> None:
         """Reruns a response for as long as it has to, and ends it; its results are reported however that goes."""
         tried = [first]
@@ -149,8 +149,7 @@ class GuardedPath:
             raise guard_fault(guarded.guard, len(tried) - 1) from error
         finally:
             self._report(request, exchange.span, guarded.guard, tried, settled=settled)
-            if self._transcripts is not None and transcript is not None:
-                self._transcripts.keep(request.request_id, transcript, tried, guarded.guard)
+            transcript.end(tried, guarded.guard)
 
     async def _rerun(
         self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]

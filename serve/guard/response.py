@@ -12,7 +12,8 @@ from serve.errors import EngineError, GatewayError, encode_json
 from serve.guard.core import Guard, GuardState, WholeGuard
 from serve.guard.fault import CONTROL, guard_fault
 from serve.guard.slices import LONG_BYTES, LONG_HELD_BYTES, LONG_RAW_BYTES, in_slices
-from serve.guard.transcript import Record, Transcript
+from serve.guard.transcript import NULL_TRANSCRIPT, AnyTranscript
+from serve.http1.message import RawHeaders
 from serve.http1.sse import (
     DONE,
     MAX_FRAME_BYTES,
@@ -23,16 +24,16 @@ from serve.http1.sse import (
 )
 from serve.proxy.attempts import Attempt
 from serve.proxy.exchange import Exchange
-from serve.proxy.headers import RawHeaders, response_headers
+from serve.proxy.headers import response_headers
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
 from serve.stream.frame import Frame
-from serve.stream.line import Stage
+from serve.stream.line import Check
 
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
 
 
-class GuardedStream(Stage):
+class GuardedStream(Check):
     """Guards one attempt's stream; the engine's own bytes go out wherever nothing had to change.
 
     Args:
@@ -46,9 +47,7 @@ class GuardedStream(Stage):
         over: True if the rest of this attempt is of no use.
     """
 
-    changes = True
     exact = False
-    wants_rest = False
 
     def __init__(self, guard: Guard) -> None:
         self.over = False
@@ -210,7 +209,7 @@ def guarded_response(
     exchange: Exchange,
     model: ModelConfig,
     request: Mapping[str, Any],
-    transcript: Transcript | None = None,
+    transcript: AnyTranscript = NULL_TRANSCRIPT,
     *,
     streamed: bool,
 ) -> GuardedResponse:
@@ -220,7 +219,7 @@ def guarded_response(
         exchange: Where it goes.
         model: The model that responds.
         request: The body of the chat request.
-        transcript: Gets what comes in and what goes out; None if nobody is to see it.
+        transcript: Gets what comes in and what goes out.
         streamed: True for an SSE stream.
     """
     if streamed:
@@ -233,7 +232,7 @@ class StreamedResponse:
 
     streamed = True
 
-    def __init__(self, exchange: Exchange, guard: Guard, transcript: Transcript | None = None) -> None:
+    def __init__(self, exchange: Exchange, guard: Guard, transcript: AnyTranscript = NULL_TRANSCRIPT) -> None:
         self.guard = guard
         self._exchange = exchange
         self._transcript = transcript
@@ -244,10 +243,7 @@ class StreamedResponse:
         if not self._exchange.status:
             await self._exchange.start_stream(response.status, response_headers(response.headers))
         self._stream = stream = GuardedStream(self.guard)
-        if transcript is None:
-            line = line_of(attempt, self._exchange, stream)
-        else:
-            line = line_of(attempt, self._exchange, Record(transcript.begin()), stream, Record(transcript.client))
+        line = line_of(attempt, self._exchange, transcript.attempt(), stream, transcript.client)
         try:
             await send_stream(self._exchange, response, line)
         except EngineError as error:
@@ -263,10 +259,10 @@ class StreamedResponse:
             stream.ending = await beside(stream.long, self.guard.give_up)
         if self.guard.state is GuardState.FAILED:
             raise stream.failure or self.guard.error()
-        ending = stream.last
-        if self._transcript is not None:
-            self._transcript.client.add(b"".join([each.encoded() for each in ending]) + DONE)
-        await self._exchange.end_stream([*ending, Frame(DONE)])
+        ending = [*stream.last, Frame(DONE)]
+        for frame in ending:
+            self._transcript.client.feed(frame)
+        await self._exchange.end_stream(ending)
 
 
 class WholeResponse:
@@ -274,7 +270,7 @@ class WholeResponse:
 
     streamed = False
 
-    def __init__(self, exchange: Exchange, guard: WholeGuard, transcript: Transcript | None = None) -> None:
+    def __init__(self, exchange: Exchange, guard: WholeGuard, transcript: AnyTranscript = NULL_TRANSCRIPT) -> None:
         self.guard = guard.guard
         self._transcript = transcript
         self._whole_guard = guard
@@ -286,13 +282,11 @@ class WholeResponse:
 
     async def attempt(self, attempt: Attempt) -> None:
         self._failure = None
-        sent = self._transcript.begin() if self._transcript is not None else None
+        record = self._transcript.attempt()
         number = len(self.guard.verdicts)
         self._headers = response_headers(attempt.response.headers)
         try:
-            body = await attempt.body(self.guard.settings.max_held_bytes)
-            if sent is not None:
-                sent.add(body)
+            body = record.whole(await attempt.body(self.guard.settings.max_held_bytes))
             completion = await beside(len(body) >= LONG_BYTES, decode_chunk, body)
         except EngineError as error:
             self._broke(error, number)
@@ -329,6 +323,5 @@ class WholeResponse:
             self._body = await beside(self._long, lambda: encode_json(self._whole_guard.give_up()))
         if self.guard.state is GuardState.FAILED:
             raise self._failure or self.guard.error()
-        if self._transcript is not None:
-            self._transcript.client.add(self._body)
+        self._transcript.client.whole(self._body)
         await self._exchange.whole(200, self._headers, self._body)

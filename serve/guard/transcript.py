@@ -2,76 +2,117 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 from policies import Candidate
 from serve.guard.core import Guard, Verdict
 from serve.stream.frame import Frame
-from serve.stream.line import Stage
+from serve.stream.line import PASS, Stage
 
 MOST = 50
 MOST_BYTES = 32 * 1024  # of each text; a longer one loses its beginning, since faults are near the end
 
 
-class Text:
-    """The end of a text that grows.
+class Record(Stage):
+    """Keeps the end of all that passes.
 
     Attributes:
-        bytes: Of the whole text.
+        bytes: Of all of it.
     """
+
+    exact = False
 
     def __init__(self) -> None:
         self.bytes = 0
         self._end = bytearray()
 
-    def add(self, data: bytes) -> None:
-        self.bytes += len(data)
-        self._end += data[-MOST_BYTES:]
-        del self._end[:-MOST_BYTES]
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Keeps a frame."""
+        self._keep(frame.encoded())
+        return (frame,)
+
+    def whole(self, body: bytes) -> bytes:
+        """Keeps an answer that does not stream."""
+        self._keep(body)
+        return body
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the end as text, and how many bytes before it are missing."""
         text = self._end.decode(errors="replace")
         return {"text": text, "missing_bytes": self.bytes - len(self._end)}
 
+    def _keep(self, data: bytes) -> None:
+        self.bytes += len(data)
+        self._end += data[-MOST_BYTES:]
+        del self._end[:-MOST_BYTES]
+
 
 class Transcript:
     """One request's attempts.
 
-    Attributes:
-        attempts: What each engine sent.
-        client: What went out, as chat completions; another API's client gets it in its own words.
-    """
-
-    def __init__(self) -> None:
-        self.attempts: list[Text] = []
-        self.client = Text()
-
-    def begin(self) -> Text:
-        """Returns the text of another attempt."""
-        self.attempts.append(Text())
-        return self.attempts[-1]
-
-
-class Record(Stage):
-    """Adds all that passes to a text.
-
     Args:
-        text: Of a transcript.
+        request_id: The request's.
+        keep: Takes the transcript when the request is over, if there was a rerun.
+
+    Attributes:
+        client: Keeps what goes out, as chat completions; another API's client gets it in its own words.
     """
 
-    exact = False
-    wants_rest = False
+    def __init__(self, request_id: str, keep: Callable[[dict[str, Any]], None]) -> None:
+        self.client = Record()
+        self._request_id = request_id
+        self._keep = keep
+        self._attempts: list[Record] = []
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def attempt(self) -> Record:
+        """Returns what keeps what the engine of another attempt sends."""
+        self._attempts.append(Record())
+        return self._attempts[-1]
 
-    def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Adds a frame."""
-        self._text.add(frame.encoded())
-        return (frame,)
+    def end(self, tried: Sequence[Candidate], guard: Guard) -> None:
+        """Ends the transcript of a request that is over.
+
+        Args:
+            tried: Where its attempts ran.
+            guard: Judged them.
+        """
+        if len(self._attempts) < 2:
+            return
+        verdicts = chain(guard.verdicts, repeat(None))
+        self._keep(
+            {
+                "request_id": self._request_id,
+                "at_s": round(time.time()),
+                "attempts": [
+                    {
+                        "pool": candidate.pool,
+                        "speculative": candidate.speculative,
+                        **_judged(verdict),
+                        **record.as_dict(),
+                    }
+                    for candidate, record, verdict in zip(tried, self._attempts, verdicts, strict=False)
+                ],
+                "client": self.client.as_dict(),
+            }
+        )
+
+
+class NullTranscript:
+    """Keeps nothing; see `Transcript`."""
+
+    client = PASS
+
+    def attempt(self) -> Stage:
+        """Returns what keeps nothing."""
+        return PASS
+
+    def end(self, tried: Sequence[Candidate], guard: Guard) -> None:
+        """Does nothing."""
+
+
+NULL_TRANSCRIPT = NullTranscript()
 
 
 class Transcripts:
@@ -80,34 +121,37 @@ class Transcripts:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
-    def keep(self, request_id: str, transcript: Transcript, tried: Sequence[Candidate], guard: Guard) -> None:
-        """Keeps the transcript of a request that is over if there was a rerun, and forgets the oldest one.
-
-        Args:
-            request_id: The request's.
-            transcript: Of its attempts.
-            tried: Where they ran.
-            guard: Judged them.
-        """
-        if len(transcript.attempts) < 2:
-            return
-        verdicts = chain(guard.verdicts, repeat(None))
-        self._kept[request_id] = {
-            "request_id": request_id,
-            "at_s": round(time.time()),
-            "attempts": [
-                {"pool": candidate.pool, "speculative": candidate.speculative, **_judged(verdict), **text.as_dict()}
-                for candidate, text, verdict in zip(tried, transcript.attempts, verdicts, strict=False)
-            ],
-            "client": transcript.client.as_dict(),
-        }
-        self._kept.move_to_end(request_id)
-        if len(self._kept) > MOST:
-            self._kept.popitem(last=False)
+    def begin(self, request_id: str) -> Transcript:
+        """Returns the transcript of a request that has begun."""
+        return Transcript(request_id, self._keep)
 
     def get(self, request_id: str) -> dict[str, Any] | None:
         """Returns what is kept of a request."""
         return self._kept.get(request_id)
+
+    def _keep(self, transcript: dict[str, Any]) -> None:
+        """Keeps a transcript, and forgets the oldest one."""
+        request_id = transcript["request_id"]
+        self._kept[request_id] = transcript
+        self._kept.move_to_end(request_id)
+        if len(self._kept) > MOST:
+            self._kept.popitem(last=False)
+
+
+class NullTranscripts:
+    """Keeps nothing of any request; see `Transcripts`."""
+
+    def begin(self, request_id: str) -> NullTranscript:
+        """Returns what keeps nothing."""
+        return NULL_TRANSCRIPT
+
+    def get(self, request_id: str) -> None:
+        """Returns None: nothing is kept."""
+
+
+NULL_TRANSCRIPTS = NullTranscripts()
+AnyTranscript = NullTranscript | Transcript
+AnyTranscripts = NullTranscripts | Transcripts
 
 
 def _judged(verdict: Verdict | None) -> dict[str, Any]:

@@ -59,4 +59,4 @@ class Allowance:
                 self.owned_bytes[owner] = owned
 
     def _error(self, what: str) -> GatewayError:
-        return OverloadedError(f"{what}; try again shortly.", None, None, self.retry_after_s)
+        return OverloadedError(f"{what}; try again shortly.", retry_after_s=self.retry_after_s)

@@ -24,7 +24,7 @@ def reject_ambiguous(version: str, method: str, url: bytes, headers: RawHeaders)
         url: The request target as it was sent.
         headers: With lower-case names.
     """
-    if sum(len(name) + len(value) for name, value in headers) + len(url) > MAX_HEAD_BYTES:
+    if sum([len(name) + len(value) for name, value in headers]) + len(url) > MAX_HEAD_BYTES:
         return HeadTooLargeError(f"The request's head is longer than {MAX_HEAD_BYTES} bytes.")
     if version not in ("1.0", "1.1"):
         return InvalidRequestError(f"HTTP/{version} is not supported; use HTTP/1.1.")

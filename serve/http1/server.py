@@ -178,7 +178,7 @@ class ServerProtocol(asyncio.Protocol):
         message = f"This replica already has {self._allowance.max_connections} connections; try again shortly."
         self._lifetime = _CLOSED
         self._transport.write(
-            error_response(TooManyConnectionsError(message, None, None, self._allowance.retry_after_s))
+            error_response(TooManyConnectionsError(message, retry_after_s=self._allowance.retry_after_s))
         )
         self._transport.close()
 
@@ -208,7 +208,7 @@ class ServerProtocol(asyncio.Protocol):
             message = (
                 f"More than {_MAX_PIPELINED} requests wait on this connection; read responses before you send more."
             )
-            return OverloadedError(message, None, None, self._allowance.retry_after_s)
+            return OverloadedError(message, retry_after_s=self._allowance.retry_after_s)
         scope.update(self._addresses)
         cycle = RequestResponseCycle(self, self._allowance, scope, expects_continue, keep_alive)
         scope["extensions"] = {DIRECT: {"write": cycle.write, "belong_to": cycle.belong_to}}

@@ -4,10 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from policies import Decision
+from policies.classes import class_of_names
 from serve.access.principal import Principal
 from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
@@ -16,8 +18,12 @@ from serve.limits.charge import Charge
 from serve.limits.estimate import Estimates, Size
 from serve.limits.messages import Grants, Meter, Statement, Terms
 from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
+from serve.limits.size import size_of
 from serve.limits.slice import Holdings, Line, Reservation, Slice, amount_of, draw, reserve
 from serve.limits.tally import Tally
+from serve.request.beside import beside
+from serve.request.body_reader import ReadRequest
+from serve.request.density import LONG_BODY_BYTES
 from serve.shared.link import Link
 from serve.shared.report import Reporter
 
@@ -97,6 +103,32 @@ class Accounts:
         for tenant, limits in list(self.tally.limits.items()):
             scope = tenant_scope(tenant)
             yield Standing(tenant, limits, self._holdings.in_use(Meter(scope, "concurrency")), self._spent(scope))
+
+    async def admit(
+        self,
+        principal: Principal,
+        decision: Decision,
+        read: ReadRequest,
+        headers: RawHeaders,
+        step: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    ) -> Charge:
+        """Reserves what a completion may cost; see `reserve`.
+
+        Args:
+            principal: Who asks.
+            decision: On the request.
+            read: The request.
+            headers: The response's, to which those about limits are added.
+            step: Opens a span.
+
+        Raises:
+            RateLimitError: A limit does not let it pass now.
+            QuotaError: The month's quota is spent.
+        """
+        size = await beside(len(read.body) > LONG_BODY_BYTES, size_of, read.body, read.parsed, read.features)
+        request_class, _ = class_of_names(decision.classes)
+        with step("limits"):
+            return await self.reserve(principal, decision.model, request_class, size, headers)
 
     async def reserve(
         self,

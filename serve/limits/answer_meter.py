@@ -66,6 +66,10 @@ class Meter(Stage):
         self.frames = 0
         self.usage: Usage | None = None
 
+    def answered(self, status: int) -> None:
+        """Notes the HTTP status of the response that has begun."""
+        self.status = status
+
     def skim(self, data: bytes, frames: int) -> None:
         """Counts chunks that can't hold the usage."""
         self.frames += frames

@@ -34,7 +34,7 @@ def dimensions(by: str) -> list[str]:
     names = [name.strip() for name in by.split(",") if name.strip()]
     known = (*DIMENSIONS, "hour", "day")
     if unknown := [name for name in names if name not in known]:
-        raise InvalidRequestError(f"Usage has no {', '.join(unknown)}; it has {', '.join(known)}.", "by")
+        raise InvalidRequestError(f"Usage has no {', '.join(unknown)}; it has {', '.join(known)}.", param="by")
     return names
 
 

@@ -1,5 +1,8 @@
 """The charge of one request: its reservation, the usage of its attempts, and the one settlement."""
 
+from functools import partial
+from typing import ClassVar
+
 from msgspec import Struct
 from opentelemetry.trace import Span
 
@@ -9,6 +12,7 @@ from serve.limits.plan import Plan
 from serve.limits.slice import Reservation
 from serve.limits.tally import Tally
 from serve.limits.usage import Usage
+from serve.routing.class_queue import Turn
 
 _OK = 200
 _FAILED = 400
@@ -41,18 +45,35 @@ class Charge(Struct, eq=False, gc=False):
     tally: Tally
     given_up: bool = False
     _meters: list[Meter] = []
+    counts: ClassVar[bool] = True
+
+    def asks(self, body_bytes: int) -> tuple[float, int | None]:
+        """Returns the cost at which the request asks for a slot, and how many of its tenant's may wait for one.
+
+        Args:
+            body_bytes: Of the request; the cost where nobody estimates tokens.
+        """
+        return self.reservation.cost, self.plan.queued
 
     def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Meter:
         """Returns the meter of an attempt that is sent now.
 
         Args:
-            pool: Where.
-            speculative: With speculation.
-            takes_out: As of `Meter`.
+            pool: The pool that answers it.
+            speculative: That pool speculates for it.
+            takes_out: The frame with the usage is not for the client.
         """
         meter = Meter(pool, speculative, takes_out)
         self._meters.append(meter)
         return meter
+
+    def settles(self, turn: Turn) -> None:
+        """Has the turn of the last attempt at its slot charged by what the attempt's meter measures."""
+        turn.used = partial(self.used, self._meters[-1])
+
+    def give_up(self) -> None:
+        """Notes that an engine was still at work when the time was over."""
+        self.given_up = True
 
     def used(self, meter: Meter) -> float:
         """Returns the weighted tokens that an attempt made its engine work for.

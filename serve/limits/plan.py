@@ -161,7 +161,7 @@ def over_limit(line: Line, wait_s: float, cost: float) -> RateLimitError:
             f" This request reserves {cost:.0f} weighted tokens and needs the whole burst of {held.terms.capacity:.0f};"
             " a shorter prompt or a lower `max_tokens` passes sooner."
         )
-    return RateLimitError(message, None, None, float(seconds))
+    return RateLimitError(message, retry_after_s=float(seconds))
 
 
 def over_quota(quota: Quota, spent: float) -> QuotaError:

@@ -160,7 +160,7 @@ class RedisStore:
             place = urlsplit(self._config.address).netloc
             text = " ".join(str(error).split()) or type(error).__name__
             raise SharedStateError(
-                f"The store of limits at {place} can't be used: {text}", None, None, 1.0
+                f"The store of limits at {place} can't be used: {text}", retry_after_s=1.0
             ) from None  # fmt: skip
 
 

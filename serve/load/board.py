@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from serve.load.live_load import LiveLoad
+from serve.load.null import AnyLoad
 from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
@@ -86,12 +86,12 @@ class SharedLoad:
     """One gateway replica's side of the board.
 
     Args:
-        load: Reports, and takes the others' figures; None if nobody wants to know the load.
+        load: Reports, and takes the others' figures.
         pools: All of them.
         link: Reaches the `LoadBoard`.
     """
 
-    def __init__(self, load: LiveLoad | None, pools: Mapping[PoolKey, Pool], link: Link) -> None:
+    def __init__(self, load: AnyLoad, pools: Mapping[PoolKey, Pool], link: Link) -> None:
         self._load = load
         self._pools = pools
         self._reporter: Reporter[Figures, Figures] = Reporter(
@@ -106,29 +106,24 @@ class SharedLoad:
     async def run(self) -> None:
         """Keeps the load true to the cluster, to the others and to what was learned; every second, forever."""
         while True:
-            if self._load is not None:
-                for key, pool in self._pools.items():
-                    self._load.set_engines(key, pool.replicas)
+            for key, pool in self._pools.items():
+                self._load.set_engines(key, pool.replicas)
             await self.sync()
-            if self._load is not None:
-                self._load.check()
+            self._load.check()
             await asyncio.sleep(PERIOD_S)
 
     async def sync(self) -> None:
         """Exchanges figures; while the board can't be reached, this replica goes by its share of all requests."""
         if not await self._reporter.sync():
-            if self._load is not None:
-                self._load.hear(None)
+            self._load.hear(None)
             for pool in self._pools.values():
                 pool.hear(QueueReport())
 
     def _collect(self) -> Figures:
-        load = self._load.report() if self._load is not None else LoadReport()
-        return Figures(load, {key: pool.report() for key, pool in self._pools.items()})
+        return Figures(self._load.report(), {key: pool.report() for key, pool in self._pools.items()})
 
     def _adopt(self, others: Figures) -> None:
-        if self._load is not None:
-            self._load.hear(others.load)
+        self._load.hear(others.load)
         for key, pool in self._pools.items():
             pool.hear(others.queues.get(key, QueueReport()))
 

@@ -6,7 +6,7 @@ It only says in which order candidates are worth most now; `policies.decide` put
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from policies import Candidate, Decision, LoadOrder, Policy, Reason, RequestFeatures
 from policies.acceptance import Acceptance
@@ -40,8 +40,11 @@ class LiveLoad:
     Attributes:
         loads: By model and pool.
         routes: True if candidates are put into another order, not only counted.
+        learns: Engines are to report on their drafts.
         moves: Requests that got another first candidate, by (model, from, to); in mode `observe`, would have got it.
     """
+
+    learns = True
 
     def __init__(
         self, config: GatewayConfig, policy: Policy, gateways: int = 1, clock: Callable[[], float] = time.monotonic
@@ -71,6 +74,10 @@ class LiveLoad:
         for facts in policy.facts:
             self._size((facts.model, facts.pool))
         self._rankings.clear()
+
+    def switch(self, mode: Literal["off", "observe", "route"]) -> None:
+        """Puts candidates into another order from now on, or only counts: as `observe` does, and `off`."""
+        self.routes = mode == "route"
 
     def set_engines(self, key: PoolKey, engines: int) -> None:
         """Says how many engines of a pool are running; 0 if unknown."""

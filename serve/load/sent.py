@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import NamedTuple, Protocol
 
 from policies import Candidate
 from policies.acceptance import Acceptance, AnswerLength
 from policies.ranking import PoolLoad
 from policies.step_model import StepModel
-from serve.load.spec_report import completion_tokens, spec_report
+from serve.load.spec_report import LastFrames, completion_tokens, spec_report
 
 # Shorter answers are mostly prefill and waiting; their step times would be too long.
 _LEARNED_STEPS = 50
@@ -68,6 +69,15 @@ class Sent:
         self._counts = counts
         self._posted_s = clock()
         self._begin(candidate)
+
+    def until(self, resources: AsyncExitStack) -> None:
+        """Counts the request as under way until the resources close."""
+        resources.callback(self.end)
+
+    def last_frames(self) -> LastFrames:
+        """Returns a stage that keeps what can be learned from the response that has begun."""
+        self.response = kept = LastFrames()
+        return kept
 
     def posted(self, candidate: Candidate) -> None:
         """Tells that the request has a slot and goes out, maybe to another candidate than the first."""

@@ -15,10 +15,7 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
-from serve.limits.answer_meter import Meter
-from serve.load.live_load import LiveLoad
-from serve.load.sent import Sent
-from serve.load.spec_report import LastFrames
+from serve.load.null import AnyLoad, AnySent
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
@@ -32,7 +29,7 @@ from serve.routing.hold import Hold
 from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
 from serve.routing.session_affinity import Affinity, session_key
-from serve.stream.stages import Rename
+from serve.stream.line import PASS, Stage
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 
@@ -45,21 +42,21 @@ _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds
 
 
 class Attempt(NamedTuple):
-    """A response that has begun.
+    """A response that has begun, and the stages that it passes first.
 
     Attributes:
         candidate: Sends it.
         response: The response itself.
-        last_frames: Keeps its end, from which the load learns; None if nobody does.
-        meter: Measures its usage; None where nobody counts.
-        rename: Puts our name of the model into it; None if the engine has no other.
+        last_frames: Keeps its end, from which the load learns.
+        meter: Measures its usage.
+        rename: Puts our name of the model into it, if the engine has another.
     """
 
     candidate: Candidate
     response: UpstreamResponse
-    last_frames: LastFrames | None = None
-    meter: Meter | None = None
-    rename: Rename | None = None
+    last_frames: Stage = PASS
+    meter: Stage = PASS
+    rename: Stage = PASS
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -71,10 +68,25 @@ class Attempt(NamedTuple):
             EngineError: As of `UpstreamResponse.body`.
         """
         body = await self.response.body(limit_bytes)
-        for stage in (self.last_frames, self.meter, self.rename):
-            if stage is not None:
-                body = stage.whole(body) if len(body) <= LONG_BODY_BYTES else await beside(True, stage.whole, body)
-        return body
+        return await beside(True, self._through, body) if len(body) > LONG_BODY_BYTES else self._through(body)
+
+    def _through(self, body: bytes) -> bytes:
+        return self.rename.whole(self.meter.whole(self.last_frames.whole(body)))
+
+
+class _Slot(NamedTuple):
+    """A slot of an engine, held for one attempt."""
+
+    candidate: Candidate
+    endpoint: Endpoint
+    hold: Hold
+
+
+OnTry = Callable[[Candidate], None]
+
+
+def _ignore(candidate: Candidate) -> None:
+    """Does nothing."""
 
 
 class _Left:
@@ -118,7 +130,7 @@ class Attempts:
         pools: The pools by model and pool name.
         upstream: HTTP to the replicas.
         telemetry: Spans and metrics.
-        load: Counts what is under way; None if nobody wants to know.
+        load: Counts what is under way.
     """
 
     def __init__(
@@ -127,13 +139,13 @@ class Attempts:
         pools: Mapping[tuple[str, str], Pool],
         upstream: Upstream,
         telemetry: Telemetry,
-        load: LiveLoad | None = None,
+        load: AnyLoad,
     ) -> None:
         self._load = load
         self._max_attempts = config.limits.max_attempts
         self._pass_baggage = "baggage" in config.requests.pass_headers
         self._pools = pools
-        self._outgoing = Pools(config, reports=load is not None)
+        self._outgoing = Pools(config, reports=load.learns)
         self._upstream = upstream
         self._telemetry = telemetry
 
@@ -142,7 +154,7 @@ class Attempts:
         request: RoutedRequest,
         candidates: Sequence[Candidate],
         resources: AsyncExitStack,
-        on_try: Callable[[Candidate], None] | None = None,
+        on_try: OnTry = _ignore,
     ) -> Attempt:
         """Returns the first response that begins.
 
@@ -159,53 +171,36 @@ class Attempts:
         """
         left = _Left(candidates)
         for number in count(1):
-            counted = self._count(request, left.best, resources)
-            began_s = time.monotonic()
-            candidate, endpoint, hold = await self._reserve(request, left, resources, number - 1, on_try)
-            if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
-                request.attribution.waited_s += waited_s
-                priority = PRIORITIES[request.asker.rank]
-                self._telemetry.waited(waited_s, request.decision.model, candidate.pool, priority)
-            if counted is not None:
-                counted.posted(candidate)
+            sent = self._load.begin(request.decision, request.features, left.best, len(request.body))
+            sent.until(resources)
+            slot = await self._slot(request, left, resources, number - 1, on_try)
+            sent.posted(slot.candidate)
+            pool = slot.candidate.pool
             try:
-                attempt = await self._post(request, candidate, endpoint, hold, resources, counted)
+                attempt = await self._post(request, slot, resources, sent)
             except _RETRIED as error:
-                self._pools[request.decision.model, candidate.pool].forget(endpoint)
-                self._add_fault(request, candidate.pool, error.code, error.message)
+                self._pools[request.decision.model, pool].forget(slot.endpoint)
+                self._add_fault(request, pool, error.code, error.message)
                 if not left or number == self._max_attempts:
                     raise
             else:
                 status = attempt.response.status
                 if not _SAME_POOL_MAY_ANSWER.get(status, True):
-                    left.drop((candidate.pool,))
+                    left.drop((pool,))
                 if status not in _SAME_POOL_MAY_ANSWER or not left or number == self._max_attempts:
                     return attempt
-                self._add_fault(request, candidate.pool, str(status), f"the engine answered {status}")
+                self._add_fault(request, pool, str(status), f"the engine answered {status}")
             await resources.aclose()
-            self._telemetry.retried(candidate.pool)
+            self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")
 
     def _add_fault(self, request: RoutedRequest, pool: str, kind: str, detail: str) -> None:
         self._telemetry.log.add_fault(request.attribution.faults, request.request_id, pool, kind, detail)
 
-    def _count(self, request: RoutedRequest, candidate: Candidate, resources: AsyncExitStack) -> Sent | None:
-        """Counts a request that is on its way, until `resources` close."""
-        if self._load is None:
-            return None
-        sent = self._load.begin(request.decision, request.features, candidate, len(request.body))
-        resources.callback(sent.end)
-        return sent
-
-    async def _reserve(
-        self,
-        request: RoutedRequest,
-        left: _Left,
-        resources: AsyncExitStack,
-        attempt: int,
-        on_try: Callable[[Candidate], None] | None,
-    ) -> tuple[Candidate, Endpoint, Hold]:
-        """Reserves a slot for the best of the candidates that are left whose pool has one.
+    async def _slot(
+        self, request: RoutedRequest, left: _Left, resources: AsyncExitStack, attempt: int, on_try: OnTry
+    ) -> _Slot:
+        """Waits for a slot, and records for how long.
 
         Args:
             request: The request to send.
@@ -217,84 +212,76 @@ class Attempts:
         Raises:
             GatewayError: No pool has a slot.
         """
-        preferred = left.best
-        if on_try is not None:
-            on_try(preferred)
+        began_s = time.monotonic()
+        preferred, model = left.best, request.decision.model
+        on_try(preferred)
         affinity = Affinity(
             partial(session_key, request.headers, request.features, attempt), partial(_prompt_blocks, request.parsed)
         )
-        model = request.decision.model
-        first = self._pools[model, preferred.pool]
         pools = [preferred.pool]
         try:
             with self._telemetry.step("slot") as span:
-                if not first.ready:
+                if not self._pools[model, preferred.pool].ready:
                     pools = left.pools
                 if len(pools) == 1:
                     left.take(preferred)
                     span.set_attribute("specgate.pool", preferred.pool)
-                    hold = first.reserve(affinity, request.asker)
-                    return preferred, await resources.enter_async_context(hold), hold
-                asked = [self._pools[model, pool] for pool in pools]
-                slot = await first_free(asked, affinity, request.asker, resources)
-                span.set_attribute("specgate.pool", pools[slot.number])
-                if pools[slot.number] != preferred.pool:
-                    span.set_attribute("specgate.reasons", [FREE_SLOT])
+                    hold = self._pools[model, preferred.pool].reserve(affinity, request.asker)
+                    slot = _Slot(preferred, await resources.enter_async_context(hold), hold)
+                else:
+                    asked = [self._pools[model, pool] for pool in pools]
+                    free = await first_free(asked, affinity, request.asker, resources)
+                    span.set_attribute("specgate.pool", pools[free.number])
+                    if pools[free.number] != preferred.pool:
+                        span.set_attribute("specgate.reasons", [FREE_SLOT])
+                    slot = _Slot(left.of_pool(pools[free.number]), free.endpoint, free.hold)
+                    left.take(slot.candidate)
+                    left.drop({pools[number] for number in free.refused})
         except _RETRIED as error:
             self._telemetry.log.warn(request.request_id, ", ".join(pools), error.code, error.message)
             raise
-        chosen = left.of_pool(pools[slot.number])
-        if chosen is not preferred:
+        if slot.candidate is not preferred:
             self._telemetry.retried(preferred.pool)
-            if on_try is not None:
-                on_try(chosen)
-                request.attribution.add_reason(FREE_SLOT)
-        left.take(chosen)
-        left.drop({pools[number] for number in slot.refused})
-        return chosen, slot.endpoint, slot.hold
+            on_try(slot.candidate)
+            request.attribution.add_reason(FREE_SLOT)
+        if (waited_s := time.monotonic() - began_s) > _NO_WAIT_S:
+            request.attribution.waited_s += waited_s
+            self._telemetry.waited(waited_s, model, slot.candidate.pool, PRIORITIES[request.asker.rank])
+        return slot
 
-    async def _post(
-        self,
-        request: RoutedRequest,
-        candidate: Candidate,
-        endpoint: Endpoint,
-        hold: Hold,
-        resources: AsyncExitStack,
-        counted: Sent | None,
-    ) -> Attempt:
+    async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
-        number = next(request.attempt_numbers)
-        patch, meter, rename = self._outgoing.outgoing(request, candidate)
-        headers = self._outgoing.headers(request, endpoint, number)
-        body = request.body
+        number, body = next(request.attempt_numbers), request.body
+        patch, meter, rename = self._outgoing.outgoing(request, slot.candidate)
         if patch:
-            body = patch.apply(body) if len(body) <= LONG_BODY_BYTES else await beside(True, patch.apply, body)
-        span: Span = INVALID_SPAN
-        if self._telemetry.traced:
-            kind = self._outgoing.kind(request, candidate)
-            about = attempt_attributes(request, candidate, endpoint.url, kind, number)
-            span = resources.enter_context(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
-            inject(headers)
-        if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
-            headers.pop("baggage", None)
-        if meter is not None and request.charge is not None:
-            hold.turn.used = partial(request.charge.used, meter)
+            body = await beside(True, patch.apply, body) if len(body) > LONG_BODY_BYTES else patch.apply(body)
+        headers = self._outgoing.headers(request, slot.endpoint, number)
+        span = self._span(request, slot, number, headers, resources) if self._telemetry.traced else INVALID_SPAN
+        request.charge.settles(slot.hold.turn)
         sent_s = time.monotonic()
         try:
-            response = await resources.enter_async_context(self._upstream.post(endpoint, request.path, body, headers))
+            posted = self._upstream.post(slot.endpoint, request.path, body, headers)
+            response = await resources.enter_async_context(posted)
         except _RETRIED as error:  # caught before it passes through the span
             fail(span, error.code, error.status)
             raise
-        if meter is not None:
-            meter.status = response.status
+        meter.answered(response.status)
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
-            if meter is not None:
-                resources.callback(tell_usage, span, meter)
-        last_frames = None
-        if counted is not None:
-            counted.response = last_frames = LastFrames()
-        return Attempt(candidate, response, last_frames, meter, rename)
+            resources.callback(tell_usage, span, meter)
+        return Attempt(slot.candidate, response, sent.last_frames(), meter, rename)
+
+    def _span(
+        self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack
+    ) -> Span:
+        """Begins the span of an attempt, and adds its context to the headers."""
+        kind = self._outgoing.kind(request, slot.candidate)
+        about = attempt_attributes(request, slot.candidate, slot.endpoint.url, kind, number)
+        span = resources.enter_context(self._telemetry.step(attempt_name(request), about, SpanKind.CLIENT))
+        inject(headers)
+        if not self._pass_baggage:  # injected with the trace, but it holds whatever the client put there
+            headers.pop("baggage", None)
+        return span
 
 
 def _prompt_blocks(request: CompletionRequest) -> tuple[int, ...]:

@@ -1,135 +1,24 @@
 """One request and its response over plain ASGI."""
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span
 
-from policies import Candidate, Decision
 from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
-from serve.errors import BodyTooLargeError, GatewayError, UnsupportedMediaTypeError
+from serve.errors import GatewayError
 from serve.http1.asgi import Receive, Send, Sink
+from serve.http1.message import RawHeaders
 from serve.http1.sse import error_frame
-from serve.limits.charge import Charge
-from serve.proxy.headers import RawHeaders
-from serve.request.beside import beside, joined
-from serve.request.density import LONG_BODY_BYTES
+from serve.limits.null import NULL_CHARGE, AnyCharge
+from serve.proxy.attribution import Attribution
+from serve.request.incoming import read_body
 from serve.routing.class_queue import Asker
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.telemetry.spans import fail
-
-_JSON = "application/json"
-_NOT_ENCODED = frozenset({"", "identity"})
-
-
-async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
-    """Returns the whole body of a request that says its body is JSON.
-
-    Args:
-        receive: ASGI's.
-        headers: From `request_headers`.
-        limit_bytes: The longest body that is accepted.
-
-    Raises:
-        UnsupportedMediaTypeError: The body is not called JSON, or it is encoded.
-        BodyTooLargeError: The body, or the length that the client announced, is over the limit.
-        GatewayError: The listener gave up the body: it is malformed or too slow, or there is no room for it.
-        CancelledError: The client left.
-    """
-    _check_media_type(headers)
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit_bytes:
-        raise _too_large(limit_bytes)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise message.get("error") or asyncio.CancelledError
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        if not message.get("more_body"):
-            if size > LONG_BODY_BYTES:
-                return await beside(True, joined, parts)
-            return b"".join(parts)
-
-
-def _check_media_type(headers: Mapping[str, str]) -> None:
-    """Refuses a body of another type: a web page of any site can send those, but JSON only if we allow it."""
-    given = headers.get("content-type")
-    if given is None:
-        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
-            return  # no body; what is wrong about that, its reader says best
-        raise UnsupportedMediaTypeError(
-            "The request has no Content-Type. Add the header `Content-Type: application/json`."
-        )
-    if given != _JSON and given.partition(";")[0].strip().lower() != _JSON:
-        raise UnsupportedMediaTypeError(
-            f"Unsupported Media Type: only 'application/json' is allowed, not {given[:100]!r}. "
-            "Send the header `Content-Type: application/json`."
-        )
-    coding = headers.get("content-encoding", "")
-    if coding.strip().lower() not in _NOT_ENCODED:
-        raise UnsupportedMediaTypeError(
-            f"The Content-Encoding {coding[:100]!r} is not supported. Send the body uncompressed, without that header."
-        )
-
-
-def _too_large(limit_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"The request body is larger than the limit of {limit_bytes} bytes.")
-
-
-@dataclass(slots=True)
-class Attribution:
-    """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
-
-    Attributes:
-        engine_id: Under which engines get the request, with the attempt's number; empty until it is decided.
-        model: Empty until the request is decided.
-        pool: Empty until a pool is tried; after a rerun still the first pool that responded.
-        speculative: `on` or `off`.
-        headers: specgate's own response headers.
-        limits: The response's headers on limits.
-        faults: What went wrong on the way to the response, in words of few.
-        waited_s: For slots, of all attempts.
-    """
-
-    engine_id: str = ""
-    model: str = ""
-    pool: str = ""
-    speculative: str = "off"
-    headers: dict[str, str] = field(default_factory=dict)
-    limits: RawHeaders = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    waited_s: float = 0.0
-
-    def decided(self, decision: Decision) -> None:
-        """Names the model and the reasons of the decision."""
-        self.model = decision.model
-        self.headers["x-specgate-reasons"] = ",".join([reason.advisory for reason in decision.reasons])
-
-    def add_reason(self, reason: str) -> None:
-        """Adds a reason that came up after the decision."""
-        reasons = [*filter(None, self.headers.get("x-specgate-reasons", "").split(","))]
-        if reason not in reasons:
-            self.headers["x-specgate-reasons"] = ",".join([*reasons, reason])
-
-    def tried(self, candidate: Candidate) -> None:
-        """Names the candidate to which the request goes now."""
-        self.pool = candidate.pool
-        self.speculative = "on" if candidate.speculative else "off"
-        self.headers["x-specgate-pool"] = self.pool
-        self.headers["x-specgate-speculative"] = self.speculative
-
-    def rerun(self, candidate: Candidate) -> None:
-        """Names the candidate that runs the request again."""
-        self.headers["x-specgate-rerun"] = candidate.pool
 
 
 class Api:
@@ -200,7 +89,7 @@ class Exchange:
         api: That the client speaks.
         principal: On whose behalf the request is made; see `accept`.
         rank: The place of the request's priority in `PRIORITIES`.
-        charge: What the request is charged; None until it is admitted, and where nobody counts.
+        charge: The request's; it charges nothing until the request is admitted.
         attribution: Who serves the request.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
@@ -218,7 +107,7 @@ class Exchange:
     api: Api = CHAT
     principal: Principal = ANONYMOUS
     rank: int = PRIORITIES.index(ANONYMOUS.priority_default)
-    charge: Charge | None = None
+    charge: AnyCharge = NULL_CHARGE
     attribution: Attribution = field(default_factory=Attribution)
     arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False
@@ -251,8 +140,7 @@ class Exchange:
         Args:
             body_bytes: What the request costs where nobody estimates tokens.
         """
-        tenant, charge = self.principal.tenant, self.charge
-        cost, queued = (float(body_bytes), None) if charge is None else (charge.reservation.cost, charge.plan.queued)
+        tenant, (cost, queued) = self.principal.tenant, self.charge.asks(body_bytes)
         return Asker(tenant.name, tenant.weight, self.rank, cost, queued)
 
     async def start(self, status: int, headers: RawHeaders) -> None:

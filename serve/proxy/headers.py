@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-RawHeaders = list[tuple[bytes, bytes]]
+from serve.http1.message import RawHeaders
 
 # RFC 9110 section 7.6.1, and what our own HTTP client sets.
 _HOP_BY_HOP = frozenset(

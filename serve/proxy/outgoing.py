@@ -6,7 +6,7 @@ from typing import NamedTuple
 from policies import Candidate
 from serve.config.gateway import GatewayConfig
 from serve.errors import encode_json
-from serve.limits.answer_meter import Meter
+from serve.limits.null import AnyMeter
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
@@ -14,6 +14,7 @@ from serve.request.completion import NONE
 from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage, leaves_usage_out
 from serve.request.patch import BodyPatch, ReasoningField
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
+from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename
 
 
@@ -42,13 +43,13 @@ class Outgoing(NamedTuple):
 
     Attributes:
         patch: Of the request's body.
-        meter: Of the answer's usage; None where nobody counts.
-        rename: Puts our name of the model into the answer; None if the engine has no other.
+        meter: Of the answer's usage.
+        rename: Puts our name of the model into the answer, if the engine has another.
     """
 
     patch: BodyPatch
-    meter: Meter | None
-    rename: Rename | None
+    meter: AnyMeter
+    rename: Stage
 
 
 class Pools:
@@ -77,10 +78,9 @@ class Pools:
         """Returns what an attempt at a candidate is made of; its meter is that of the request's charge."""
         model, parsed, charge = request.decision.model, request.parsed, request.charge
         pool = self._pools[model, candidate.pool]
-        patch, meter = request.patch, None
-        takes_usage_out = charge is not None and request.features.stream and leaves_usage_out(parsed)
-        if charge is not None:
-            meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
+        patch = request.patch
+        takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
+        meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
         xargs = _xargs(pool, request, candidate)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
         if xargs or asks_usage or pool.served_name or pool.reasoning_field:
@@ -93,7 +93,7 @@ class Pools:
                 patch.name_reasoning(pool.reasoning_field)
             if asks_usage:
                 ask_usage(patch, parsed)
-        return Outgoing(patch, meter, Rename(pool.served_name, model) if pool.served_name else None)
+        return Outgoing(patch, meter, Rename(pool.served_name, model) if pool.served_name else PASS)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""

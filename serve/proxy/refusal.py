@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from serve.errors import EngineError, InvalidRequestError, encode_json
-from serve.proxy.headers import RawHeaders
+from serve.http1.message import RawHeaders
 
 _LOWEST_SERVER_ERROR = 500
 _MAX_SAID = 1000  # characters of a page in HTML, for example

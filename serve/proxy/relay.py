@@ -9,7 +9,7 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
-from serve.stream.line import Line, Stage
+from serve.stream.line import PASS, Line, Stage
 from serve.stream.stages import End
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail
@@ -26,24 +26,25 @@ def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage) -> Line:
         exchange: The client's side.
         checks: What watches the stream: the guard, or how a plain stream ends.
     """
-    stages = (
-        attempt.last_frames,  # keeps what the load learns from
-        attempt.meter,  # measures the usage, and takes it out again if only we have asked for it
-        attempt.rename,  # puts our name of the model in place of the engine's
-        *checks,
-        *exchange.api.last,  # translates, if the client speaks another API
+    return Line(
+        (
+            attempt.last_frames,  # keeps what the load learns from
+            attempt.meter,  # measures the usage, and takes it out again if only we have asked for it
+            attempt.rename,  # puts our name of the model in place of the engine's
+            *checks,
+            *exchange.api.last,  # translates, if the client speaks another API
+        )
     )
-    return Line([stage for stage in stages if stage is not None])
 
 
-async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, observer: Stage | None = None) -> None:
+async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, observer: Stage = PASS) -> None:
     """Sends an engine's response to the client, streamed as it arrives or whole.
 
     Args:
         exchange: The client's side.
         attempt: The engine's response.
         telemetry: Spans and metrics.
-        observer: Sees the response as well; None for a plain response.
+        observer: Sees the response as well.
 
     Raises:
         EngineError: The engine broke off; of a stream, part is already sent.
@@ -56,13 +57,12 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
         else:
             headers, body = readable_refusal(response.status, headers, await attempt.body(_MAX_ERROR_BYTES))
         await exchange.whole(response.status, headers, body)
-        if observer is not None:
-            observer.whole(body)
+        observer.whole(body)
         return
     telemetry.first_token(exchange.arrived_s, exchange.attribution.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = End()
-    line = line_of(attempt, exchange, end) if observer is None else line_of(attempt, exchange, observer, end)
+    line = line_of(attempt, exchange, observer, end)
     try:
         await send_stream(exchange, response, line)
     except EngineError:

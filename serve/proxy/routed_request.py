@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from policies import Decision, RequestFeatures
-from serve.limits.charge import Charge
-from serve.proxy.exchange import Attribution
+from serve.limits.null import NULL_CHARGE, AnyCharge
+from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 from serve.routing.class_queue import ANONYMOUS, Asker
@@ -23,7 +23,7 @@ class RoutedRequest(NamedTuple):
         guarded: True if the guard checks the response, so that our parsers must report what they can't read.
         attempt_numbers: Numbers of the attempts to come, reruns included.
         attribution: Has the request's id at engines, and notes their faults and what else the log says of the request.
-        charge: Measures the attempts; None where nobody counts usage.
+        charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
     """
 
@@ -38,5 +38,5 @@ class RoutedRequest(NamedTuple):
     guarded: bool
     attempt_numbers: Iterator[int]
     attribution: Attribution
-    charge: Charge | None = None
+    charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS

@@ -97,7 +97,7 @@ class UpstreamResponse:
 
 def _broke(error: OSError) -> EngineError:
     if isinstance(error, TimeoutError):
-        return EngineError("The engine stopped sending.", None, "engine_stalled")
+        return EngineError("The engine stopped sending.", code="engine_stalled")
     return EngineError("The connection to the engine broke in the middle of the answer.")
 
 
@@ -174,7 +174,9 @@ class Upstream:
         self._connections.close()
 
     def _unavailable(self) -> PoolUnavailableError:
-        return PoolUnavailableError("The engine is not answering; try again shortly.", None, None, self._retry_after_s)
+        return PoolUnavailableError(
+            "The engine is not answering; try again shortly.", retry_after_s=self._retry_after_s
+        )
 
 
 class _Post(AbstractAsyncContextManager[UpstreamResponse]):

@@ -53,7 +53,7 @@ class QuarantineActor:
             SharedStateError: The detector has just begun, and replicas have not told it the state yet.
         """
         if not self._register.has_begun:
-            raise SharedStateError("The shared quarantine state has just begun; try again shortly.", None, None, 1.0)
+            raise SharedStateError("The shared quarantine state has just begun; try again shortly.", retry_after_s=1.0)
         self._detector.terms = terms
         self._detector.order(order.cell, order.action, order.why, time.time(), order.operator)
         self._has_news = True

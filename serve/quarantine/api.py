@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Cell, Policy, PolicyError, mask_of_class
 from serve.errors import InvalidRequestError
-from serve.proxy.exchange import read_body
 from serve.proxy.headers import request_headers
 from serve.quarantine.detector import Action
 from serve.quarantine.live import QuarantinedPolicy
 from serve.quarantine.messages import Order
+from serve.request.incoming import read_body
 
 _MAX_ORDER_BYTES = 64 * 1024
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -76,18 +76,18 @@ def parse_order(body: bytes, policy: Policy) -> Order:
         first = error.errors()[0]
         raise InvalidRequestError(f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}") from error
     except PolicyError as error:
-        raise InvalidRequestError(str(error), "request_class") from error
+        raise InvalidRequestError(str(error), param="request_class") from error
     model = policy.models.get(order.model)
     if model is None:
-        raise InvalidRequestError(f"No model {order.model!r}; there are {_listed(policy.models)}.", "model")
+        raise InvalidRequestError(f"No model {order.model!r}; there are {_listed(policy.models)}.", param="model")
     choices = {option.mode == "speculative" for option in model.options if option.pool == order.pool}
     if not choices:
         pools = _listed({option.pool for option in model.options})
-        raise InvalidRequestError(f"{order.model!r} has no pool {order.pool!r}; it has {pools}.", "pool")
+        raise InvalidRequestError(f"{order.model!r} has no pool {order.pool!r}; it has {pools}.", param="pool")
     speculative = (True in choices) if order.speculative is None else order.speculative
     if speculative not in choices:
         how = "with" if speculative else "without"
-        raise InvalidRequestError(f"{order.model}/{order.pool} never answers {how} speculation.", "speculative")
+        raise InvalidRequestError(f"{order.model}/{order.pool} never answers {how} speculation.", param="speculative")
     return Order(
         Cell(order.model, order.pool, speculative, order.request_class), order.action, order.reason, order.operator
     )

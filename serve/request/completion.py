@@ -207,13 +207,13 @@ def parse(body: bytes, decoder: RequestDecoder = ANY_FIELDS) -> CompletionReques
         raise _invalid(str(error)) from error
     except MALFORMED as error:
         if not body.strip():
-            raise InvalidRequestError("The body is empty.", None, "invalid_json") from error
+            raise InvalidRequestError("The body is empty.", code="invalid_json") from error
         raise not_json(error) from error
 
 
 def not_json(error: Exception) -> InvalidRequestError:
     """Returns the error for a body that does not decode."""
-    return InvalidRequestError(f"The body is not valid JSON: {error}.", None, "invalid_json")
+    return InvalidRequestError(f"The body is not valid JSON: {error}.", code="invalid_json")
 
 
 def not_allowed(name: str, param: str | None = None, allow: str | None = "") -> InvalidRequestError:
@@ -227,8 +227,8 @@ def not_allowed(name: str, param: str | None = None, allow: str | None = "") -> 
     way_out = "" if allow is None else f" An operator allows it with `requests.pass_fields: [{allow or name}]`."
     return InvalidRequestError(
         f"The field `{name}` is not accepted here: it would steer the engine itself.{way_out}",
-        param or name,
-        "field_not_allowed",
+        param=param or name,
+        code="field_not_allowed",
     )
 
 
@@ -236,16 +236,16 @@ def _invalid(text: str) -> InvalidRequestError:
     """Translates msgspec's message about types into one about the request."""
     location = _LOCATION.search(text)
     if location is None and "missing required field `model`" in text:
-        return InvalidRequestError("The field `model` is missing.", "model", "missing_field")
+        return InvalidRequestError("The field `model` is missing.", param="model", code="missing_field")
     if unknown := _UNKNOWN.search(text):
         name = unknown[1]
         return InvalidRequestError(
             f"The field `{name}` is not known here. An operator allows it with `requests.pass_fields: [{name}]`, or "
             "any with `requests.mode: open`.",
-            name,
-            "field_not_allowed",
+            param=name,
+            code="field_not_allowed",
         )
     if location is None:
         return InvalidRequestError(f"The body must be a JSON object: {text}.")
     param = location[1]
-    return InvalidRequestError(f"The field `{param}` is wrong: {text[: location.start()]}.", param)
+    return InvalidRequestError(f"The field `{param}` is wrong: {text[: location.start()]}.", param=param)

@@ -129,7 +129,7 @@ def check_numbers(body: bytes) -> None:
         InvalidRequestError: It has.
     """
     if has_long_numbers(body):
-        raise InvalidRequestError("The body has too many numbers of hundreds of digits.", None, "over_limit")
+        raise InvalidRequestError("The body has too many numbers of hundreds of digits.", code="over_limit")
 
 
 def _check_marks(body: bytes) -> None:
@@ -141,4 +141,4 @@ def _check_marks(body: bytes) -> None:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise InvalidRequestError(f"The body has more than {what}.", None, "over_limit")
+    raise InvalidRequestError(f"The body has more than {what}.", code="over_limit")

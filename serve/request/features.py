@@ -135,10 +135,10 @@ def _tool_choice(request: CompletionRequest) -> str | None:
         raise InvalidRequestError(
             f"`tool_choice` must be `auto`, `required`, `none` or an object that names a function, not "
             f"{choice[:_SHOWN_CHARS]!r}.",
-            "tool_choice",
+            param="tool_choice",
         )
     if choice == "required" and not request.tools:
-        raise InvalidRequestError("`tool_choice` is `required`, but the request offers no tools.", "tool_choice")
+        raise InvalidRequestError("`tool_choice` is `required`, but the request offers no tools.", param="tool_choice")
     return choice or "auto" if request.tools else None
 
 
@@ -149,14 +149,14 @@ def _object_choice(choice: Choice, names: set[str]) -> str:
     if choice.type != "function" or name is None:
         raise InvalidRequestError(
             'As an object, `tool_choice` must have the form {"type": "function", "function": {"name": ...}}.',
-            "tool_choice",
+            param="tool_choice",
         )
     if name not in names:
         offered = ", ".join(sorted(names)) or "none"
         raise InvalidRequestError(
             f"`tool_choice` names the function {name[:_SHOWN_CHARS]!r}, which `tools` does not offer "
             f"(it offers: {offered}).",
-            "tool_choice",
+            param="tool_choice",
         )
     return "named"
 
@@ -244,7 +244,7 @@ def _preference(request: CompletionRequest, headers: Mapping[str, str]) -> bool 
         by_header = _PREFERENCES.get(header.strip().lower())
         if by_header is None:
             raise InvalidRequestError(
-                f"The header {PREFERENCE_HEADER} must be `true` or `false`, not {header!r}.", PREFERENCE_HEADER
+                f"The header {PREFERENCE_HEADER} must be `true` or `false`, not {header!r}.", param=PREFERENCE_HEADER
             )
     by_body = None if request.enable_speculative is UNSET else request.enable_speculative
     if by_header is False or by_body is False:

@@ -145,7 +145,9 @@ class FieldRules:
 def _check_stops(request: CompletionRequest) -> None:
     for name in ("stop", "stop_token_ids"):
         if len(bytes(getattr(request, name))) > _STOP_BYTES:
-            raise InvalidRequestError(f"The field `{name}` has more than {_STOP_BYTES} bytes.", name, "over_limit")
+            raise InvalidRequestError(
+                f"The field `{name}` has more than {_STOP_BYTES} bytes.", param=name, code="over_limit"
+            )
 
 
 def _check_template(arguments: dict[str, Raw]) -> None:
@@ -171,8 +173,8 @@ def _at_most(name: str, value: float | None, most: int, setting: str) -> None:
 def _too_many(name: str, most: int, setting: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"The field `{name}` is over the limit of {most}, which the operator sets with `requests.{setting}`.",
-        name,
-        "over_limit",
+        param=name,
+        code="over_limit",
     )
 
 

@@ -71,7 +71,7 @@ class MediaRules:
         try:
             messages = _conversation.decode(body).messages
         except msgspec.ValidationError as error:
-            raise InvalidRequestError(f"The content of a message is wrong: {error}.", "messages") from error
+            raise InvalidRequestError(f"The content of a message is wrong: {error}.", param="messages") from error
         for message in messages or ():
             for part in message.content if isinstance(message.content, list) else ():
                 if isinstance(part, _Part):
@@ -89,8 +89,8 @@ class MediaRules:
                 raise InvalidRequestError(
                     "Media in messages must be `data:` URLs or come from a host that the operator has listed in "
                     "`requests.media_hosts`.",
-                    "messages",
-                    "media_not_allowed",
+                    param="messages",
+                    code="media_not_allowed",
                 )
 
     def _may_fetch(self, url: str) -> bool:

@@ -44,7 +44,7 @@ def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
     try:
         root = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise InvalidRequestError(f"The request has a schema that can't be read: {error}.", param) from error
+        raise InvalidRequestError(f"The request has a schema that can't be read: {error}.", param=param) from error
     level = [root] if isinstance(root, dict | list) else []
     nodes = 1
     depth = 0
@@ -65,4 +65,6 @@ def _nodes(schema: bytes, limits: LimitsConfig, param: str) -> int:
 
 
 def _over(what: str, setting: str, limit: int, param: str) -> InvalidRequestError:
-    return InvalidRequestError(f"The request has {what} than this gateway allows: limits.{setting} is {limit}.", param)
+    return InvalidRequestError(
+        f"The request has {what} than this gateway allows: limits.{setting} is {limit}.", param=param
+    )

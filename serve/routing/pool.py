@@ -189,7 +189,7 @@ class RayPool:
             self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
         running = metadata_of_running(*self._deployment)
         if not running:
-            raise PoolUnavailableError(f"No replica of {self._label} is running.", None, None, self._retry_after_s)
+            raise PoolUnavailableError(f"No replica of {self._label} is running.", retry_after_s=self._retry_after_s)
         return dict(running[0]["facts"])
 
     async def close(self) -> None:
@@ -214,7 +214,7 @@ class RayPool:
         except DeploymentUnavailableError as error:
             self._set_slow()
             raise PoolUnavailableError(
-                f"No replica of {self._label} is running; try again shortly.", None, None, self._retry_after_s
+                f"No replica of {self._label} is running; try again shortly.", retry_after_s=self._retry_after_s
             ) from error
         finally:
             overdue.cancel()

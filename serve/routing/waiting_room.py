@@ -76,7 +76,7 @@ class WaitingRoom(Generic[T]):
         """
         if asker.queued is not None and self.queue.waiting(asker.tenant) >= asker.queued:
             message = f"{asker.queued} requests of tenant {asker.tenant!r} wait for {self._label}; try again shortly."
-            raise OverloadedError(message, None, None, self._terms.retry_after_s)
+            raise OverloadedError(message, retry_after_s=self._terms.retry_after_s)
         loop = asyncio.get_running_loop()
         place: Place[T] = loop.create_future()
         self.queue.add(place, asker, loop.time())
@@ -146,7 +146,7 @@ class WaitingRoom(Generic[T]):
 
     def _time_out(self, place: Place[T]) -> None:
         message = f"No slot of {self._label} came free in time; try again shortly."
-        self.refuse(place, PoolUnavailableError(message, None, None, self._terms.retry_after_s))
+        self.refuse(place, PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s))
 
 
 def queue_full(label: str, retry_after_s: float) -> OverloadedError:
@@ -156,4 +156,4 @@ def queue_full(label: str, retry_after_s: float) -> OverloadedError:
         label: The pool's.
         retry_after_s: How long its client should wait.
     """
-    return OverloadedError(f"The queue of {label} is full; try again shortly.", None, None, retry_after_s)
+    return OverloadedError(f"The queue of {label} is full; try again shortly.", retry_after_s=retry_after_s)

@@ -53,8 +53,8 @@ class RayLink:
             self._actor = None
             raise SharedStateError(
                 f"The {self._noun} that the gateway's replicas share can't be reached; try again shortly.",
-                None, None, 1.0,
-            ) from error  # fmt: skip
+                retry_after_s=1.0,
+            ) from error
 
     def _find_or_start(self) -> Any:
         place = {"resources": {_HEAD: _HEAD_SHARE}} if self._on_head and _HEAD in ray.cluster_resources() else {}

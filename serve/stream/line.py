@@ -18,20 +18,12 @@ class Stage:
     Attributes:
         skim: Takes, in place of `feed`, the bytes and the number of frames that are chunks like the one before: neither
             an error nor the stream's end nor its usage. None for a stage that must see every frame.
-        over: The stage needs nothing more of the stream.
-        slow: What it does next may take longer than other requests should wait.
-        changes: `over` and `slow` may change.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
-        wants_rest: It wants a frame whose end never came. The rest of a stream that broke off tells the guard nothing.
         limit_bytes: A longer frame comes in pieces; None where that does not matter.
     """
 
     skim: Skim | None = None
-    over = False
-    slow = False
-    changes = False
     exact = True
-    wants_rest = True
     limit_bytes: int | None = None
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
@@ -47,6 +39,24 @@ class Stage:
         return body
 
 
+PASS = Stage()
+
+
+class Check(Stage):
+    """A stage that judges the answer. One that is not `exact` ends the stream itself, so it wants no broken frame.
+
+    Attributes:
+        over: It needs nothing more of the stream.
+        slow: What it does next may take longer than other requests should wait.
+    """
+
+    over = False
+    slow = False
+
+
+_NO_CHECK = Check()
+
+
 def ignore(data: bytes, frames: int) -> None:
     """The `skim` of a stage to which a chunk like the one before says nothing."""
 
@@ -55,34 +65,38 @@ class Line:
     """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
 
     Args:
-        stages: In the order in which a frame passes them; at most one of them `changes`.
+        stages: In the order in which a frame passes them; at most one of them is a `Check`.
 
     Attributes:
-        over: A stage needs nothing more of the stream.
+        over: The check needs nothing more of the stream.
         slow: What comes next may take longer than other requests should wait.
     """
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        self._stages = stages
-        self._check: Stage | None = None
+    def __init__(self, stages: Iterable[Stage]) -> None:
+        self._stages: list[Stage] = []
+        self._check = _NO_CHECK
         self._skims: list[Skim] = []
-        self._may_skim = self._exact = self._wants_rest = True
+        self._may_skim = exact = True
         limits: list[int] = []
         for stage in stages:
-            if stage.changes:
+            if type(stage).feed is Stage.feed:  # it would cost each frame a call, and the stream its short cut
+                continue
+            self._stages.append(stage)
+            if isinstance(stage, Check):
                 self._check = stage
-            if stage.skim is None:
+            if (skim := stage.skim) is None:
                 self._may_skim = False
-            elif stage.skim is not ignore:
-                self._skims.append(stage.skim)
-            self._exact = self._exact and stage.exact
-            self._wants_rest = self._wants_rest and stage.wants_rest
+            elif skim is not ignore:
+                self._skims.append(skim)
+            exact = exact and stage.exact
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
-        self._reader = FrameReader(min(limits) if limits else MAX_FRAME_BYTES, exact=self._exact)
+        self._wants_rest = self._check.exact
+        self._may_be_slow = not exact or self._check is not _NO_CHECK
+        self._reader = FrameReader(min(limits) if limits else MAX_FRAME_BYTES, exact=exact)
         self._opening = NO_OPENING
         self.over = False
-        self.slow = self._check is not None and self._check.slow
+        self.slow = self._check.slow
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may be sent now."""
@@ -97,14 +111,14 @@ class Line:
                 passed = stage.feed(passed[0]) if len(passed) == 1 else _each(stage, passed)
             for each in passed:
                 out.append(each.raw or each.encoded())
-            if check is not None and check.over:
+            if check.over:
                 self.over = True
                 break
         if self._may_skim:
             if frame is not None and len(passed) == 1 and passed[0] is frame:
                 self._opening = self._reader.opening(frame)
-        elif not self._exact or check is not None:
-            self.slow = (check is not None and check.slow) or self._reader.pending_bytes >= _LONG_FRAME_BYTES
+        elif self._may_be_slow:
+            self.slow = check.slow or self._reader.pending_bytes >= _LONG_FRAME_BYTES
         return out[0] if len(out) == 1 else b"".join(out)
 
     def sink(self, write: Sink, otherwise: Sink) -> Sink:

@@ -55,9 +55,7 @@ class Gateway:
 
     async def hear(self) -> None:
         """Lets the gateway hear of changes now, and not within the second."""
-        access = self.replica._access
-        assert access is not None
-        await access.refresh()
+        await self.replica.access.refresh()
 
     async def ask(
         self, path: str, token: str | None = None, body: Any = None, headers: Mapping[str, str] | None = None
@@ -85,7 +83,7 @@ async def gateway(
         access = {"mode": "required", "state_dir": str(folder), **access}
         replica = GatewayReplica({"models": models, "access": access, "limits": limits or {}}, [])
         store = KeyStore(folder)
-        async with listening(replica.app(), replica.hot, replica._allowance) as front:
+        async with listening(replica.app(), replica.hot, replica.allowance) as front:
             served = Gateway(front.url, store, replica)
             await served.hear()
             yield served
@@ -208,8 +206,7 @@ async def test_a_bad_file_keeps_the_keys_and_says_so(tmp_path: Path, caplog: pyt
     path = tmp_path / "keys.yaml"
     path.write_text("tenants: {red: {weight: 2}}", encoding="utf-8")
     async with gateway(tmp_path / "state", file=str(path)) as served:
-        access = served.replica._access
-        assert access is not None
+        access = served.replica.access
         path.write_text(f"tenants: {STRANGER}", encoding="utf-8")
         with caplog.at_level(logging.ERROR):
             await served.hear()
@@ -283,14 +280,14 @@ async def test_a_key_reaches_no_engine_log_span_metric_or_error(
                         seen += [json.dumps(answer), json.dumps(headers)]
             for path in ("/v1/models", "/ready", "/health"):
                 seen.append(json.dumps((await served.ask(path, token))[1:]))
-        principal = served.replica._authenticate({"x-api-key": issued.token})
+        principal = served.replica.access.authenticate({"x-api-key": issued.token})
         seen += [repr(principal), repr(vars(served.replica)), repr(issued), str(issued), repr(served.store.keys())]
         _, _, body = await served.ask("/v1/chat/completions", issued.token, CHAT)
-        seen.append(repr(served.replica._access and served.replica._access.ring._entries))
-        served.replica._telemetry.shutdown()
+        seen.append(repr(vars(served.replica.access.ring)))
+        served.replica.telemetry.shutdown()
     seen += [span.to_json() for span in spans.get_finished_spans()]
     seen += [caplog.text, repr(engine.__dict__)]
-    seen += [served.replica._telemetry.metrics.exposition().decode(), *stored_in(tmp_path)]
+    seen += [served.replica.telemetry.metrics.exposition().decode(), *stored_in(tmp_path)]
     assert body["choices"]
     assert len(spans.get_finished_spans()) > 0
     text = "\n".join(seen)
@@ -315,7 +312,7 @@ async def test_the_slow_uploads_of_one_tenant_leave_room_for_the_others_bodies(t
             uploads.append((reader, writer))
             writer.write(head + b"x" * (2**20 - 1))
         refusals = [asyncio.create_task(reader.readline()) for reader, _ in uploads]
-        allowance = served.replica._allowance
+        allowance = served.replica.allowance
         # Each of them is refused, or all that was sent of it is held.
         await until(lambda: allowance.held_bytes == (2**20 - 1) * sum(not each.done() for each in refusals))
         assert {each.result() for each in refusals if each.done()} == {b"HTTP/1.1 429 Too Many Requests\r\n"}

@@ -246,10 +246,9 @@ async def test_a_flood_of_one_key_does_not_starve_another_on_a_whole_gateway(tmp
             while True:
                 assert await ask("heavy") == 200
 
-        assert replica._access is not None
-        await replica._access.refresh()
+        await replica.access.refresh()
         clients = [asyncio.create_task(keep_asking()) for _ in range(flood)]
-        await until(lambda: replica._pools["m", "p"].occupancy().waiting >= flood - slots)
+        await until(lambda: replica.pools["m", "p"].occupancy().waiting >= flood - slots)
         before = answers["heavy"]
         assert [await ask("light") for _ in range(asked)] == [200] * asked
         heavy = answers["heavy"] - before

@@ -73,8 +73,8 @@ def config(**more: Any) -> dict[str, Any]:
     }
 
 
-FULL = OverloadedError("full", None, None, 2.0)
-DOWN = PoolUnavailableError("down", None, None, 2.0)
+FULL = OverloadedError("full", retry_after_s=2.0)
+DOWN = PoolUnavailableError("down", retry_after_s=2.0)
 
 
 class FullPool:

@@ -16,6 +16,7 @@ from support.stack import listening
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 from serve.errors import ConfigError
 from serve.gateway.ingress import GatewayReplica
+from serve.load.live_load import LiveLoad
 
 ADVISORIES = Path(__file__).parents[1] / "support" / "advisories"
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -117,11 +118,11 @@ async def test_a_bad_policy_is_refused_with_its_reason_and_the_old_one_stays(upd
 
 async def test_load_goes_from_observing_to_routing_without_a_restart() -> None:
     async with replica(answering(), load="observe") as (gateway, _):
-        assert gateway._load is not None
         for load, routes in (("route", True), ("observe", False), ("off", False)):
             gateway.reconfigure({"policy": {"advisories": str(ADVISORIES), "load": load}})
-            assert gateway._load.routes is routes
-            assert gateway._api.refused_update is None
+            assert isinstance(gateway.load, LiveLoad)
+            assert gateway.load.routes is routes
+            assert gateway.updates.refused is None
 
 
 async def test_an_unreadable_advisory_refuses_the_update(tmp_path: Path) -> None:
@@ -182,8 +183,8 @@ async def test_a_new_advisory_in_the_folder_takes_effect_and_a_broken_one_change
         assert "third" in refused["refused_update"]
         assert (refused["digest"], refused["advisories"]) == (policy["digest"], 2)
         # What engines report compiles the policy again: with the advisories in force, not with those in the folder.
-        gateway._gateway.adopt(gateway._compile())
-        assert gateway._gateway.policy.digest == policy["digest"]
+        gateway.updates.learn({("m", "speculative"): {"engine_version": "0.32.0"}})
+        assert (await policy_of(gateway))["advisories"] == 2
 
         (tmp_path / "third.yaml").unlink()
         mended = await adopted(gateway, False, policy["digest"])

@@ -14,7 +14,7 @@ from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
-from serve.gateway import ingress
+from serve.gateway import parts
 from serve.gateway.ingress import GatewayReplica
 from serve.limits.accounts import Accounts
 from serve.limits.book import UsageBook, read
@@ -37,7 +37,7 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
             "rate_limits": {"enabled": True, "default": limits},
         }
         ledger = LedgerLink(Ledger(UsageBook(str(tmp_path)), 0.0))
-        monkeypatch.setattr(ingress, "connect_ledger", lambda *_: ledger)
+        monkeypatch.setattr(parts, "connect_ledger", lambda *_: ledger)
         replica = GatewayReplica(config, [])
         async with listening(replica.app(), replica.hot) as front, aiohttp.ClientSession() as session:
             for _ in range(3):

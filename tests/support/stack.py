@@ -18,8 +18,9 @@ from serve.guard.attempt_result import ResultSink
 from serve.http1.allowance import Allowance
 from serve.http1.listener import AsgiApp, Listener
 from serve.http1.server import protocol_factory
-from serve.limits.accounts import Accounts
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.load.live_load import LiveLoad
+from serve.load.null import NullLoad
 from serve.proxy.upstream import Upstream
 from serve.quarantine.live import LivePolicy
 from serve.routing.endpoint import Endpoint
@@ -58,7 +59,7 @@ async def running(
     pools: Mapping[tuple[str, str], Pool] | None = None,
     telemetry: Telemetry | None = None,
     sink: ResultSink = lambda _: None,
-    accounts: Accounts | None = None,
+    accounts: AnyAccounts = NULL_ACCOUNTS,
     authenticate: Authenticate = everybody,
     live: Callable[[Policy], LivePolicy] = LivePolicy,
 ) -> AsyncIterator[Stack]:
@@ -83,7 +84,7 @@ async def running(
         upstream = Upstream(parsed.limits)
         resources.push_async_callback(upstream.close)
         policy = compile_for(parsed)
-        load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else None
+        load = LiveLoad(parsed, policy) if parsed.policy.load != "off" else NullLoad()
         telemetry = telemetry or Telemetry({}, config=parsed.telemetry)
         gateway = Gateway(parsed, live(policy), all_pools, upstream, telemetry, sink, load, authenticate, accounts)
         limits = parsed.limits

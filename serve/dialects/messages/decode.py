@@ -105,7 +105,7 @@ def _refuse(request: Mapping[str, Any]) -> None:
     """Refuses what needs a store: without it, a request would be answered as if the conversation began with it."""
     if _mapping(request.get("thread")).get("type") == "continue":
         message = "thread: no conversation is stored here. Send all of it, with a `thread` of type create or without."
-        raise InvalidRequestError(message, "thread", THREAD_NOT_FOUND)
+        raise InvalidRequestError(message, param="thread", code=THREAD_NOT_FOUND)
     if request.get("compaction") is not None:
         raise wrong("compaction", "is not done here; ask for a summary in a message")
 

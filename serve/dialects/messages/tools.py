@@ -41,7 +41,7 @@ def chat_tools(body: Mapping[str, Any], dropped: list[str]) -> dict[str, Any]:
     choice = body.get("tool_choice")
     forced = hosted.get(str(choice.get("name"))) if isinstance(choice, dict) else None
     if forced or (hosted and not tools):
-        raise InvalidRequestError(forced or next(iter(hosted.values())), "tools")
+        raise InvalidRequestError(forced or next(iter(hosted.values())), param="tools")
     members: dict[str, Any] = {"tools": tools} if tools else {}
     if choice is not None:
         members |= _chat_choice(choice, bool(tools))

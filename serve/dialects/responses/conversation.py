@@ -71,13 +71,13 @@ def _check_size(items: Sequence[Any]) -> None:
         size += sum(len(parts) for parts in lists if isinstance(parts, list))
     if size > _MOST_PARTS:
         message = f"`input` has more than {_MOST_PARTS} items and parts."
-        raise InvalidRequestError(message, "input", "over_limit")
+        raise InvalidRequestError(message, param="input", code="over_limit")
 
 
 def _checked(item: Any, index: int) -> Item:
     param = f"input[{index}]"
     if not isinstance(item, Mapping):
-        raise InvalidRequestError(f"`{param}` must be an object.", param)
+        raise InvalidRequestError(f"`{param}` must be an object.", param=param)
     return item
 
 
@@ -85,8 +85,8 @@ def _not_stored(param: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"`{param}` refers to an item by its id, and this gateway stores none. Send the item itself: many "
         "clients do with `store: false`.",
-        param,
-        "item_reference_not_found",
+        param=param,
+        code="item_reference_not_found",
     )
 
 
@@ -195,7 +195,7 @@ class _Reader:
         elif role in ("user", "system", "developer"):
             self.user(parts)  # many templates refuse a system message that is not the first
         else:
-            raise InvalidRequestError(f"`{param}.role` is not known: {role!r}.", f"{param}.role")
+            raise InvalidRequestError(f"`{param}.role` is not known: {role!r}.", param=f"{param}.role")
 
     def user(self, content: str | list[dict[str, Any]]) -> None:
         """Adds to what the user says; some templates want users and assistants to alternate."""

@@ -37,7 +37,7 @@ def parts_of(content: Any, param: str, unreadable: Unreadable) -> list[dict[str,
     if isinstance(content, str):
         return [text_part(content)]
     if not isinstance(content, Sequence):
-        raise InvalidRequestError(f"`{param}` must be a string or a list of parts.", param)
+        raise InvalidRequestError(f"`{param}` must be a string or a list of parts.", param=param)
     return [_part(part, f"{param}[{index}]", unreadable) for index, part in enumerate(content)]
 
 
@@ -45,7 +45,7 @@ def _part(part: Any, param: str, unreadable: Unreadable) -> dict[str, Any]:
     if isinstance(part, str):
         return text_part(part)
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-        raise InvalidRequestError(f"`{param}` must be an object with a `type`.", param)
+        raise InvalidRequestError(f"`{param}` must be an object with a `type`.", param=param)
     kind = part["type"]
     if kind in _TEXTS:
         return text_part(str(part.get("text") or ""))
@@ -60,7 +60,7 @@ def _part(part: Any, param: str, unreadable: Unreadable) -> dict[str, Any]:
     name = part.get("filename")
     what += f" ({name})" if isinstance(name, str) else ""
     error = InvalidRequestError(
-        f"`{param}`: {what} like this can't be read here; {remedy}.", param, "unsupported_content"
+        f"`{param}`: {what} like this can't be read here; {remedy}.", param=param, code="unsupported_content"
     )
     return unreadable.note(param, f"input.{kind}", what, error)
 

@@ -113,7 +113,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
     try:
         return _translated(members)
     except RecursionError as error:
-        raise InvalidRequestError("The body is nested too deeply.", None, "invalid_json") from error
+        raise InvalidRequestError("The body is nested too deeply.", code="invalid_json") from error
 
 
 def _translated(members: Mapping[str, Any]) -> Translated:
@@ -123,7 +123,7 @@ def _translated(members: Mapping[str, Any]) -> Translated:
     offered, choice = read_choice(request.tool_choice, table)
     messages, skipped = read_items(request.input, request.instructions or "", table)
     if not messages:
-        raise InvalidRequestError("`input` is empty.", "input")
+        raise InvalidRequestError("`input` is empty.", param="input")
     chat = {
         **{name: members[name] for name in _AS_THEY_ARE & members.keys()},
         "model": request.model,
@@ -155,10 +155,10 @@ def _typed(members: Mapping[str, Any]) -> _Request:
         text = str(error)
         if missing := _MISSING.search(text):
             name = missing[1]
-            raise InvalidRequestError(f"The field `{name}` is missing.", name, "missing_field") from error
+            raise InvalidRequestError(f"The field `{name}` is missing.", param=name, code="missing_field") from error
         place = _PLACE.search(text)
         param = place[1] if place else None
-        raise InvalidRequestError(f"The field `{param}` is wrong: {_PLACE.sub('', text)}.", param) from error
+        raise InvalidRequestError(f"The field `{param}` is wrong: {_PLACE.sub('', text)}.", param=param) from error
 
 
 def _refuse(request: _Request) -> None:
@@ -167,8 +167,8 @@ def _refuse(request: _Request) -> None:
         raise InvalidRequestError(
             "`previous_response_id` can't be followed: this gateway stores no responses. Send the whole conversation "
             "as `input`.",
-            "previous_response_id",
-            "previous_response_not_found",
+            param="previous_response_id",
+            code="previous_response_not_found",
         )
     for name, given in (
         ("conversation", request.conversation is not None),
@@ -177,7 +177,7 @@ def _refuse(request: _Request) -> None:
     ):
         if given:
             raise InvalidRequestError(
-                f"`{name}` is not supported: this gateway stores nothing.", name, "unsupported_parameter"
+                f"`{name}` is not supported: this gateway stores nothing.", param=name, code="unsupported_parameter"
             )
 
 
@@ -197,7 +197,7 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
     if form is None:
         return {}
     if not isinstance(form, Mapping):
-        raise InvalidRequestError("`text.format` must be an object with a `type`.", "text.format")
+        raise InvalidRequestError("`text.format` must be an object with a `type`.", param="text.format")
     kind = form.get("type")
     if kind == "json_schema":
         given = form.get("json_schema")  # chat's nested shape, which agents send that know both APIs
@@ -207,14 +207,14 @@ def _text(text: Mapping[str, Any]) -> dict[str, Any]:
     if kind in ("json_object", "text"):
         return {} if kind == "text" else {"response_format": {"type": kind}}
     raise InvalidRequestError(
-        f"`text.format.type` must be `text`, `json_object` or `json_schema`, not {kind!r}.", "text.format.type"
+        f"`text.format.type` must be `text`, `json_object` or `json_schema`, not {kind!r}.", param="text.format.type"
     )
 
 
 def _reasoning(reasoning: Mapping[str, Any]) -> dict[str, Any]:
     effort = reasoning.get("effort")
     if effort is not None and not isinstance(effort, str):
-        raise InvalidRequestError("`reasoning.effort` must be a string.", "reasoning.effort")
+        raise InvalidRequestError("`reasoning.effort` must be a string.", param="reasoning.effort")
     return {} if effort is None else {"reasoning_effort": effort}
 
 

@@ -115,7 +115,7 @@ def read_tools(tools: Iterable[Any]) -> ToolTable:
 
 def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -> None:
     if not isinstance(tool, Mapping):
-        raise InvalidRequestError(f"`{param}` must be an object.", param)
+        raise InvalidRequestError(f"`{param}` must be an object.", param=param)
     kind = tool.get("type") or "function"
     if kind == "namespace" and namespace is None:
         inside = _name_of(tool, param)
@@ -155,7 +155,7 @@ def _add_custom(table: ToolTable, tool: Mapping[str, Any], namespace: str | None
 def _name_of(tool: Mapping[str, Any], param: str) -> str:
     name = tool.get("name")
     if not isinstance(name, str) or not name:
-        raise InvalidRequestError(f"`{param}` has no name.", f"{param}.name")
+        raise InvalidRequestError(f"`{param}` has no name.", param=f"{param}.name")
     return name
 
 
@@ -221,6 +221,6 @@ def _forced_hosted(kind: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"`tool_choice` demands a tool of type {kind}, which only OpenAI can run. Offer functions or custom tools, or "
         "choose `auto`.",
-        "tool_choice",
-        "unsupported_tool",
+        param="tool_choice",
+        code="unsupported_tool",
     )

@@ -60,6 +60,6 @@ def test_an_error_in_the_middle_of_a_stream_is_the_engines() -> None:
 
 
 def test_an_error_of_our_own_keeps_all_it_says() -> None:
-    error = OverloadedError("full", "x", None, 2.0)
+    error = OverloadedError("full", param="x", retry_after_s=2.0)
     headers = {"retry-after": "2"}
     assert Failure.of_error(error) == Failure(429, "full", "overloaded", "x", 2.0, None, headers)

@@ -102,13 +102,13 @@ def test_every_error_is_on_the_page_with_what_to_do():
 
 
 def test_every_error_code_that_the_code_names_is_known():
-    """A finer code than a class's own is the third argument of an error; those of one dialect are on its page."""
+    """A finer code than a class's own is the argument `code` of an error; those of one dialect are on its page."""
     named = set()
     for path in SERVE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error") and len(node.args) > 2:
-                code = node.args[2]
-                named.update([code.value] if isinstance(code, ast.Constant) and code.value is not None else [])
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error"):
+                codes = [each.value for each in node.keywords if each.arg == "code"]
+                named.update(code.value for code in codes if isinstance(code, ast.Constant))
     assert {"invalid_json", "engine_stalled", "unsupported_tool"} <= named
     others = named - {code for _, code, _ in http_api.errors()}
     assert {code for code in others if f"`{code}`" not in page("responses.md")} == set()

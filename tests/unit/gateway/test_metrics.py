@@ -57,14 +57,14 @@ def values(told: dict[str, list[Sample]], name: str) -> dict[str, float]:
 
 
 def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, None))
+    told = shown(Vitals(Allowance(), lambda: None))
     assert values(told, "specgate_pool_replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
     assert values(told, "specgate_pool_replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
     assert values(told, "specgate_pool_slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
 
 
 def test_what_waits_is_told_by_priority() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, None))
+    told = shown(Vitals(Allowance(), lambda: None))
     waiting = by_labels(told["specgate_pool_waiting"], "pool", "priority")
     assert waiting["fixed", "batch"] == 5
     assert waiting["fixed", "interactive"] == 1
@@ -72,27 +72,22 @@ def test_what_waits_is_told_by_priority() -> None:
 
 
 def test_slots_are_those_of_the_pool_and_unknown_ones_are_not_shown() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, None))
+    told = shown(Vitals(Allowance(), lambda: None))
     assert values(told, "specgate_pool_slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])
 def test_a_refused_update_of_the_policy_shows(refused: str | None, value: int) -> None:
-    assert values(shown(Vitals(Allowance(), lambda: refused, None)), "specgate_policy_update_refused") == {"": value}
+    assert values(shown(Vitals(Allowance(), lambda: refused)), "specgate_policy_update_refused") == {"": value}
 
 
-def test_held_bodies_and_the_age_of_quarantine_show() -> None:
-    told = shown(Vitals(Allowance(held_bytes=77), lambda: None, lambda: 2.5))
+def test_held_bodies_show() -> None:
+    told = shown(Vitals(Allowance(held_bytes=77), lambda: None))
     assert values(told, "specgate_request_bodies_bytes") == {"": 77}
-    assert values(told, "specgate_detector_age_seconds") == {"": 2.5}
-
-
-def test_without_quarantine_it_has_no_age() -> None:
-    assert "specgate_detector_age_seconds" not in shown(Vitals(Allowance(), lambda: None, None))
 
 
 def test_lag_of_the_event_loop_is_a_histogram() -> None:
-    told = shown(Vitals(Allowance(), lambda: None, None), lambda metrics: metrics.loop_lagged(0.03))
+    told = shown(Vitals(Allowance(), lambda: None), lambda metrics: metrics.loop_lagged(0.03))
     samples = {
         (sample.name, sample.labels.get("le")): sample.value for sample in told["specgate_event_loop_lag_seconds"]
     }

@@ -19,6 +19,7 @@ from serve.gateway.pipeline import Gateway
 from serve.http1.asgi import Sink
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.proxy.upstream import UpstreamResponse
 from serve.quarantine.live import LivePolicy
 from serve.routing.class_queue import Asker
@@ -102,7 +103,7 @@ class Pool:
 
 
 def gateway_of(
-    upstream: Upstream, accounts: Accounts | None = None, authenticate: Authenticate = everybody, **settings: Any
+    upstream: Upstream, accounts: AnyAccounts = NULL_ACCOUNTS, authenticate: Authenticate = everybody, **settings: Any
 ) -> Gateway:
     config = GatewayConfig.parse(
         {

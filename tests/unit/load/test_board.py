@@ -12,6 +12,7 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
 from serve.load.board import Figures, LoadBoard, SharedLoad
 from serve.load.live_load import LiveLoad
+from serve.load.null import NULL_LOAD
 from serve.load.report import LoadReport, total
 from serve.routing.class_queue import Asker
 from serve.routing.endpoint import Endpoint
@@ -158,7 +159,7 @@ async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share() ->
 
     class Gone:
         async def call(self, *_: Any) -> Any:
-            raise SharedStateError("gone", None, None, 1.0)
+            raise SharedStateError("gone", retry_after_s=1.0)
 
     await SharedLoad(load, {}, Gone()).sync()
     load.check()
@@ -169,7 +170,7 @@ async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share() ->
 async def test_queues_hear_what_other_replicas_gave_their_tenants() -> None:
     board = LocalLink(LoadBoard(Clock()))
     pools = [RemotePool(Endpoint("http://unused", None), {}, 1) for _ in range(2)]
-    shared = [SharedLoad(None, {KEY: pool}, board) for pool in pools]
+    shared = [SharedLoad(NULL_LOAD, {KEY: pool}, board) for pool in pools]
     order: list[str] = []
 
     async def ask(tenant: str) -> None:

@@ -15,8 +15,9 @@ from support.holds import as_hold
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.errors import EngineError, GatewayError, OverloadedError, PoolUnavailableError
+from serve.load.null import NULL_LOAD
 from serve.proxy.attempts import Attempts
-from serve.proxy.exchange import Attribution
+from serve.proxy.attribution import Attribution
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
 from serve.request.patch import BodyPatch
@@ -110,7 +111,8 @@ class Rig:
             config,
             {("m", name): pool for name, pool in self.pools.items()},
             upstream,
-            self._telemetry,  # type: ignore[arg-type, misc]
+            self._telemetry,
+            NULL_LOAD,  # type: ignore[arg-type, misc]
         )
 
     @asynccontextmanager

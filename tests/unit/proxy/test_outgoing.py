@@ -8,7 +8,7 @@ import pytest
 
 from policies import Candidate, Decision, RequestFeatures
 from serve.config.gateway import GatewayConfig
-from serve.proxy.exchange import Attribution
+from serve.proxy.attribution import Attribution
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.request.completion import parse
@@ -59,9 +59,9 @@ def test_a_remote_engine_gets_its_own_name_and_answers_under_ours() -> None:
     asked = request()
     assert json.loads(sent(there, asked))["model"] == "theirs"
     rename = there.outgoing(asked, Candidate("p", opt_out=False, speculative=False)).rename
-    assert rename is not None
     assert rename.whole(b'{"model":"theirs"}') == b'{"model":"m"}'
-    assert pools(REMOTE).outgoing(asked, Candidate("p", opt_out=False, speculative=False)).rename is None
+    same = pools(REMOTE).outgoing(asked, Candidate("p", opt_out=False, speculative=False)).rename
+    assert same.whole(b'{"model":"theirs"}') == b'{"model":"theirs"}'
 
 
 def test_reasoning_has_the_name_that_the_pool_reads() -> None:

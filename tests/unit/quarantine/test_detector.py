@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from bench.quarantine import Case, kinds, looks_until_change
 from policies import Cell, QuarantineReason
+from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.detector import MOST_CHANGES, PROBE_SHARE, Detector, OutcomeCount, Terms, TrialCount
+from serve.quarantine.detector import MOST_CHANGES, Detector, OutcomeCount, Terms, TrialCount
 from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Trials, bets, capital
 from serve.quarantine.record import BLOCKS, RECENT
 

@@ -12,7 +12,7 @@ from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
 from serve.load.spec_report import LastFrames
 from serve.stream.frame import Frame
-from serve.stream.line import Line, Stage
+from serve.stream.line import PASS, Check, Line, Stage
 from serve.stream.stages import End, Rename
 
 DONE = b"data: [DONE]\n\n"
@@ -135,9 +135,7 @@ def test_stages_see_what_the_one_before_them_returns() -> None:
 
 
 def test_a_stage_that_is_over_gets_no_more() -> None:
-    class First(Stage):
-        changes = True
-
+    class First(Check):
         def feed(self, frame: Frame) -> Sequence[Frame]:
             assert not self.over
             self.over = True
@@ -174,3 +172,25 @@ def test_nothing_hides_behind_another_line_end_in_what_looks_like_a_chunk(hidden
     odd = chunk("b")[:-2] + 2 * line_end.encode() + hidden
     through([chunk("a"), odd], meter, end)
     assert (end.failed, end.done, meter.usage is not None) == (hidden == ERROR, hidden == DONE, hidden == USAGE)
+
+
+def test_a_stage_that_only_lets_frames_pass_keeps_no_chunk_from_passing_at_once() -> None:
+    line, out = Line([PASS, End(), PASS]), list[bytes]()
+    line.feed(chunk("a"))
+    take = line.sink(out.append, otherwise=lambda _: pytest.fail("it was read"))  # type: ignore[arg-type]
+    take(chunk("b"))
+    assert out == [chunk("b")]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_only_a_check_that_ends_the_stream_itself_does_without_the_rest_of_a_broken_frame(exact: bool) -> None:
+    class Judge(Check):
+        def feed(self, frame: Frame) -> Sequence[Frame]:
+            return (frame,)
+
+    judge = Judge()
+    judge.exact = exact
+    line = Line([judge])
+    rest = chunk("a").rstrip()
+    assert line.feed(rest) == b""
+    assert line.finish().startswith(rest) is exact

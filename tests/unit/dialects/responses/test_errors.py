@@ -24,10 +24,10 @@ FULL = Failure(400, "too long", "BadRequestError", overflow=Overflow(9000, 4096)
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (InvalidRequestError("x", "input"), 400, "invalid_request_error"),
-        (ModelNotFoundError("x", "model"), 400, "invalid_request_error"),  # agents try a 404 six times
+        (InvalidRequestError("x", param="input"), 400, "invalid_request_error"),
+        (ModelNotFoundError("x", param="model"), 400, "invalid_request_error"),  # agents try a 404 six times
         (PolicyConflictError("x"), 400, "invalid_request_error"),
-        (OverloadedError("x", None, None, 2.0), 429, "rate_limit_error"),
+        (OverloadedError("x", retry_after_s=2.0), 429, "rate_limit_error"),
         (EngineError("x"), 502, "server_error"),
         (IntegrityError("x"), 502, "server_error"),
         (PoolUnavailableError("x"), 503, "server_error"),
@@ -74,5 +74,5 @@ def test_a_stream_that_fails_says_if_another_try_can_help(error: GatewayError, c
 
 
 def test_an_overload_says_how_long_to_wait_in_the_words_that_agents_read() -> None:
-    error = stream_error(Failure.of_error(OverloadedError("Busy.", None, None, 1.5)))
+    error = stream_error(Failure.of_error(OverloadedError("Busy.", retry_after_s=1.5)))
     assert error["message"] == "Busy. Please try again in 1.5s."

@@ -1,0 +1,111 @@
+"""The optional features of a gateway replica, each made from the configuration: on, or its null object."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import fastapi
+from ray.serve.handle import DeploymentHandle
+
+from policies import Policy
+from serve.access.live import AnyAccess
+from serve.access.metrics import show_keys
+from serve.config.gateway import GatewayConfig
+from serve.gateway.announcer import Announcer
+from serve.gateway.key_source import live_access
+from serve.gateway.part import OFF, Part
+from serve.gateway.pools import PoolKey
+from serve.gateway.ray_context import application, replica_name
+from serve.guard.attempt_result import ResultSink
+from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts, Transcripts
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect as connect_ledger
+from serve.limits.api import routes as usage_routes
+from serve.limits.metrics import show_limits
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
+from serve.load.board import SharedLoad
+from serve.load.board import connect as connect_board
+from serve.load.live_load import LiveLoad
+from serve.load.metrics import show_load
+from serve.load.null import NULL_LOAD, AnyLoad
+from serve.quarantine.actor import connect as connect_detector
+from serve.quarantine.api import routes as quarantine_routes
+from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.routing.pool import Pool
+from serve.telemetry.metrics import Metrics
+
+
+class Quarantine(NamedTuple):
+    """Quarantine as the other parts need it.
+
+    Attributes:
+        live: Decides.
+        sink: Gets what the guard finds.
+        cells: Returns the present state of every cell.
+        changes: Returns the last changes.
+        part: The rest.
+    """
+
+    live: LivePolicy
+    sink: ResultSink
+    cells: Callable[[], list[dict[str, Any]]]
+    changes: Callable[[], list[dict[str, Any]]]
+    part: Part
+
+
+def quarantine_of(config: GatewayConfig, policy: Policy, metrics: Metrics) -> Quarantine:
+    """Returns the quarantine of cells that answer badly (`quarantine.enabled`); without it, the policy as it is."""
+    if not config.quarantine.enabled:
+        return Quarantine(LivePolicy(policy), lambda _: None, list, list, OFF)
+    guards = {name: model.guard for name, model in config.models.items()}
+    link = connect_detector(application(), config.quarantine.state_dir)
+    live = QuarantinedPolicy(config.quarantine, guards, policy, link)
+    metrics.read(
+        "gauge", "specgate_detector_age_seconds", "Time since the detector of quarantine last answered",
+        (), lambda: [((), live.detector_age_s())],
+    )  # fmt: skip
+    return Quarantine(live, live, live.cells, live.changes, Part(run=live.run, routes=quarantine_routes(live)))
+
+
+def load_of(config: GatewayConfig, policy: Policy, gateways: int, metrics: Metrics) -> AnyLoad:
+    """Returns the load of all pools, by which candidates are ordered (`policy.load`)."""
+    if config.policy.load == "off":
+        return NULL_LOAD
+    load = LiveLoad(config, policy, gateways)
+    show_load(metrics, load)
+    return load
+
+
+def shared_load(config: GatewayConfig, load: AnyLoad, pools: Mapping[PoolKey, Pool]) -> Part:
+    """Returns the part that shares the load, and what tenants were given, with the other gateway replicas."""
+    if not load.learns and config.access.mode == "off" and not config.limits.reserved_slots:
+        return OFF  # without tenants and reserved slots there is nothing to share fairly
+    return Part(run=SharedLoad(load, pools, connect_board(application())).run)
+
+
+def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[AnyAccounts, Part]:
+    """Returns limits and usage (`rate_limits`)."""
+    if not config.counts_usage:
+        return NULL_ACCOUNTS, OFF
+    ledger = connect_ledger(application(), config.access.state_dir, config.rate_limits.store)
+    accounts = Accounts(config.rate_limits, ledger, gateways, names=dict(config.each_name()))
+    show_limits(metrics, accounts)
+    return accounts, Part(run=accounts.run, routes=usage_routes(accounts), close=accounts.end)
+
+
+def access_of(config: GatewayConfig, door: DeploymentHandle | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
+    """Returns access control (`access.mode`)."""
+    access = live_access(config.access, door)
+    show_keys(metrics, access.ring)
+    return access, Part(run=access.run, close=access.close)
+
+
+def transcripts_of(config: GatewayConfig) -> AnyTranscripts:
+    """Returns what keeps the texts of requests that were rerun (`admin.rerun_content`)."""
+    return Transcripts() if config.admin.rerun_content else NULL_TRANSCRIPTS
+
+
+def announcements(door: DeploymentHandle | None, app: Callable[[], fastapi.FastAPI]) -> Part:
+    """Returns the part that serves the admin API's app, and tells the door where; outside Ray there is no door."""
+    if door is None:
+        return OFF
+    return Part(run=lambda: Announcer(door, replica_name(), app()).run())

@@ -1,0 +1,124 @@
+"""Keeps the policy in force true to its sources: the configuration, the folder of advisories, and the engines."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from policies import Advisory, Policy
+from serve.config.compiled_policy import compile_for, read_advisories
+from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.errors import ConfigError
+from serve.gateway.advisory_feed import AdvisoryFeed
+from serve.gateway.pools import PoolKey, reported_facts
+from serve.gateway.scale import Scale
+from serve.routing.pool import Pool
+
+log = logging.getLogger("ray.serve.specgate.gateway")
+
+FACTS_PERIOD_S = 30.0
+FACTS_RETRY_S = 1.0  # until every pool has reported once
+_UPDATABLE = frozenset({"policy", "version", "least_replicas"})
+
+Mode = Literal["off", "observe", "route"]
+
+
+class PolicyUpdates:
+    """Compiles the policy again whenever one of its sources changes.
+
+    A bad update is refused and the old policy stays: an operator's typing error must not take the gateway down.
+
+    Args:
+        config: The gateway's; its policy is in force.
+        advisories: As read for that policy.
+        scale: Gets the least replicas that come with an update.
+        pools: All pools, whose engines report facts.
+        adopt: Puts another policy in force.
+        switch_load: Takes `policy.load`, or raises `ConfigError`, so that the update is refused.
+
+    Attributes:
+        facts: What running replicas have reported so far, by pool; it changes in place.
+        refused: Why the last update was refused; None if it was adopted.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        advisories: tuple[Advisory, ...],
+        scale: Scale,
+        pools: Mapping[PoolKey, Pool],
+        adopt: Callable[[Policy], None],
+        switch_load: Callable[[Mode], None],
+    ) -> None:
+        self.facts: dict[PoolKey, dict[str, Any]] = {}
+        self.refused: str | None = None
+        self._config = config
+        self._policy_config = config.policy
+        self._advisories = advisories
+        self._scale = scale
+        self._pools = pools
+        self._adopt = adopt
+        self._switch_load = switch_load
+        self._feed = AdvisoryFeed(self._folder, self._reread)
+
+    def reconfigure(self, user_config: Mapping[str, Any]) -> None:
+        """Adopts another policy, and what pools should have, without dropping a request; or refuses the update."""
+        try:
+            if unknown := set(user_config) - _UPDATABLE:
+                known = ", ".join(sorted(_UPDATABLE))
+                raise ConfigError(f"user_config: unknown keys {sorted(unknown)}; known keys: {known}")
+            self._scale.adopt(user_config.get("least_replicas", {}))
+            update = user_config.get("policy")
+            policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
+            changed = policy_config is not self._policy_config or "version" in user_config
+            if changed or self.refused is not None:
+                self._put_in_force(policy_config, read_advisories(policy_config, strict=True))
+        except (ConfigError, ValueError) as error:
+            self._refuse(error)
+
+    def learn(self, facts: Mapping[PoolKey, dict[str, Any]]) -> None:
+        """Takes what engines report of themselves: versions and settings can change with every restart."""
+        if any(self.facts.get(key) != report for key, report in facts.items()):
+            self.facts |= facts
+            self._adopt(self._compiled(self._policy_config, self._advisories))
+
+    async def run(self) -> None:
+        """Watches the engines and the folder of advisories for ever."""
+        await asyncio.gather(self._watch_engines(), self._feed.run())
+
+    async def _watch_engines(self) -> None:
+        while True:
+            reports = await asyncio.gather(*map(reported_facts, self._pools.values()))
+            facts = {key: report for key, report in zip(self._pools, reports, strict=True) if report is not None}
+            self.learn(facts)
+            await asyncio.sleep(FACTS_PERIOD_S if len(facts) == len(self._pools) else FACTS_RETRY_S)
+
+    def _folder(self) -> Path | None:
+        return Path(self._policy_config.advisories) if self._policy_config.advisories else None
+
+    async def _reread(self) -> None:
+        """Adopts what the folder of advisories holds now; if one can't be read, all the old ones stay in force."""
+        policy_config = self._policy_config
+        try:
+            advisories = await asyncio.to_thread(read_advisories, policy_config, strict=True)
+            if policy_config is self._policy_config:  # no other policy came in the meantime
+                self._put_in_force(policy_config, advisories)
+        except ConfigError as error:
+            self._refuse(error)
+
+    def _put_in_force(self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...]) -> None:
+        policy = self._compiled(policy_config, advisories)
+        self._switch_load(policy_config.load)
+        self._policy_config = policy_config
+        self._advisories = advisories
+        self.refused = None
+        self._adopt(policy)
+        log.info("adopted policy %s", policy.digest)
+
+    def _compiled(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
+        return compile_for(self._config.model_copy(update={"policy": policy}), self.facts, advisories)
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused = str(error)
+        log.error("refused the new policy, kept the old one: %s", error)

@@ -1,0 +1,53 @@
+"""Who serves a request: for the response's headers, the metrics, the spans and the log."""
+
+from dataclasses import dataclass, field
+
+from policies import Candidate, Decision
+from serve.http1.message import RawHeaders
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Names the model and the pool that serve a request, for the response's headers, the metrics and the log.
+
+    Attributes:
+        engine_id: Under which engines get the request, with the attempt's number; empty until it is decided.
+        model: Empty until the request is decided.
+        pool: Empty until a pool is tried; after a rerun still the first pool that responded.
+        speculative: `on` or `off`.
+        headers: specgate's own response headers.
+        limits: The response's headers on limits.
+        faults: What went wrong on the way to the response, in words of few.
+        waited_s: For slots, of all attempts.
+    """
+
+    engine_id: str = ""
+    model: str = ""
+    pool: str = ""
+    speculative: str = "off"
+    headers: dict[str, str] = field(default_factory=dict)
+    limits: RawHeaders = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    waited_s: float = 0.0
+
+    def decided(self, decision: Decision) -> None:
+        """Names the model and the reasons of the decision."""
+        self.model = decision.model
+        self.headers["x-specgate-reasons"] = ",".join([reason.advisory for reason in decision.reasons])
+
+    def add_reason(self, reason: str) -> None:
+        """Adds a reason that came up after the decision."""
+        reasons = [*filter(None, self.headers.get("x-specgate-reasons", "").split(","))]
+        if reason not in reasons:
+            self.headers["x-specgate-reasons"] = ",".join([*reasons, reason])
+
+    def tried(self, candidate: Candidate) -> None:
+        """Names the candidate to which the request goes now."""
+        self.pool = candidate.pool
+        self.speculative = "on" if candidate.speculative else "off"
+        self.headers["x-specgate-pool"] = self.pool
+        self.headers["x-specgate-speculative"] = self.speculative
+
+    def rerun(self, candidate: Candidate) -> None:
+        """Names the candidate that runs the request again."""
+        self.headers["x-specgate-rerun"] = candidate.pool

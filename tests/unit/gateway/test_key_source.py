@@ -1,0 +1,56 @@
+"""A replica asks the door for changes of keys; a door that is away is an error that says so."""
+
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray.serve.exceptions import RayServeException
+
+from serve.access.key_record import KeyChanges
+from serve.access.live import OpenAccess
+from serve.config.access import AccessConfig
+from serve.errors import SharedStateError
+from serve.gateway.key_source import DoorKeySource, live_access
+
+CHANGES = KeyChanges(3, (), ())
+
+
+class Door:
+    """The door's handle: answers, or raises what it was given."""
+
+    def __init__(self, answer: Any) -> None:
+        self.asked: list[tuple[int, frozenset[str]]] = []
+        self.sync_keys = self
+        self._answer = answer
+
+    async def remote(self, version: int, used: frozenset[str]) -> KeyChanges:
+        self.asked.append((version, used))
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer  # type: ignore[no-any-return]
+
+
+async def test_the_door_is_asked_for_changes_after_the_version_that_is_known() -> None:
+    door: Any = Door(CHANGES)
+    assert await DoorKeySource(door).sync(2, frozenset({"k"})) is CHANGES
+    assert door.asked == [(2, frozenset({"k"}))]
+
+
+@pytest.mark.parametrize("error", [RayServeException("gone"), TimeoutError()])
+async def test_a_door_that_is_away_is_a_lost_state(error: Exception) -> None:
+    door: Any = Door(error)
+    with pytest.raises(SharedStateError, match="does not tell of keys"):
+        await DoorKeySource(door).sync(0, frozenset())
+
+
+async def test_keys_come_from_the_door_where_there_is_one(tmp_path: Path) -> None:
+    door: Any = Door(CHANGES)
+    access = live_access(AccessConfig(mode="required", state_dir=str(tmp_path)), door)
+    await access.refresh()
+    assert access.ring.version == CHANGES.version
+    assert not glob(f"{tmp_path}/*"), "the store is the door's"
+
+
+def test_without_access_control_no_source_is_opened() -> None:
+    assert isinstance(live_access(AccessConfig(mode="off"), None), OpenAccess)

@@ -1,0 +1,146 @@
+"""The policy in force follows its sources; what can't be adopted is refused as a whole, and said."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clock import until
+
+from policies import Policy
+from serve.config.compiled_policy import SHIPPED_ADVISORIES, compile_for, read_advisories
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError, PoolUnavailableError
+from serve.gateway.policy_updates import PolicyUpdates
+from serve.gateway.scale import Scale
+
+POOLS = {"p": {"kind": "remote", "url": "http://192.0.2.1:8000"}}
+CONFIG = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": POOLS}}})
+FORBID = {"action": "forbid", "reason": "not proven", "pool": "p"}
+
+
+class Engine:
+    """A pool whose engine reports what the test says; nothing if it is down."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, Any] | None = None
+        self.asked = asyncio.Event()
+
+    async def facts(self) -> dict[str, Any]:
+        self.asked.set()
+        if self.reports is None:
+            raise PoolUnavailableError("down")
+        return self.reports
+
+
+class Rig:
+    """Updates, and what came of them."""
+
+    def __init__(self, config: GatewayConfig = CONFIG) -> None:
+        self.engine = Engine()
+        self.adopted: list[Policy] = []
+        self.modes: list[str] = []
+        self.scale = Scale(config)
+        pools: Any = {("m", "p"): self.engine}
+        self.updates = PolicyUpdates(
+            config, read_advisories(config.policy), self.scale, pools, self.adopted.append, self._switch
+        )
+        self.first = compile_for(config).digest
+
+    def _switch(self, mode: str) -> None:
+        if mode == "route":
+            raise ConfigError("no load here")
+        self.modes.append(mode)
+
+
+def test_an_update_is_adopted_and_the_configured_policy_comes_back_without_one() -> None:
+    rig = Rig()
+    rig.updates.reconfigure({"policy": {"overrides": [FORBID]}})
+    rig.updates.reconfigure({})
+    digests = [policy.digest for policy in rig.adopted]
+    assert digests[0] != rig.first == digests[1]
+    assert rig.updates.refused is None
+
+
+def test_what_is_in_force_already_is_adopted_again_only_for_another_version() -> None:
+    rig = Rig()
+    rig.updates.reconfigure({})
+    assert not rig.adopted
+    rig.updates.reconfigure({"version": "2"})
+    assert len(rig.adopted) == 1
+
+
+def test_an_update_says_how_many_replicas_pools_should_have() -> None:
+    rig = Rig()
+    rig.updates.reconfigure({"least_replicas": {"m": {"p": 0}}})
+    assert rig.scale.may_sleep("m", "p")
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ({"polici": {}}, "unknown keys"),
+        ({"policy": {"mode": "enforced"}}, "mode"),
+        ({"policy": {"advisories": "/nowhere"}}, "nowhere"),
+        ({"policy": {"load": "route"}}, "no load here"),
+        ({"least_replicas": {"m": {"p": -1}}}, "greater than or equal"),
+    ],
+)
+def test_a_bad_update_is_refused_and_the_next_good_one_adopted(update: dict[str, Any], message: str) -> None:
+    rig = Rig()
+    rig.updates.reconfigure(update)
+    assert message in (rig.updates.refused or "")
+    assert not rig.adopted
+    rig.updates.reconfigure({})
+    assert rig.updates.refused is None
+    assert [policy.digest for policy in rig.adopted] == [rig.first]
+
+
+def test_what_engines_report_makes_another_policy_once() -> None:
+    rig = Rig()
+    report = {("m", "p"): {"engine": "vllm", "engine_version": "0.32.0"}}
+    for _ in range(2):
+        rig.updates.learn(report)
+    assert rig.updates.facts == report
+    assert [policy.digest != rig.first for policy in rig.adopted] == [True]
+
+
+def test_what_engines_report_leaves_an_adopted_policy_in_force() -> None:
+    rig = Rig()
+    rig.updates.reconfigure({"policy": {"overrides": [FORBID]}})
+    rig.updates.learn({("m", "p"): {"engine": "vllm", "engine_version": "0.32.0"}})
+    assert len({policy.digest for policy in rig.adopted}) == 2
+    assert rig.first not in {policy.digest for policy in rig.adopted}
+
+
+async def test_engines_are_asked_until_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.gateway.policy_updates.FACTS_RETRY_S", 0.005)
+    rig = Rig()
+    watching = asyncio.create_task(rig.updates.run())
+    await rig.engine.asked.wait()
+    assert not rig.adopted
+    rig.engine.reports = {"engine": "vllm", "engine_version": "0.32.0"}
+    await until(lambda: rig.adopted)
+    watching.cancel()
+    assert rig.updates.facts == {("m", "p"): rig.engine.reports}
+
+
+async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_file_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    first, *others = sorted(SHIPPED_ADVISORIES.glob("*.yaml"))
+    shutil.copy(first, tmp_path)
+    rig = Rig(CONFIG.model_copy(update={"policy": CONFIG.policy.model_copy(update={"advisories": str(tmp_path)})}))
+    watching = asyncio.create_task(rig.updates.run())
+    await asyncio.sleep(0.05)
+    assert not rig.adopted
+    shutil.copy(others[0], tmp_path)
+    await until(lambda: rig.adopted)
+    assert rig.adopted[-1].to_dict()["advisories"] == 2
+    (tmp_path / "broken.yaml").write_text("{")
+    await until(lambda: rig.updates.refused)
+    watching.cancel()
+    assert "broken" in (rig.updates.refused or "")
+    assert len(rig.adopted) == 1

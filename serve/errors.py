@@ -15,7 +15,7 @@
       PolicyConflictError           422  policy_conflict        no
       OverloadedError               429  overloaded             yes, after `retry_after_s`
       RateLimitError                429  rate_limit_exceeded    yes, after `retry_after_s`
-      QuotaError                    429  insufficient_quota     no
+      QuotaError                    429  insufficient_quota     no, not before `retry_after_s`
       EngineError                   502  engine_error           yes
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`

@@ -16,7 +16,7 @@ from serve.http1.asgi import Sink
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
-from serve.limits.size import size_of
+from serve.limits.estimate import size_of
 from serve.request.completion import parse
 from serve.stream.line import Line
 from serve.stream.stages import End

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import quantiles
 
 from bench.goodput.virtual_time import run_in_virtual_time
+from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, Size
 from serve.limits.usage import Usage
 from serve.load.board import PERIOD_S, Figures, LoadBoard
@@ -186,7 +187,7 @@ class _Run:
         prompt = chance.randint(*_PROMPT_TOKENS)
         output = min(_MAX_OUTPUT, round(demand.longer * chance.lognormvariate(4.5, 0.8)) + 1)
         size = Size(prompt * 4, max_output=_MAX_OUTPUT)
-        group = (demand.tenant, _MODEL, "plain")
+        group = (demand.tenant, "key", _MODEL, "plain")
         input_tokens, output_tokens = estimates.of(group, size, _MAX_OUTPUT)
         estimate = input_tokens + _OUTPUT_WEIGHT * output_tokens
         asker = Asker(demand.tenant, demand.weight, cost=estimate) if self._setting.fair else Asker("everybody")
@@ -201,7 +202,7 @@ class _Run:
             usage = Usage(prompt, 0, output)
             cost = usage.input + _OUTPUT_WEIGHT * usage.output
             hold.turn.settle(cost)
-        estimates.learn(group, size, usage, 0)
+        estimates.learn(group, size, usage, Meter("p", False, False))
         if loop.time() > _WARM_UP_S:
             self.outcome.served[demand.tenant].append((loop.time(), cost))
             self.outcome.waits_s[demand.tenant].append(begun_s - began_s)

@@ -114,7 +114,7 @@ ERRORS: dict[str, str] = {
     ),
     "insufficient_scope": "The key is valid, but does not have the scope that the message names.",
     "rate_limit_exceeded": "A limit of the key, its tenant or the model is reached. Retry after `Retry-After`.",
-    "insufficient_quota": "The month's tokens of the key or its tenant are used up.",
+    "insufficient_quota": "The month's tokens of the key or its tenant are used up; `Retry-After` is the next month.",
     "not_found": "No such route.",
     "method_not_allowed": "The route has other methods; the header `Allow` names them.",
     "body_too_large": "The body exceeds `limits.max_body_bytes`.",

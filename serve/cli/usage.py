@@ -13,7 +13,7 @@ from serve.cli.door import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json
 from serve.limits.api import dimensions, instant
 from serve.limits.book import read
-from serve.limits.messages import USAGE_COLUMNS
+from serve.limits.usage import USAGE_COLUMNS
 
 By = Annotated[
     str, typer.Option("--by", help="Dimensions, separated by commas: tenant, key, model, pool, speculative, day, hour.")

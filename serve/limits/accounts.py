@@ -1,4 +1,4 @@
-"""One gateway replica's side of limits and usage: reserves before a request is sent, settles when it is over."""
+"""One gateway replica's side of limits and usage: reserves before a request is sent, and reports to the ledger."""
 
 import asyncio
 import logging
@@ -15,12 +15,11 @@ from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
-from serve.limits.estimate import Estimates, Size
-from serve.limits.messages import Grants, Meter, Statement, Terms
+from serve.limits.estimate import Estimates, Size, size_of
+from serve.limits.messages import Grants, LimitId, Statement, Terms
 from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
-from serve.limits.size import size_of
-from serve.limits.slice import Holdings, Line, Reservation, Slice, amount_of, draw, reserve
-from serve.limits.tally import Tally
+from serve.limits.slice import Holdings, Reservation, Slice, reserve
+from serve.limits.usage import Tally
 from serve.request.beside import beside
 from serve.request.body_reader import ReadRequest
 from serve.request.density import LONG_BODY_BYTES
@@ -67,7 +66,7 @@ class Accounts:
         self._clock = clock
         self._calendar = calendar
         self._names = names or {}
-        self._unknown: set[tuple[str, str]] = set()  # tenants, and names of models that are none
+        self._unknown: set[tuple[str, str]] = set()  # tenants, with names of models that are none
         self._holdings = Holdings(replicas)
         self._reporter: Reporter[Statement, Grants] = Reporter(
             lambda report: link.call("take", report),
@@ -81,7 +80,7 @@ class Accounts:
         self._plans: dict[tuple[str, str, str], Plan] = {}
         self._forgotten = 0
         self._month = (0, 0)
-        self._months: Mapping[str, float] = {}  # spending by scope, as the ledger knows it
+        self._month_spent: dict[str, float] = {}  # by scope, as the ledger knows it
         self._is_due = False  # a statement about everything
         self._is_last = False
         self._next_round: asyncio.Future[None] | None = None
@@ -102,7 +101,7 @@ class Accounts:
         """Yields the tenants that were seen, with their limits and what they use of them."""
         for tenant, limits in list(self.tally.limits.items()):
             scope = tenant_scope(tenant)
-            yield Standing(tenant, limits, self._holdings.in_use(Meter(scope, "concurrency")), self._spent(scope))
+            yield Standing(tenant, limits, self._holdings.in_use(scope), self._spent(scope))
 
     async def admit(
         self,
@@ -125,7 +124,10 @@ class Accounts:
             RateLimitError: A limit does not let it pass now.
             QuotaError: The month's quota is spent.
         """
-        size = await beside(len(read.body) > LONG_BODY_BYTES, size_of, read.body, read.parsed, read.features)
+        if len(read.body) > LONG_BODY_BYTES:
+            size = await beside(True, size_of, read.body, read.parsed, read.features)
+        else:
+            size = size_of(read.body, read.parsed, read.features)
         request_class, _ = class_of_names(decision.classes)
         with step("limits"):
             return await self.reserve(principal, decision.model, request_class, size, headers)
@@ -154,10 +156,10 @@ class Accounts:
         plan = self._plan(principal, model)
         if plan.quotas:
             self._check_quotas(plan)
-        group = (principal.key_id, model, request_class)
+        group = (principal.tenant.name, principal.key_id, model, request_class)
         tokens, output = self.estimates.of(group, size, plan.output_cap)
         cost = plan.weights.input * tokens + plan.weights.output * output
-        reservation = await self._reserved(plan, cost, headers) if plan.lines else Reservation((), cost)
+        reservation = await self._reserved(plan, cost, headers) if plan.slices else Reservation((), cost)
         return Charge(plan, group, size, reservation, tokens, self.estimates, self.tally)
 
     @asynccontextmanager
@@ -173,12 +175,12 @@ class Accounts:
             RateLimitError: A limit does not let it pass now.
         """
         plan = self._plan(principal, model)
-        plan = plan._replace(lines=tuple([line for line in plan.lines if line.held.kind != "tokens"]))
+        plan = plan._replace(slices=tuple([held for held in plan.slices if held.kind != "tokens"]))
         reservation = await self._reserved(plan, 0.0, headers)
         try:
             yield
         finally:
-            reservation.settle(None)
+            reservation.settle(0.0)
 
     async def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
@@ -208,7 +210,10 @@ class Accounts:
         Args:
             last: Nothing will be needed any more, so that all that is held goes back.
         """
-        self._turn_month()
+        now = self._calendar()
+        if (month := (now.year, now.month)) != self._month:
+            self._month = month
+            self._month_spent.clear()
         self._is_due = True
         self._is_last = last
         await self._exchange()
@@ -220,13 +225,13 @@ class Accounts:
     def _collect(self) -> Statement:
         now_s = self._clock()
         if not self._is_due:
-            return Statement(self._holdings.collect(now_s, whole=False))
+            return Statement(self._holdings.needed(now_s))
         self._is_due = False
         usage, spent = self.tally.take()
-        for scope, cost in spent:  # until the ledger's next answer counts it
-            self._months = {**self._months, scope: self._months.get(scope, 0.0) + cost}
+        for scope, cost in spent.items():  # until the ledger's next answer counts it
+            self._month_spent[scope] = self._month_spent.get(scope, 0.0) + cost
         quotas = tuple({quota.scope for plan in self._plans.values() for quota in plan.quotas})
-        holdings = self._holdings.collect(now_s, whole=True, last=self._is_last)
+        holdings = self._holdings.all(now_s, last=self._is_last)
         if self._holdings.forgotten != self._forgotten:
             self._forgotten = self._holdings.forgotten
             self._plans.clear()
@@ -234,17 +239,7 @@ class Accounts:
 
     def _adopt(self, state: Grants) -> None:
         self._holdings.adopt(state.grants, self._clock())
-        self._months = {**self._months, **state.spent}
-
-    async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
-        now_s = self._clock()
-        if self._reporter.alone:
-            draw(plan.lines, now_s)
-        try:
-            return reserve(plan.lines, cost, now_s) or await self._reserve_slowly(plan, cost)
-        finally:  # of a refusal as well
-            for each in plan.headers:
-                each.write(headers)
+        self._month_spent.update(state.spent)
 
     def _plan(self, principal: Principal, model: str) -> Plan:
         plan = self._plans.get((principal.key_id, principal.tenant.name, model))
@@ -262,8 +257,8 @@ class Accounts:
         self.tally.meet(principal.tenant.name, limits_of(principal.tenant, self._config.default))
         return plan
 
-    def _slice(self, meter: Meter, terms: Terms) -> Slice:
-        return self._holdings.slice(meter, terms, self._clock(), alone=self._reporter.alone)
+    def _slice(self, id: LimitId, terms: Terms, shadow: bool) -> Slice:
+        return self._holdings.slice(id, terms, self._clock(), alone=self._reporter.alone, shadow=shadow)
 
     def _check_quotas(self, plan: Plan) -> None:
         for quota in plan.quotas:
@@ -272,63 +267,63 @@ class Accounts:
                 continue
             self._count_refusal(plan, "month", quota.shadow)
             if not quota.shadow:
-                raise over_quota(quota, spent)
+                raise over_quota(quota, spent, self._calendar())
 
     def _spent(self, scope: str) -> float:
         """Returns the weighted tokens that a scope with a quota has spent in this month."""
-        return self._months.get(scope, 0.0) + self.tally.unreported(scope)
+        return self._month_spent.get(scope, 0.0) + self.tally.unreported(scope)
 
-    def _turn_month(self) -> None:
-        """Forgets the spending of the month that is over."""
-        now = self._calendar()
-        if (month := (now.year, now.month)) != self._month:
-            self._month = month
-            self._months = {}
+    async def _reserved(self, plan: Plan, cost: float, headers: RawHeaders) -> Reservation:
+        try:
+            return self._reserve(plan.slices, cost) or await self._reserve_slowly(plan, cost)
+        finally:  # of a refusal as well
+            for each in plan.headers:
+                each.write(headers)
+
+    def _reserve(self, slices: Sequence[Slice], cost: float) -> Reservation | None:
+        """Reserves from every slice, or from none; those of a replica that is alone refill themselves."""
+        now_s = self._clock()
+        if self._reporter.alone:
+            for held in slices:
+                held.draw(now_s)
+        return reserve(slices, cost, now_s)
 
     async def _reserve_slowly(self, plan: Plan, cost: float) -> Reservation:
         """Reserves with what the ledger gives at once."""
-        rounds = 0
-        while True:
+        for round_ in range(_ROUNDS + 1):
+            may_ask = not self._reporter.alone and round_ < _ROUNDS
             now_s = self._clock()
-            over = self._reporter.alone or rounds == _ROUNDS
-            open_, refusing = list[Line](), list[tuple[float, Line]]()
-            for line in plan.lines:
-                amount = amount_of(line.held, cost)
-                if line.held.affords(amount):
-                    continue
-                wait_s = line.held.wait_s(amount, now_s)
-                if wait_s > 0 or over:
-                    refusing.append((wait_s, line))
-                else:
-                    open_.append(line)
-            enforced = [(wait_s, line) for wait_s, line in refusing if not line.shadow]
-            if enforced:
-                wait_s, line = max(enforced, key=lambda each: each[0])
-                self._count_refusal(plan, line.held.meter.kind, shadow=False)
-                raise over_limit(line, wait_s, cost)
-            if not open_:
-                for _, line in refusing:
-                    self._count_refusal(plan, line.held.meter.kind, shadow=True)
-                shadows = [line for _, line in refusing]
-                reservation = reserve([line for line in plan.lines if line not in shadows], cost, now_s)
-                assert reservation is not None
+            short = [held for held in plan.slices if not held.affords(held.amount(cost))]
+            for held in short:
+                held.used_s = now_s
+            waits = {held: held.wait_s(held.amount(cost), now_s) for held in short}
+            refusing = [held for held in short if waits[held] > 0 or not may_ask]
+            if enforced := [held for held in refusing if not held.shadow]:
+                worst = max(enforced, key=waits.__getitem__)
+                self._count_refusal(plan, worst.kind, shadow=False)
+                raise over_limit(worst, waits[worst], cost)
+            if len(refusing) == len(short):
+                break
+            await self._ask([held for held in short if held not in refusing], cost)
+            if reservation := self._reserve(plan.slices, cost):
                 return reservation
-            await self._ask(open_, cost)
-            if self._reporter.alone:
-                draw(plan.lines, self._clock())
-            rounds += 1
+        for held in refusing:
+            self._count_refusal(plan, held.kind, shadow=True)
+        reservation = reserve([held for held in plan.slices if held not in refusing], cost, now_s)
+        assert reservation is not None
+        return reservation
 
-    async def _ask(self, short: Sequence[Line], cost: float) -> None:
+    async def _ask(self, short: Sequence[Slice], cost: float) -> None:
         """Asks the ledger for what is missing, together with all other requests that wait.
 
         Returns when it has answered, or is not going to.
 
         Args:
-            short: The limits whose slices are too small.
+            short: The slices that are too small.
             cost: Weighted tokens that the request needs.
         """
-        for held, _ in short:
-            held.ask(amount_of(held, cost))
+        for held in short:
+            held.needs.append(held.amount(cost))
         if self._next_round is None:
             self._next_round = asyncio.get_running_loop().create_future()
         answered = self._next_round

@@ -3,28 +3,20 @@
 Limits it learns from the replicas' reports; usage and the spending of months are in its file.
 """
 
-import logging
-from collections.abc import Sequence
-from datetime import datetime
 from hashlib import sha256
-from typing import Any
 
 from serve.config.rate_limits import StoreConfig
-from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.ledger import Ledger
-from serve.limits.messages import Grants, Statement
 from serve.shared.link import Link, LocalLink
 from serve.shared.ray_link import RayLink
-from serve.shared.report import SETTLE_S, Answer, Pending, Report
+from serve.shared.report import SETTLE_S
 
-VERSION = 3  # of the messages
-
-log = logging.getLogger("ray.serve.specgate.limits")
+VERSION = 4  # of the messages
 
 
-class LedgerActor:
-    """The shared state. Runs as a Ray actor; without Ray, a plain object does as well.
+class LedgerActor(Ledger):
+    """The ledger of a cluster. Runs as a Ray actor; without Ray, a plain object does as well.
 
     Args:
         state_dir: Folder of the usage; None keeps it in memory.
@@ -33,38 +25,17 @@ class LedgerActor:
     """
 
     def __init__(self, state_dir: str | None = None, settle_s: float = 0.0, store: StoreConfig | None = None) -> None:
-        self._book = UsageBook(state_dir)
-        self._is_away = False
+        self._file = UsageBook(state_dir)
         self._store = None
         if store is not None:
             from serve.limits.store import RedisStore  # only here, as everybody else needs no client of Redis
 
-            self._store = RedisStore(store, self._book.identity)
-        self._ledger = Ledger(self._book, settle_s, supply=self._store)
-
-    async def take(self, report: Report[Statement, Grants]) -> Answer[Grants] | Pending:
-        """Takes a replica's report. While the store is away it is not answered, so that replicas spend their shares."""
-        try:
-            answer = await self._ledger.take(report)
-        except SharedStateError as error:
-            if not self._is_away:
-                log.warning("%s Until it does, replicas spend their last share of each limit.", error)
-            self._is_away = True
-            return Pending()
-        if self._is_away and isinstance(answer, Answer):
-            log.warning("the store of limits is back")
-            self._is_away = False
-        return answer
-
-    def usage(
-        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
-    ) -> list[dict[str, Any]]:
-        """Returns sums of this cluster's usage; see `UsageBook.usage`."""
-        return self._book.usage(by, since, until)
+            self._store = RedisStore(store, self._file.identity)
+        super().__init__(self._file, settle_s, store=self._store)
 
     async def close(self) -> None:
         """Lets go of the file and the store."""
-        self._book.close()
+        self._file.close()
         if self._store is not None:
             await self._store.close()
 

@@ -7,11 +7,13 @@ from msgspec import Struct
 
 from serve.limits.usage import Usage
 from serve.stream.frame import Frame
-from serve.stream.line import Stage
+from serve.stream.line import Stage, count
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
+_CHOICES = b'"choices"'
 _OK = 200
+_MOST = 10**9  # no answer has as many tokens
 
 
 class _Details(Struct, gc=False):
@@ -31,17 +33,22 @@ class _Answer(Struct, gc=False):
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-def _usage_in(data: bytes) -> Usage | None:
-    """Returns the usage of a completion or a chunk; None if it has none, or is none."""
+def _tokens_in(data: bytes) -> _Tokens | None:
+    """Returns the usage of a completion or a chunk as it is there; None if there is none."""
     try:
-        tokens = _decode(data).usage
+        return _decode(data).usage
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if tokens is None:
-        return None
+
+
+def _usage(tokens: _Tokens) -> Usage | None:
+    """Returns the usage; None for numbers that can't be true: a remote engine may send anything."""
+    prompt, written = tokens.prompt_tokens, tokens.completion_tokens or 0
     details = tokens.prompt_tokens_details
-    cached = 0 if details is None else min(details.cached_tokens or 0, tokens.prompt_tokens)
-    return Usage(tokens.prompt_tokens, cached, tokens.completion_tokens or 0)
+    cached = 0 if details is None else details.cached_tokens or 0
+    if not (0 <= prompt < _MOST and 0 <= written < _MOST and cached >= 0):
+        return None
+    return Usage(prompt, cached if cached < prompt else prompt, written)
 
 
 class Meter(Stage):
@@ -54,42 +61,39 @@ class Meter(Stage):
 
     Attributes:
         status: HTTP status of the response; 0 until there is one.
-        frames: Frames of the stream so far.
-        usage: The engine's figures; None as long as it has given none.
+        chunks: Chunks of the stream so far, without the one that holds the usage alone.
+        usage: The engine's figures; None as long as it has given none that can be true.
     """
+
+    skim = staticmethod(count)
 
     def __init__(self, pool: str, speculative: bool, takes_out: bool, status: int = 0) -> None:
         self.pool = pool
         self.speculative = speculative
         self.takes_out = takes_out
         self.status = status
-        self.frames = 0
+        self.chunks = 0
         self.usage: Usage | None = None
 
     def answered(self, status: int) -> None:
         """Notes the HTTP status of the response that has begun."""
         self.status = status
 
-    def skim(self, data: bytes, frames: int) -> None:
-        """Counts chunks that can't hold the usage."""
-        self.frames += frames
-
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Counts a frame and reads its usage; returns nothing if it was for us alone."""
-        self.frames += 1
-        if frame.template is not None:
-            return (frame,)
+        """Counts a chunk and reads its usage; returns nothing if it was for us alone."""
         raw = frame.raw
-        if (_NO_CHOICES[0] in raw or _NO_CHOICES[1] in raw) and (data := frame.data()) is not None:
-            usage = _usage_in(data)
-            if usage is not None:
-                self.usage = usage
-                if self.takes_out:
-                    return ()
+        if frame.template is not None:
+            self.chunks += 1
+        elif _NO_CHOICES[0] in raw or _NO_CHOICES[1] in raw:
+            if (data := frame.data()) is not None and (tokens := _tokens_in(data)) is not None:
+                self.usage = _usage(tokens)
+                return () if self.takes_out else (frame,)
+        elif _CHOICES in raw:
+            self.chunks += 1
         return (frame,)
 
     def whole(self, body: bytes) -> bytes:
         """Reads the usage of a whole answer, which stays as it is."""
-        if self.status == _OK:
-            self.usage = _usage_in(body)
+        if self.status == _OK and (tokens := _tokens_in(body)) is not None:
+            self.usage = _usage(tokens)
         return body

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import astuple
+
 from serve.errors import ConfigError
-from serve.limits.messages import USAGE_COLUMNS, Spending, UsageKey, UsageSums
+from serve.limits.usage import USAGE_COLUMNS, UsageKey, UsageSums
 
 DIMENSIONS = UsageKey._fields
 FILE = "usage.sqlite"
@@ -58,7 +60,7 @@ class UsageBook:
         self._months: dict[tuple[str, str], float] = {}
 
     def add(
-        self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Iterable[Spending], at: datetime
+        self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Mapping[str, float], at: datetime
     ) -> None:
         """Adds what a report says, unless it did before, perhaps to a ledger that has died since.
 
@@ -66,10 +68,9 @@ class UsageBook:
             replica: Whose report.
             number: Of the report.
             usage: To add.
-            spent: To add.
+            spent: To add, by scope.
             at: The time, in UTC.
         """
-        spent = tuple(spent)
         if not usage and not spent:
             return
         known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
@@ -78,8 +79,8 @@ class UsageBook:
         hour, month = at.strftime(_HOUR), at.strftime(_MONTH)
         self._db.execute("begin")
         try:
-            self._db.executemany(_ADD_USAGE, [(hour, *key, *sums) for key, sums in usage.items()])
-            self._db.executemany(_ADD_SPENDING, [(month, *spending) for spending in spent])
+            self._db.executemany(_ADD_USAGE, [(hour, *key, *astuple(sums)) for key, sums in usage.items()])
+            self._db.executemany(_ADD_SPENDING, [(month, *each) for each in spent.items()])
             self._db.execute(_NUMBER, (replica, number))
             self._db.execute(
                 "delete from reports where rowid <= (select max(rowid) from reports) - ?", (_MOST_REPORTERS,)
@@ -88,7 +89,7 @@ class UsageBook:
         except BaseException:
             self._db.execute("rollback")
             raise
-        for scope, cost in spent:
+        for scope, cost in spent.items():
             if (month, scope) in self._months:
                 self._months[month, scope] += cost
 
@@ -110,6 +111,7 @@ class UsageBook:
         return summed(self._db, by, since, until)
 
     def close(self) -> None:
+        """Closes the file."""
         self._db.close()
 
     def _spent(self, month: str, scope: str) -> float:

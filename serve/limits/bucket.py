@@ -1,9 +1,11 @@
-"""The ledger's own supply: a token bucket for each rate, and the seats of each concurrency. No I/O."""
+"""The limits of one cluster, in memory: a token bucket for each rate, and the seats of each concurrency. No I/O."""
 
-import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 
-from serve.limits.messages import Grant, Holding, Meter, Terms
+from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement, Terms
+from serve.shared.report import Report
 
 FORGET_S = 4.0  # after which the seats of a silent replica are free: three reports missed, and a little for the network
 _SEAT_WAIT_S = 1.0  # nobody knows when a request ends
@@ -113,8 +115,6 @@ class Bucket:
     def _refuse(self, amount: float, whole: float, now_s: float) -> float:
         """Returns the seconds until a request that is refused will pass; notes it if it is the largest one."""
         rate_per_s, capacity = self.terms
-        if not rate_per_s:
-            return math.inf
         wait_s = max(0.0, min(amount, capacity) - self.level) / rate_per_s
         is_over = now_s >= self._until_s
         if not is_over and whole < self._largest:
@@ -168,51 +168,54 @@ class Seats:
         return now_s - self._at_s > _IDLE_S
 
 
-class OwnSupply:
-    """All that the limits of one cluster have, in memory."""
+class OwnBuckets:
+    """The buckets and seats of one cluster.
 
-    def __init__(self) -> None:
-        self._stocks: dict[Meter, Bucket | Seats] = {}
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    clusters = 1
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[LimitId, Bucket] = {}
+        self._seats: dict[LimitId, Seats] = {}
         self._swept_s = 0.0
 
-    def book(self, replica: str, holdings: Mapping[Meter, Holding], age_s: float | None, now_s: float) -> None:
-        """Takes over what a replica says.
-
-        Args:
-            replica: Its name.
-            holdings: By meter.
-            age_s: Seconds since its last answer; None if there was none.
-            now_s: Monotonic.
-        """
-        for meter, holding in holdings.items():
-            stock = self._stocks.get(meter)
-            if stock is None:
-                kind = Seats if meter.kind == "concurrency" else Bucket
-                stock = self._stocks[meter] = kind(holding.terms, now_s)
-            if isinstance(stock, Bucket):
-                stock.book(holding, age_s, now_s)
-            else:
-                stock.book(replica, holding, now_s)
+    def book(self, report: Report[Statement, Grants]) -> None:
+        """Takes over what a report says, whether it is answered or not."""
+        now_s = self._clock()
         if now_s - self._swept_s > _SWEEP_S:
             self._swept_s = now_s
-            self._stocks = {meter: stock for meter, stock in self._stocks.items() if not stock.is_idle(now_s)}
+            self._buckets = {id: each for id, each in self._buckets.items() if not each.is_idle(now_s)}
+            self._seats = {id: each for id, each in self._seats.items() if not each.is_idle(now_s)}
+        for id, holding in report.content.holdings.items():
+            if id.kind == "concurrency":
+                if id not in self._seats:
+                    self._seats[id] = Seats(holding.terms, now_s)
+                self._seats[id].book(report.replica, holding, now_s)
+            else:
+                if id not in self._buckets:
+                    self._buckets[id] = Bucket(holding.terms, now_s)
+                self._buckets[id].book(holding, report.age_s, now_s)
 
-    def grant(
-        self, replica: str, holdings: Mapping[Meter, Holding], parts: Mapping[Meter, int], now_s: float
-    ) -> dict[Meter, Grant]:
-        """Gives a replica what it needs and wants.
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[LimitId, int]) -> dict[LimitId, Grant]:
+        """Gives what a report needs and wants.
 
         Args:
-            replica: Its name.
-            holdings: What it has said.
-            parts: By meter, how many replicas spend of it.
-            now_s: Monotonic.
+            report: A replica's, which was booked.
+            parts: By limit, how many replicas spend of it.
         """
-        grants: dict[Meter, Grant] = {}
-        for meter, holding in holdings.items():
-            stock = self._stocks[meter]
-            if isinstance(stock, Bucket):
-                grants[meter] = stock.grant(holding, parts.get(meter, 1), now_s)
+        now_s = self._clock()
+        grants: dict[LimitId, Grant] = {}
+        for id, holding in report.content.holdings.items():
+            if id.kind == "concurrency":
+                grants[id] = self._seats[id].grant(report.replica, holding, now_s)
             else:
-                grants[meter] = stock.grant(replica, holding, now_s)
+                grants[id] = self._buckets[id].grant(holding, parts.get(id, 1), now_s)
         return grants
+
+    async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
+        """Returns what was spent in a month: there is no other cluster."""
+        return own

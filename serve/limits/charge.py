@@ -10,8 +10,7 @@ from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, Group, Size
 from serve.limits.plan import Plan
 from serve.limits.slice import Reservation
-from serve.limits.tally import Tally
-from serve.limits.usage import Usage
+from serve.limits.usage import Tally, Usage
 from serve.routing.class_queue import Turn
 
 _OK = 200
@@ -27,7 +26,7 @@ class Charge(Struct, eq=False, gc=False):
 
     Attributes:
         plan: The limits that it meets.
-        group: Its key, model and class.
+        group: Its tenant, key, model and class.
         size: Of the request.
         reservation: What is reserved for it.
         input_tokens: Estimated.
@@ -96,7 +95,7 @@ class Charge(Struct, eq=False, gc=False):
             status: Of the response to the client; 499 if the client left.
             span: Of the request.
         """
-        if self.reservation.state != "open":
+        if not self.reservation.is_open:
             return
         delivered, last, rerun = _NOTHING, None, 0
         given_up = self._meters[-1:] if self.given_up or status == _LEFT else ()
@@ -108,13 +107,14 @@ class Charge(Struct, eq=False, gc=False):
                 rerun += delivered.input + delivered.output
                 delivered, last = meter.usage or self._estimated(meter), meter
         plan = self.plan
-        cost = self.reservation.settle(delivered.cost(plan.weights))
-        assert cost is not None
-        if last is not None and delivered.told:
-            self.estimates.learn(self.group, self.size, delivered, last.frames)
-        key_id, model, _ = self.group
-        pool, speculative = (last.pool, last.speculative) if last is not None else ("", False)
-        tenant = plan.principal.tenant.name
+        cost = delivered.cost(plan.weights)
+        self.reservation.settle(cost)
+        pool, speculative = "", False
+        if last is not None:
+            pool, speculative = last.pool, last.speculative
+            if delivered.told:
+                self.estimates.learn(self.group, self.size, delivered, last)
+        tenant, key_id, model, _ = self.group
         failed = _FAILED <= status != _LEFT
         self.tally.add((tenant, key_id, model, pool, speculative), delivered, rerun, failed)
         for quota in plan.quotas:
@@ -134,7 +134,7 @@ class Charge(Struct, eq=False, gc=False):
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
         if self.size.streamed:
-            output = self.estimates.written(self.group[1], meter.frames)
+            output = self.estimates.written(self.group, self.size, meter)
         else:
             weights = self.plan.weights
             reserved = self.reservation.cost - weights.input * self.input_tokens

@@ -1,27 +1,45 @@
-"""Estimates of what a request will use, learned from answers: tokens a byte, tokens a frame, lengths of answers."""
+"""Estimates of what a request will use: by the text that it holds, and by the answers to those before it.
 
-from collections import OrderedDict
+Nobody runs a tokenizer. What a tenant is charged depends on its own answers alone, and stays within the bounds of what
+tokenizers and engines do. So nobody can make tokens cheap or dear for others.
+"""
 
-from msgspec import Struct
+from collections.abc import Iterator, MutableMapping
+from typing import TypeVar
 
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import astuple
+
+from policies import RequestFeatures
+from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, is_list
 
-_FIRST_RATIO = 0.3  # tokens of a byte of JSON, before an answer has told
-_RATIO_WEIGHT = 0.05
 _FIRST_OUTPUT = 512.0
 _QUANTILE = 0.75
 _STEP = 0.1  # of the estimate, by which an answer moves it
-_FIRST_PER_FRAME = 1.0
-_MOST_GROUPS = 20_000
+_FEW_CHUNKS = 32  # an answer of no more says little: the chunks with its role and its end hold no token
+_MOST_ENTRIES = 20_000
+_FORGET = 0.05
 
-Group = tuple[str, str, str]  # key, model, request class
+# Of JSON and of an indented text, blanks are not what costs: tokenizers have tokens for many of them. Nor do the
+# backslashes of a text that is escaped.
+_BLANK = b" \t\r\n\\"
+_WINDOW_BYTES = 1024 * 1024  # looked at at once: no other thread runs meanwhile
+_whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
+
+Group = tuple[str, str, str, str]  # tenant, key, model, request class
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 class Size(Struct, frozen=True, gc=False):
     """A request, as far as its cost goes.
 
     Attributes:
-        text_bytes: Of the body, without images.
+        text_bytes: Of what becomes a prompt, without images and blanks.
+        token_ids: Tokens of prompts that are given as such.
         images: Images in it.
         prompts: Prompts that it holds, each with an answer of its own.
         answers: For each prompt.
@@ -30,6 +48,7 @@ class Size(Struct, frozen=True, gc=False):
     """
 
     text_bytes: int
+    token_ids: int = 0
     images: int = 0
     prompts: int = 1
     answers: int = 1
@@ -37,8 +56,108 @@ class Size(Struct, frozen=True, gc=False):
     streamed: bool = False
 
 
+class _Texts(Struct, gc=False):
+    """The members of a body that become prompts."""
+
+    messages: Raw = NONE
+    tools: Raw = NONE
+    functions: Raw = NONE
+    documents: Raw = NONE
+    prompt: Raw = NONE
+    suffix: Raw = NONE
+
+
+class _Part(Struct, gc=False):
+    """What may stand in a part of a message in place of a text."""
+
+    image_url: Raw = NONE
+    video_url: Raw = NONE
+    audio_url: Raw = NONE
+    input_audio: Raw = NONE
+
+
+_parts = msgspec.json.Decoder(list[_Part | str]).decode
+_texts = msgspec.json.Decoder(_Texts).decode
+
+
+def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> Size:
+    """Returns the size of a chat or text completion.
+
+    Args:
+        body: As the client sent it.
+        request: The body, parsed.
+        features: Of the request.
+    """
+    texts = _texts(body)
+    text_bytes, images = _text_bytes(texts.messages), 0
+    if texts.tools is not NONE:
+        text_bytes += _text_bytes(texts.tools)
+    for text in (texts.functions, texts.documents, texts.suffix):
+        if text is not NONE:
+            text_bytes += _text_bytes(text)
+    if features.images:
+        lists = (message.content for message in request.messages or () if is_list(message.content))
+        media = [each for content in lists for each in _media(content)]
+        text_bytes -= sum(map(_text_bytes, media))
+        images = max(1, len(media))
+    prompts, token_ids = 1, 0
+    if texts.prompt is not NONE:
+        prompts, token_ids = _prompts(texts.prompt)
+        if not token_ids:
+            text_bytes += _text_bytes(texts.prompt)
+    answers = 1
+    if request.n is not None or request.best_of is not None:
+        answers = max(request.n or 1, request.best_of or 1)
+    most, other = request.max_tokens, request.max_completion_tokens
+    max_output = None if most is NONE else _whole_number(most)
+    if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
+        max_output = max((limit for limit in (max_output, _whole_number(other)) if limit is not None), default=None)
+    return Size(text_bytes, token_ids, images, prompts, answers, max_output, features.stream)
+
+
+class _Ratio(Struct, gc=False):
+    """Tokens for each of some units, over what was seen last; a large sample weighs more than a small one.
+
+    Attributes:
+        tokens: Of the last samples.
+        units: Of the same.
+    """
+
+    tokens: float
+    units: float
+
+    def learn(self, tokens: float, units: int, least: float, most: float) -> None:
+        """Adds a sample, as far as it is within bounds."""
+        bounded = min(max(tokens, least * units), most * units)
+        self.tokens += bounded - _FORGET * self.tokens
+        self.units += units - _FORGET * self.units
+
+    def of(self, units: int) -> float:
+        return units * self.tokens / self.units
+
+
+class _Bounds(Struct, frozen=True):
+    """What is known of tokens before any answer.
+
+    Attributes:
+        first: Tokens of a unit.
+        units: How many of them that first value weighs as much as.
+        least: The fewest tokens of a unit that are believed.
+        most: The most.
+    """
+
+    first: float
+    units: float
+    least: float
+    most: float
+
+
+_TEXT = _Bounds(0.3, 2000.0, 0.125, 1.0)  # tokens of a byte of text
+_CHUNK = _Bounds(1.0, 100.0, 0.25, 32.0)  # tokens of a chunk of a stream; more than one with drafts
+
+
 class Estimates:
-    """Estimates for all models and keys.
+    """Estimates for all models, tenants and keys.
 
     Args:
         strict: Estimate all the output that a request may have, not what it will probably have.
@@ -48,9 +167,9 @@ class Estimates:
     def __init__(self, strict: bool, tokens_per_image: int) -> None:
         self._strict = strict
         self._tokens_per_image = tokens_per_image
-        self._ratios: dict[str, float] = {}
-        self._per_frame: dict[str, float] = {}
-        self._outputs: OrderedDict[Group, float] = OrderedDict()
+        self._texts: dict[tuple[str, str], _Ratio] = {}
+        self._chunks: dict[tuple[str, str, str, bool], _Ratio] = {}
+        self._outputs: dict[Group, float] = {}
 
     def of(self, group: Group, size: Size, cap: int) -> tuple[int, int]:
         """Returns the tokens of the prompts, and those of all answers.
@@ -60,7 +179,8 @@ class Estimates:
             size: The request's.
             cap: The most that the model writes, whatever the request says.
         """
-        tokens = int(size.text_bytes * self._ratios.get(group[1], _FIRST_RATIO)) + 1
+        ratio = self._texts.get((group[0], group[2]))
+        tokens = int(size.text_bytes * _TEXT.first if ratio is None else ratio.of(size.text_bytes)) + 1 + size.token_ids
         if size.images:
             tokens += size.images * self._tokens_per_image
         most = cap
@@ -70,34 +190,94 @@ class Estimates:
             most = usual
         return tokens, most * size.answers * size.prompts
 
-    def written(self, model: str, frames: int) -> int:
+    def written(self, group: Group, size: Size, meter: Meter) -> int:
         """Returns the tokens in a part of a stream."""
-        return round(frames * self._per_frame.get(model, _FIRST_PER_FRAME))
+        ratio = self._chunks.get((group[0], group[2], meter.pool, meter.speculative))
+        tokens = round(meter.chunks * _CHUNK.first if ratio is None else ratio.of(meter.chunks))
+        return tokens if size.max_output is None else min(tokens, size.max_output * size.answers * size.prompts)
 
-    def learn(self, group: Group, size: Size, usage: Usage, frames: int) -> None:
+    def learn(self, group: Group, size: Size, usage: Usage, meter: Meter) -> None:
         """Learns from an answer.
 
         Args:
             group: The request's.
             size: The request's.
             usage: As the engine told it.
-            frames: Of the stream; 0 of a whole answer.
+            meter: Of the answer.
         """
-        model = group[1]
+        tenant, _, model, _ = group
         if size.text_bytes and not size.images:
-            ratio = self._ratios.get(model, _FIRST_RATIO)
-            self._ratios[model] = ratio + _RATIO_WEIGHT * (usage.input / size.text_bytes - ratio)
-        if frames > 1:
-            per_frame = self._per_frame.get(model, _FIRST_PER_FRAME)
-            self._per_frame[model] = per_frame + _RATIO_WEIGHT * (usage.output / frames - per_frame)
+            _learn(self._texts, (tenant, model), usage.input - size.token_ids, size.text_bytes, _TEXT)
+        if meter.chunks > _FEW_CHUNKS:
+            stream = (tenant, model, meter.pool, meter.speculative)
+            _learn(self._chunks, stream, usage.output, meter.chunks, _CHUNK)
         output = usage.output / (size.answers * size.prompts)
-        outputs = self._outputs
-        known = outputs.get(group)
+        known = self._outputs.get(group)
         if known is None:
-            outputs[group] = output
-            if len(outputs) > _MOST_GROUPS:
-                outputs.popitem(last=False)
+            _remember(self._outputs, group, output)
             return
         # Up by more than down, so that it rests where a quarter is above.
         step = _STEP * (known if known > 1 else 1.0)
-        outputs[group] = known + step * _QUANTILE if output > known else known - step * (1 - _QUANTILE)
+        self._outputs[group] = known + step * _QUANTILE if output > known else known - step * (1 - _QUANTILE)
+
+
+def _learn(ratios: MutableMapping[Key, _Ratio], key: Key, tokens: int, units: int, bounds: _Bounds) -> None:
+    ratio = ratios.get(key)
+    if ratio is None:
+        ratio = _remember(ratios, key, _Ratio(bounds.first * bounds.units, bounds.units))
+    ratio.learn(tokens, units, bounds.least, bounds.most)
+
+
+def _remember(table: MutableMapping[Key, Value], key: Key, value: Value) -> Value:
+    """Puts an entry into a table, of which the oldest goes if there are too many."""
+    if len(table) >= _MOST_ENTRIES:
+        del table[next(iter(table))]
+    table[key] = value
+    return value
+
+
+def _text_bytes(value: Raw) -> int:
+    """Returns the bytes of a member without blanks; 0 for one that is not there."""
+    if value is NONE:
+        return 0
+    text = bytes(value)
+    if len(text) <= _WINDOW_BYTES:
+        return len(text.translate(None, _BLANK))
+    windows = range(0, len(text), _WINDOW_BYTES)
+    return sum(len(text[start : start + _WINDOW_BYTES].translate(None, _BLANK)) for start in windows)
+
+
+def _media(content: Raw) -> Iterator[Raw]:
+    """Yields the pictures, recordings and films of a message."""
+    try:
+        parts = _parts(content)
+    except MALFORMED:
+        return  # it is for the engine to refuse
+    for part in parts:
+        if not isinstance(part, str):
+            yield from (each for each in astuple(part) if each is not NONE)
+
+
+def _prompts(prompt: Raw) -> tuple[int, int]:
+    """Returns how many prompts a text completion has, and their tokens if they are given as ids.
+
+    A list of texts or of lists of ids has one prompt for each.
+    """
+    if not bytes(prompt).lstrip().startswith(b"["):
+        return 1, 0
+    try:
+        entries = msgspec.json.decode(prompt, type=list[str | int | list[int]])
+    except MALFORMED:
+        return 1, 0
+    ids = sum(1 if isinstance(entry, int) else len(entry) for entry in entries if not isinstance(entry, str))
+    if ids and any(isinstance(entry, str) for entry in entries):
+        ids = 0  # a mixture, which engines refuse
+    return max(1, sum(not isinstance(entry, int) for entry in entries)), ids
+
+
+def _whole_number(value: Raw) -> int | None:
+    """Returns a number of tokens; None if it is none, which is for the engine to refuse."""
+    try:
+        return max(0, _whole.decode(value))
+    except MALFORMED:
+        return None

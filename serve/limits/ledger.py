@@ -1,47 +1,41 @@
 """The ledger that all gateway replicas share: gives out in advance what they spend, and books usage."""
 
+import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from serve.limits.bucket import FORGET_S, OwnSupply
-from serve.limits.messages import Grant, Grants, Holding, Meter, Spending, Statement, UsageKey, UsageSums
+from serve.errors import SharedStateError
+from serve.limits.book import UsageBook
+from serve.limits.bucket import FORGET_S, OwnBuckets
+from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
 from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
 
 _SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
 
-
-class Book(Protocol):
-    """The book of usage and of the spending of months."""
-
-    def add(
-        self,
-        replica: str,
-        number: int,
-        usage: Mapping[UsageKey, UsageSums],
-        spent: Iterable[Spending],
-        at: datetime,
-    ) -> None:
-        """Adds what a report says, unless it did before."""
-        ...
-
-    def spending(self, scopes: Iterable[str], at: datetime) -> Mapping[str, float]:
-        """Returns what scopes have spent in a month."""
-        ...
+log = logging.getLogger("ray.serve.specgate.limits")
 
 
-class Supply(Protocol):
-    """Where the ledger takes from what it gives out, if that is not its own: a store that several clusters share."""
+class Buckets(Protocol):
+    """Where the limits are: in the ledger's memory, or in a store that several clusters share."""
 
     @property
     def clusters(self) -> int:
-        """The number of clusters that share it."""
+        """The number of clusters that share them."""
         ...
 
-    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> Mapping[Meter, Grant]:
-        """Books a report and gives what it needs, once for each number; raises `SharedStateError` if it can't."""
+    def book(self, report: Report[Statement, Grants]) -> None:
+        """Takes over what a report says, once for each number; a store does so in `exchange`."""
+        ...
+
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[LimitId, int]) -> dict[LimitId, Grant]:
+        """Gives what a report needs, given how many replicas spend of each limit.
+
+        Raises:
+            SharedStateError: The store can't be reached.
+        """
         ...
 
     async def spending(self, own: Mapping[str, float], at: datetime) -> Mapping[str, float]:
@@ -96,8 +90,8 @@ class Shares:
         if replica not in self._members:
             self.book(replica, holding, now_s)
         weights = {name: max(each.demand_per_s, _SMALLEST_WEIGHT) for name, each in self._members.items()}
-        strangers = max(0, replicas - len(weights))
-        rate_per_s *= 1 - strangers / (2 * (strangers + len(weights)))
+        newcomers = max(0, replicas - len(weights))
+        rate_per_s *= 1 - newcomers / (2 * (newcomers + len(weights)))
         others = sum(each.share for name, each in self._members.items() if name != replica)
         share = max(0.0, min(rate_per_s * weights[replica] / sum(weights.values()), rate_per_s - others))
         self._members[replica].share = max(share, self._members[replica].share)
@@ -116,63 +110,76 @@ class Ledger:
         settle_s: As for `Register`.
         clock: Monotonic seconds.
         calendar: The time of day.
-        supply: What several clusters share; None: the limits are this ledger's own.
+        store: What several clusters share; None: the limits are this ledger's own.
     """
 
     def __init__(
         self,
-        book: Book,
+        book: UsageBook,
         settle_s: float = SETTLE_S,
         clock: Callable[[], float] = time.monotonic,
         calendar: Callable[[], datetime] = lambda: datetime.now(UTC),
-        supply: Supply | None = None,
+        store: Buckets | None = None,
     ) -> None:
         self._usage = book
         self._clock = clock
         self._calendar = calendar
-        self._supply = supply
-        self._own = OwnSupply()
-        self._shares: dict[Meter, Shares] = {}
+        self._buckets = OwnBuckets(clock) if store is None else store
+        self._shares: dict[LimitId, Shares] = {}
         self._heard_s: dict[str, float] = {}
+        self._is_away = False
         self._settled_s = clock() + settle_s
         # What a store gives needs no time to settle, only shares do.
-        settle_s = settle_s if supply is None else 0.0
+        settle_s = settle_s if store is None else 0.0
         self._register: Register[Statement, Grants] = Register(self._book, self._answer, None, settle_s, clock)
 
-    def take(self, report: Report[Statement, Grants]) -> Awaitable[Answer[Grants] | Pending]:
-        """Takes a report; see `Register.take`."""
-        return self._register.take(report)
+    async def take(self, report: Report[Statement, Grants]) -> Answer[Grants] | Pending:
+        """Takes a replica's report. While the store is away it is not answered, so that replicas spend their shares."""
+        try:
+            answer = await self._register.take(report)
+        except SharedStateError as error:
+            if not self._is_away:
+                log.warning("%s Until it does, replicas spend their last share of each limit.", error)
+            self._is_away = True
+            return Pending()
+        if self._is_away and isinstance(answer, Answer):
+            log.warning("the store of limits is back")
+            self._is_away = False
+        return answer
+
+    def usage(
+        self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
+    ) -> list[dict[str, Any]]:
+        """Returns sums of this cluster's usage; see `UsageBook.usage`."""
+        return self._usage.usage(by, since, until)
 
     def _book(self, report: Report[Statement, Grants]) -> None:
         now_s, statement = self._clock(), report.content
         self._usage.add(report.replica, report.number, statement.usage, statement.spent, self._calendar())
         self._heard_s[report.replica] = now_s
         self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if now_s - at_s <= FORGET_S}
-        if self._supply is None:
-            self._own.book(report.replica, statement.holdings, report.age_s, now_s)
-        for meter, holding in statement.holdings.items():
-            if meter.kind != "concurrency":
-                self._shares.setdefault(meter, Shares()).book(report.replica, holding, now_s)
+        self._buckets.book(report)
+        for id, holding in statement.holdings.items():
+            if id.kind != "concurrency":
+                self._shares.setdefault(id, Shares()).book(report.replica, holding, now_s)
 
     async def _answer(self, report: Report[Statement, Grants]) -> Grants:
-        now_s, statement, at = self._clock(), report.content, self._calendar()
-        rates = [meter for meter in statement.holdings if meter.kind != "concurrency"]
-        parts = {meter: self._shares[meter].busy if meter in self._shares else 1 for meter in rates}
-        spent = self._usage.spending(statement.quotas, at)
-        if self._supply is None:
-            clusters = 1
-            grants = self._own.grant(report.replica, statement.holdings, parts, now_s)
-        else:
-            clusters = self._supply.clusters
-            grants = dict(await self._supply.exchange(report, parts))
-            spent = await self._supply.spending(spent, at) if spent else spent
-        for meter in rates:
-            holding = statement.holdings[meter]
-            rate_per_s = holding.terms.rate_per_s / clusters
-            shares = self._shares.setdefault(meter, Shares())
-            share = shares.grant(report.replica, holding, rate_per_s, len(self._heard_s), now_s)
-            if now_s < self._settled_s:
-                share = min(share, holding.share)
-            grants[meter] = grants[meter]._replace(share=share)
-        self._shares = {meter: each for meter, each in self._shares.items() if not each.is_idle(now_s)}
+        statement, at = report.content, self._calendar()
+        parts = {id: self._shares[id].busy for id in statement.holdings if id in self._shares}
+        grants = await self._buckets.exchange(report, parts)
+        spent: Mapping[str, float] = self._usage.spending(statement.quotas, at)
+        if spent:
+            spent = await self._buckets.spending(spent, at)
+        now_s = self._clock()
+        for id, holding in statement.holdings.items():
+            if id.kind != "concurrency":
+                share = self._share(id, report.replica, holding, now_s)
+                grants[id] = grants[id]._replace(share=share)
+        self._shares = {id: shares for id, shares in self._shares.items() if not shares.is_idle(now_s)}
         return Grants(grants, spent)
+
+    def _share(self, id: LimitId, replica: str, holding: Holding, now_s: float) -> float:
+        rate_per_s = holding.terms.rate_per_s / self._buckets.clusters
+        shares = self._shares.setdefault(id, Shares())
+        share = shares.grant(replica, holding, rate_per_s, len(self._heard_s), now_s)
+        return share if now_s >= self._settled_s else min(share, holding.share)

@@ -1,14 +1,17 @@
 """Messages between gateway replicas and the ledger of limits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
+
+from serve.limits.usage import UsageKey, UsageSums
 
 Kind = Literal["tokens", "requests", "concurrency"]
 
 
-class Meter(NamedTuple):
-    """A quantity that is limited: one kind of thing, of one scope.
+class LimitId(NamedTuple):
+    """Names a limit: one kind of thing, of one scope.
 
     Attributes:
         scope: `tenant:NAME`, `key:ID` or `model:TENANT:MODEL`.
@@ -20,7 +23,7 @@ class Meter(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The limit of a meter.
+    """How much a limit allows.
 
     Attributes:
         rate_per_s: What flows in each second; 0 for concurrency, whose seats come back instead.
@@ -32,10 +35,10 @@ class Terms(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """A replica's state of one meter, and its need.
+    """A replica's state of one limit, and its need.
 
     Attributes:
-        terms: The limit, as this replica knows it.
+        terms: The limit's, as this replica knows them.
         held: What it was given and has not spent; of concurrency, the seats in use as well.
         share: Of the rate, which the replica spends while the ledger does not answer.
         demand_per_s: What it spends.
@@ -61,7 +64,7 @@ class Holding(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The ledger's answer about one meter.
+    """The ledger's answer about one limit.
 
     Attributes:
         amount: To spend.
@@ -76,81 +79,29 @@ class Grant(NamedTuple):
     share: float = 0.0
 
 
-class UsageKey(NamedTuple):
-    """By what usage is summed up."""
-
-    tenant: str
-    key: str
-    model: str
-    pool: str
-    speculative: bool
-
-
-USAGE_COLUMNS = ("requests", "input", "cached", "output", "rerun", "errors", "unsettled")
-
-
-class UsageSums(NamedTuple):
-    """Usage of several requests.
-
-    Attributes:
-        requests: That were admitted.
-        input: Tokens of prompts, those from the prefix cache included.
-        cached: Tokens of prompts that came from the prefix cache.
-        output: Tokens that were written, and delivered.
-        rerun: Tokens of attempts that were not delivered, prompts included; charged to nobody.
-        errors: Requests that ended with an error.
-        unsettled: Requests whose usage no engine told, so that it is an estimate.
-    """
-
-    requests: int = 0
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    rerun: int = 0
-    errors: int = 0
-    unsettled: int = 0
-
-    def plus(self, other: "UsageSums") -> "UsageSums":
-        return UsageSums(*map(int.__add__, self, other))
-
-
-class Spending(NamedTuple):
-    """A cost that counts towards a monthly quota.
-
-    Attributes:
-        scope: As in `Meter`.
-        cost: In weighted tokens.
-    """
-
-    scope: str
-    cost: float
-
-
-@dataclass(frozen=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """The content of a replica's report: of everything once a second, or of what a request needs at once.
 
     Attributes:
-        holdings: By meter.
+        holdings: By limit.
         usage: Since the last statement.
-        spent: Since the last statement, in scopes with a monthly quota.
+        spent: Since the last statement, by scope with a monthly quota, in weighted tokens.
         quotas: Scopes whose spending of this month the replica wants to know.
     """
 
-    holdings: Mapping[Meter, Holding] = field(default_factory=dict)
+    holdings: Mapping[LimitId, Holding] = field(default_factory=dict)
     usage: Mapping[UsageKey, UsageSums] = field(default_factory=dict)
-    spent: tuple[Spending, ...] = ()
+    spent: Mapping[str, float] = field(default_factory=dict)
     quotas: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """The ledger's answer.
 
     Attributes:
-        grants: By meter.
+        grants: By limit.
         spent: Spending of this month by scope, as asked for.
     """
 
-    grants: Mapping[Meter, Grant] = field(default_factory=dict)
+    grants: Mapping[LimitId, Grant] = field(default_factory=dict)
     spent: Mapping[str, float] = field(default_factory=dict)

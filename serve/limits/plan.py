@@ -1,19 +1,20 @@
-"""The limits that a principal's requests to a model meet, as slices to spend from, and refusals by them."""
+"""The limits that a principal's requests to a model meet: slices to spend from, response headers, and refusals."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import QuotaError, RateLimitError
-from serve.limits.headers import LimitHeaders, limit_headers
-from serve.limits.messages import Kind, Meter, Terms
-from serve.limits.slice import Line, RateSlice, Slice
+from serve.http1.message import RawHeaders
+from serve.limits.messages import Kind, LimitId, Terms
+from serve.limits.slice import RateSlice, Slice
 
 _MINUTE_S = 60.0
-_NAMES: dict[Kind, str] = {"tokens": "weighted tokens a minute", "requests": "requests a minute"}
+_NAMES: dict[Kind, str] = {"requests": "requests a minute", "tokens": "weighted tokens a minute"}
 Value = TypeVar("Value", Limits, int)
 
 
@@ -21,8 +22,9 @@ class Quota(NamedTuple):
     """A monthly quota.
 
     Attributes:
-        scope: As of `Meter`.
+        scope: As of `LimitId`.
         limit: In weighted tokens.
+        shadow: It is counted and refuses nothing.
     """
 
     scope: str
@@ -30,12 +32,54 @@ class Quota(NamedTuple):
     shadow: bool
 
 
+class LimitHeaders:
+    """The `x-ratelimit-*` headers of OpenAI's API on the limits of one kind; only their numbers are written each time.
+
+    Args:
+        kind: Of the limits.
+        slices: Of all that are enforced.
+    """
+
+    __slots__ = ("_limits", "_others", "_remaining", "_reset")
+
+    def __init__(self, kind: Kind, slices: Iterable[RateSlice]) -> None:
+        name = f"x-ratelimit-limit-{kind}".encode()
+        self._limits = [(held, (name, b"%d" % round(held.terms.rate_per_s * _MINUTE_S))) for held in slices]
+        self._others = self._limits[1:]
+        self._remaining = f"x-ratelimit-remaining-{kind}".encode()
+        self._reset = f"x-ratelimit-reset-{kind}".encode()
+
+    def write(self, headers: RawHeaders) -> None:
+        """Adds the headers: of the limit with the least left, that, what is left, and when it is whole again."""
+        least, limit = self._limits[0]
+        left = least.left
+        for held, other in self._others:
+            if (remaining := held.left) < left:
+                least, limit, left = held, other, remaining
+        if least.level is None and not least.alone:
+            return  # the ledger has not told yet: an answer that spends nothing of this kind asks for none of it
+        rate_per_s, capacity = least.terms
+        if left >= capacity:  # what was given back is counted twice until the ledger tells again
+            left, reset_s = capacity, 0.0
+        else:
+            left = left if left > 0 else 0.0
+            reset_s = (capacity - left) / rate_per_s
+        headers += limit, (self._remaining, b"%d" % left), (self._reset, b"%.3fs" % reset_s)
+
+
+def limit_headers(slices: Iterable[Slice]) -> tuple[LimitHeaders, ...]:
+    """Returns the headers on some limits; those that are counted in shadow, and concurrency, have none."""
+    rates = [held for held in slices if isinstance(held, RateSlice) and not held.shadow]
+    by_kind = ((kind, [held for held in rates if held.kind == kind]) for kind in _NAMES)
+    return tuple(LimitHeaders(kind, found) for kind, found in by_kind if found)
+
+
 class Plan(NamedTuple):
     """The limits that a request meets.
 
     Attributes:
         principal: Whose request.
-        lines: Limits of rates and of concurrency.
+        slices: Of limits of rates and of concurrency.
         quotas: Limits of months.
         weights: What its tokens count.
         headers: Of responses, on the limits of rates.
@@ -44,7 +88,7 @@ class Plan(NamedTuple):
     """
 
     principal: Principal
-    lines: tuple[Line, ...]
+    slices: tuple[Slice, ...]
     quotas: tuple[Quota, ...]
     weights: TokenWeights
     headers: tuple[LimitHeaders, ...] = ()
@@ -72,7 +116,7 @@ def plan_of(
     principal: Principal,
     model: str,
     config: RateLimitsConfig,
-    slice_of: Callable[[Meter, Terms], Slice],
+    slice_of: Callable[[LimitId, Terms, bool], Slice],
     names: Mapping[str, str],
 ) -> Plan:
     """Returns what requests meet.
@@ -81,23 +125,23 @@ def plan_of(
         principal: Whose.
         model: The model's own name.
         config: Settings.
-        slice_of: Returns the slice of a meter.
+        slice_of: Returns the slice of a limit, given whether it is in shadow.
         names: As of `Accounts`.
     """
-    lines: list[Line] = []
+    slices: list[Slice] = []
     quotas: list[Quota] = []
     for scope, limits in _scopes(principal, model, config.default, names):
-        for meter, terms in _meters(scope, limits, config.burst_s):
-            lines.append(Line(slice_of(meter, terms), limits.shadow))
+        for kind, terms in _terms(limits, config.burst_s):
+            slices.append(slice_of(LimitId(scope, kind), terms, limits.shadow))
         if limits.tokens_per_month is not None:
             quotas.append(Quota(scope, limits.tokens_per_month, limits.shadow))
     queued = _queued(principal, model, config.default, names)
     cap = _of_model(config.output_caps, model, names) or config.output_cap
-    return Plan(principal, tuple(lines), tuple(quotas), config.weights, limit_headers(lines), queued, cap)
+    return Plan(principal, tuple(slices), tuple(quotas), config.weights, limit_headers(slices), queued, cap)
 
 
 def tenant_scope(tenant: str) -> str:
-    """Returns the scope of a tenant's own limits; see `Meter`."""
+    """Returns the scope of a tenant's own limits; see `LimitId`."""
     return f"tenant:{tenant}"
 
 
@@ -129,29 +173,28 @@ def _scopes(
         yield f"model:{tenant.name}:{model}", of_model
 
 
-def _meters(scope: str, limits: Limits, burst_s: float) -> Iterator[tuple[Meter, Terms]]:
+def _terms(limits: Limits, burst_s: float) -> Iterator[tuple[Kind, Terms]]:
     if limits.requests_per_minute is not None:
         rate = limits.requests_per_minute / _MINUTE_S
-        yield Meter(scope, "requests"), Terms(rate, max(1.0, rate * burst_s))
+        yield "requests", Terms(rate, max(1.0, rate * burst_s))
     if limits.tokens_per_minute is not None:
         rate = limits.tokens_per_minute / _MINUTE_S
-        yield Meter(scope, "tokens"), Terms(rate, rate * burst_s)
+        yield "tokens", Terms(rate, rate * burst_s)
     if limits.concurrency is not None:
-        yield Meter(scope, "concurrency"), Terms(0.0, float(limits.concurrency))
+        yield "concurrency", Terms(0.0, float(limits.concurrency))
 
 
-def over_limit(line: Line, wait_s: float, cost: float) -> RateLimitError:
+def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:
     """Returns the error for a request that a limit does not let pass.
 
     Args:
-        line: The limit.
-        wait_s: Seconds until it might.
+        held: The limit's slice.
+        wait_s: Seconds until it might pass.
         cost: Weighted tokens that it would reserve.
     """
-    held = line.held
-    kind, _, name = held.meter.scope.partition(":")
+    kind, _, name = held.id.scope.partition(":")
     if isinstance(held, RateSlice):
-        limit = f"{held.terms.rate_per_s * _MINUTE_S:.0f} {_NAMES[held.meter.kind]}"
+        limit = f"{held.terms.rate_per_s * _MINUTE_S:.0f} {_NAMES[held.kind]}"
     else:
         limit = f"{held.terms.capacity:.0f} requests at the same time"
     seconds = max(1, math.ceil(wait_s)) if math.isfinite(wait_s) else 60
@@ -164,10 +207,18 @@ def over_limit(line: Line, wait_s: float, cost: float) -> RateLimitError:
     return RateLimitError(message, retry_after_s=float(seconds))
 
 
-def over_quota(quota: Quota, spent: float) -> QuotaError:
-    """Returns the error for a request of a scope that has spent its month's quota."""
+def over_quota(quota: Quota, spent: float, now: datetime) -> QuotaError:
+    """Returns the error for a request of a scope that has spent its month's quota.
+
+    Args:
+        quota: The quota.
+        spent: Weighted tokens.
+        now: The time, in UTC: the error says when the next month begins.
+    """
     kind, _, name = quota.scope.partition(":")
-    return QuotaError(
+    begins = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
+    message = (
         f"The quota of {quota.limit} weighted tokens a month for the {kind} {name!r} is spent ({spent:.0f}). "
-        "A new one begins with the next month, by UTC."
+        f"A new one begins on {begins:%Y-%m-%d}, by UTC."
     )
+    return QuotaError(message, retry_after_s=float(math.ceil((begins - now).total_seconds())))

@@ -1,12 +1,11 @@
 """What one gateway replica holds of the ledger's limits, and how requests spend it without asking. No I/O."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from serve.limits.messages import Grant, Holding, Meter, Terms
+from serve.limits.messages import Grant, Holding, LimitId, Terms
 
 _AHEAD_S = 1.5  # of its demand that a replica wants to hold: until the next answer of the ledger, and some more
 _UNUSED_S = 2.0  # after which what is held goes back
@@ -15,77 +14,64 @@ _ALONE_WAIT_S = 30.0  # the longest that a lone replica tells a client to wait: 
 _SEAT_WAIT_S = 1.0
 _ASK_AGAIN_S = 0.05  # after the ledger has said that no seat is free
 _LEAST = 1e-6
-_SMOOTHING = 0.5  # weight of the last second in the demand
-
-
-def _magnitude(needed: float) -> int:
-    """Returns a number that amounts share which differ by a quarter at most.
-
-    What was told to a small request is no answer for a large one: the ledger has to hear of that itself.
-    """
-    return int(math.log(max(needed, _LEAST)) * 4)
+_LEAST_S = 1e-3
+_HALF_LIFE_S = 1.0  # of a spending in the demand: with `_AHEAD_S`, whoever has just begun asks for as much again
+_PEAK_S = 0.9  # for which the most seats in use are remembered, and as long again: a little less than between reports
 
 
 class _Slice:
     """A slice, of whatever kind.
 
     Args:
-        meter: What it is of.
-        terms: The limit.
+        id: The limit's.
+        terms: The limit's.
         replicas: That there are, for the time before the ledger has answered.
         now_s: Monotonic.
 
     Attributes:
         held: What may be spent.
         level: The bucket's, in the ledger's last answer; None if there was none.
+        shadow: The limit is counted and refuses nothing.
         alone: The ledger does not answer.
-        used_s: When something was last spent.
-        needs: Amounts that requests wait for, with what each reserves, for the next report.
+        used_s: When a request last spent of it, or wanted to.
+        needs: What requests wait for, for the next report.
     """
 
-    def __init__(self, meter: Meter, terms: Terms, replicas: int, now_s: float) -> None:
-        self.meter = meter
-        self.kind = meter.kind
+    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+        self.id = id
+        self.kind = id.kind
         self.terms = terms
         self.held = 0.0
         self.level: float | None = None
+        self.shadow = False
         self.alone = False
         self.used_s = now_s
-        self.needs: list[tuple[float, float]] = []
+        self.needs: list[float] = []
         self._replicas = replicas
         self._asked = 0.0  # by the report that is under way
 
-    def ask(self, amount: float) -> None:
-        """Notes that a request waits for an amount."""
-        self.needs.append((amount - self.held, amount))
+    def amount(self, cost: float) -> float:
+        """Returns what a request of a cost takes."""
+        return cost if self.kind == "tokens" else 1.0
 
     def _take_needs(self) -> tuple[float, float, float]:
-        """Returns the first request's need, what it reserves, and the needs of the others together."""
-        if not self.needs:
-            self._asked = 0.0
-            return 0.0, 0.0, 0.0
-        (needed, whole), *others = self.needs
+        """Returns what the first request lacks, what it reserves, and what the others reserve together."""
+        whole, *others = self.needs or [0.0]
         self.needs = []
-        self._asked = needed
-        return needed, whole, sum(amount for amount, _ in others)
+        self._asked = max(0.0, whole - self.held) if whole else 0.0
+        return self._asked, whole, sum(others)
 
 
 class RateSlice(_Slice):
-    """A replica's slice of a rate. What is held may be below zero after requests that cost more than was reserved.
+    """A replica's slice of a rate. What is held may be below zero after requests that cost more than was reserved."""
 
-    Attributes:
-        shared: What the bucket has left; with `held`, what the whole limit has left, as far as this replica knows.
-    """
-
-    def __init__(self, meter: Meter, terms: Terms, replicas: int, now_s: float) -> None:
-        super().__init__(meter, terms, replicas, now_s)
-        self.shared = 0.0
+    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+        super().__init__(id, terms, replicas, now_s)
         self._share: float | None = None
         self._drawn = 0.0
         self._drawn_s = now_s
         self._spent = 0.0
-        self._open = 0  # reservations of tokens; requests that are counted are not settled
-        self._settles = meter.kind == "tokens"
+        self._open = 0  # reservations
         self._demand_per_s = 0.0
         self._reported_s = now_s
         self._refused: dict[int, tuple[float, float]] = {}  # what was needed, and until when it will not be there
@@ -99,6 +85,12 @@ class RateSlice(_Slice):
     def share(self) -> float:
         """The refill in each second while the ledger does not answer; half of an equal part if it never has."""
         return self.terms.rate_per_s / (2 * self._replicas) if self._share is None else self._share
+
+    @property
+    def left(self) -> float:
+        """What the whole limit has left, as far as this replica knows."""
+        level = self.level
+        return self.held + level if level is not None and level > 0 else self.held
 
     @property
     def burst(self) -> float:
@@ -115,22 +107,20 @@ class RateSlice(_Slice):
             return False
         self.held -= amount
         self._spent += amount
+        self._open += 1
         self.used_s = now_s
-        self._open += self._settles
         return True
 
     def undo(self, amount: float) -> None:
         """Takes back a spending that led to nothing."""
-        self.held += amount
-        self._spent -= amount
-        self._open -= self._settles
+        self.settle(amount, 0.0)
 
     def settle(self, reserved: float, actual: float) -> None:
         """Returns what was reserved and not used, or owes what was used beyond."""
-        self._open -= 1
         difference = reserved - actual
+        self._open -= 1
         spent = self._spent - difference
-        self._spent = spent if spent > 0 else 0.0
+        self._spent = spent if spent > 0 else 0.0  # what comes back of earlier spending is no demand
         self.held += difference
 
     def wait_s(self, amount: float, now_s: float) -> float:
@@ -142,44 +132,42 @@ class RateSlice(_Slice):
         needed, until_s = self._refused.get(_magnitude(missing), (math.inf, 0.0))
         return max(0.0, until_s - now_s) if missing >= needed else 0.0
 
-    def holding(self, now_s: float, *, whole: bool, last: bool = False) -> Holding:
-        """Returns what the ledger should know.
+    def holding(self, now_s: float, *, last: bool = False) -> Holding:
+        """Returns what the ledger should know. With it go back debts, and what is not needed any more.
 
         Args:
             now_s: Monotonic.
-            whole: This is the report of each second, with which goes back what is not needed any more.
             last: Nothing will be needed any more.
         """
-        needed, reserved, others = self._take_needs()
-        if not whole:
-            # At least as much in advance as was spent since the last report: of a demand that has just begun, every
-            # request would have to ask otherwise.
-            ahead = max(self._demand_per_s * _AHEAD_S, self._spent)
-            terms = self.terms, self.held, self.share, self._demand_per_s, self.level
-            return Holding(*terms, needed=needed, whole=reserved * self._settles, wanted=ahead + others)
         if self.held < 0 and not self.alone:  # a debt is the scope's: it holds for all replicas, and survives this one
             self._drawn -= self.held
             self.held = 0.0
-        elapsed_s = max(now_s - self._reported_s, 1e-3)
-        self._reported_s = now_s
-        self._demand_per_s += _SMOOTHING * (self._spent / elapsed_s - self._demand_per_s)
-        self._spent = 0.0
+        needed, whole, others = self._take_needs()
         unused = last or now_s - self.used_s > _UNUSED_S
-        if unused:
-            self._demand_per_s = 0.0
-        target = self._demand_per_s * _AHEAD_S
-        returned = max(0.0, self.held - 2 * target) if (unused or target) and not self.alone else 0.0
+        target = self._demand(now_s, unused=unused) * _AHEAD_S
+        returned = 0.0
+        if not (self.alone or needed) and (unused or target):
+            returned = max(0.0, self.held - 2 * target)
         self.held -= returned
         drawn, self._drawn = self._drawn, 0.0
         wanted = 0.0 if self.alone else max(0.0, target - self.held)
+        whole = whole if self.kind == "tokens" else 0.0  # counted requests are all of one size
         terms = self.terms, self.held, self.share, self._demand_per_s, self.level
-        return Holding(*terms, returned, drawn, needed, reserved * self._settles, wanted + others)
+        return Holding(*terms, returned, drawn, needed, whole, wanted + others)
+
+    def _demand(self, now_s: float, *, unused: bool) -> float:
+        """Returns what is spent in a second: the mean of the last seconds, of which the latest weigh most."""
+        elapsed_s = max(now_s - self._reported_s, _LEAST_S)
+        kept = 0.5 ** (elapsed_s / _HALF_LIFE_S)
+        demand = kept * self._demand_per_s + (1 - kept) * self._spent / elapsed_s
+        self._reported_s, self._spent = now_s, 0.0
+        self._demand_per_s = 0.0 if unused else demand
+        return self._demand_per_s
 
     def adopt(self, grant: Grant, now_s: float) -> None:
         """Takes what the ledger gives."""
         self.held += grant.amount
         self.level = grant.level
-        self.shared = max(0.0, grant.level)
         self._share = grant.share
         if self._asked and grant.wait_s:
             self._refused[_magnitude(self._asked)] = (self._asked, now_s + grant.wait_s)
@@ -202,6 +190,14 @@ class RateSlice(_Slice):
             self._drawn += amount
 
 
+def _magnitude(needed: float) -> int:
+    """Returns a number that amounts share which differ by a quarter at most.
+
+    What was told to a small request is no answer for a large one: the ledger has to hear of that itself.
+    """
+    return int(math.log(max(needed, _LEAST)) * 4)
+
+
 class SeatSlice(_Slice):
     """A replica's seats of a concurrency.
 
@@ -210,11 +206,11 @@ class SeatSlice(_Slice):
         in_use: Seats of requests under way.
     """
 
-    def __init__(self, meter: Meter, terms: Terms, replicas: int, now_s: float) -> None:
-        super().__init__(meter, terms, replicas, now_s)
+    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+        super().__init__(id, terms, replicas, now_s)
         self.in_use = 0.0
-        self._most = 0.0  # in use since the last report, and between that and the one before
-        self._most_before = 0.0
+        self._peak = self._peak_before = 0.0  # the most in use, of late and before that
+        self._peak_s = now_s
         self._refused_s = 0.0  # until when the ledger need not be asked again
 
     @property
@@ -237,7 +233,7 @@ class SeatSlice(_Slice):
             return False
         self.held -= amount
         self.in_use += amount
-        self._most = max(self._most, self.in_use)
+        self._peak = max(self._peak, self.in_use)
         self.used_s = now_s
         return True
 
@@ -255,19 +251,19 @@ class SeatSlice(_Slice):
         """Returns a second if there is no seat: nobody knows when a request ends."""
         return _SEAT_WAIT_S if self.alone or now_s < self._refused_s else 0.0
 
-    def holding(self, now_s: float, *, whole: bool, last: bool = False) -> Holding:
+    def holding(self, now_s: float, *, last: bool = False) -> Holding:
         """Returns what the ledger should know; see `RateSlice.holding`.
 
-        Seats that nobody has used for two reports go back where others may need them. Of plenty, as many again are
-        wanted in advance, for the time when the ledger does not answer.
+        Seats that nobody has used of late go back where others may need them. Of plenty, as many again are wanted in
+        advance, for the time when the ledger does not answer.
         """
         needed, _, others = self._take_needs()
-        if whole:
+        if now_s - self._peak_s >= _PEAK_S:
             if not (self.alone or self._plenty):
-                self.held = min(self.held, max(self._most, self._most_before, self.in_use) - self.in_use)
-            self._most, self._most_before = self.in_use, self._most
-            if last:
-                self.held = 0.0
+                self.held = min(self.held, max(self._peak, self._peak_before) - self.in_use)
+            self._peak_s, self._peak_before, self._peak = now_s, self._peak, self.in_use
+        if last:
+            self.held = 0.0
         ahead = self.in_use + needed if needed and self._plenty else 0.0
         return Holding(self.terms, self.held + self.in_use, level=self.level, needed=needed, wanted=others + ahead)
 
@@ -301,22 +297,22 @@ class Holdings:
     def __init__(self, replicas: int) -> None:
         self.forgotten = 0
         self._replicas = replicas
-        self._slices: dict[Meter, Slice] = {}
+        self._slices: dict[LimitId, Slice] = {}
 
-    def slice(self, meter: Meter, terms: Terms, now_s: float, *, alone: bool) -> Slice:
-        """Returns the slice of a meter, under the terms as they are now."""
-        found = self._slices.get(meter)
+    def slice(self, id: LimitId, terms: Terms, now_s: float, *, alone: bool, shadow: bool = False) -> Slice:
+        """Returns the slice of a limit, under the terms as they are now; see `_Slice`."""
+        found = self._slices.get(id)
         if found is None:
-            kind = SeatSlice if meter.kind == "concurrency" else RateSlice
-            found = self._slices[meter] = kind(meter, terms, self._replicas, now_s)
+            kind = SeatSlice if id.kind == "concurrency" else RateSlice
+            found = self._slices[id] = kind(id, terms, self._replicas, now_s)
             if alone:
                 found.draw(now_s)
-        found.terms = terms
+        found.terms, found.shadow = terms, shadow
         return found
 
-    def in_use(self, meter: Meter) -> float:
-        """Returns the seats of requests under way; 0 for a meter that has none."""
-        held = self._slices.get(meter)
+    def in_use(self, scope: str) -> float:
+        """Returns the requests under way of a scope; 0 for one whose concurrency is not limited."""
+        held = self._slices.get(LimitId(scope, "concurrency"))
         return held.in_use if isinstance(held, SeatSlice) else 0.0
 
     @property
@@ -324,24 +320,26 @@ class Holdings:
         """True if requests wait for something that no report has asked for yet."""
         return any(held.needs for held in self._slices.values())
 
-    def collect(self, now_s: float, *, whole: bool, last: bool = False) -> dict[Meter, Holding]:
-        """Returns what the ledger should know: of all slices, or of those that requests wait for."""
-        if not whole:
-            return {meter: held.holding(now_s, whole=False) for meter, held in self._slices.items() if held.needs}
-        holdings: dict[Meter, Holding] = {}
-        for meter, held in list(self._slices.items()):
+    def needed(self, now_s: float) -> dict[LimitId, Holding]:
+        """Returns what the ledger should know of the slices that requests wait for."""
+        return {id: held.holding(now_s) for id, held in self._slices.items() if held.needs}
+
+    def all(self, now_s: float, *, last: bool = False) -> dict[LimitId, Holding]:
+        """Returns what the ledger should know of all slices, and forgets those that nobody uses."""
+        holdings: dict[LimitId, Holding] = {}
+        for id, held in list(self._slices.items()):
             if held.alone:
                 held.draw(now_s)
-            holdings[meter] = held.holding(now_s, whole=True, last=last)
+            holdings[id] = held.holding(now_s, last=last)
             if now_s - held.used_s > _IDLE_S and not held.alone and not held.busy:
-                del self._slices[meter]
+                del self._slices[id]
                 self.forgotten += 1
         return holdings
 
-    def adopt(self, grants: Mapping[Meter, Grant], now_s: float) -> None:
+    def adopt(self, grants: Mapping[LimitId, Grant], now_s: float) -> None:
         """Takes what the ledger gives, and ends the time alone."""
-        for meter, grant in grants.items():
-            if (held := self._slices.get(meter)) is not None:
+        for id, grant in grants.items():
+            if (held := self._slices.get(id)) is not None:
                 held.adopt(grant, now_s)
         for held in self._slices.values():
             held.alone = False
@@ -352,77 +350,49 @@ class Holdings:
             held.draw(now_s)
 
 
-class Line(NamedTuple):
-    """One limit that a request meets.
-
-    Attributes:
-        held: Where it is spent.
-        shadow: It is counted and refuses nothing.
-    """
-
-    held: Slice
-    shadow: bool
-
-
 class Reservation(Struct, eq=False, gc=False):
-    """A request's reservation; it is settled or kept once, whoever asks how often.
+    """What is reserved for a request.
 
     Attributes:
-        lines: What it was taken from.
-        cost: Weighted tokens that are reserved.
-        state: `open`; then `settled` by real usage, or `kept` as it was, where nobody knows the usage.
+        slices: What it was taken from.
+        cost: Weighted tokens.
+        is_open: It was not settled yet.
     """
 
-    lines: Sequence[Line]
+    slices: Sequence[Slice]
     cost: float
-    state: Literal["open", "settled", "kept"] = "open"
+    is_open: bool = True
 
-    def settle(self, cost: float | None) -> float | None:
-        """Corrects what was reserved.
+    def settle(self, cost: float) -> None:
+        """Puts what was used in place of what was reserved, once: it does nothing the second time.
 
         Args:
-            cost: Weighted tokens that were used; None keeps what was reserved.
-
-        Returns:
-            What is charged; None if that was done before.
+            cost: Weighted tokens that were used.
         """
-        if self.state != "open":
-            return None
-        self.state = "kept" if cost is None else "settled"
-        actual = self.cost if cost is None else cost
-        for held, _ in self.lines:
+        if not self.is_open:
+            return
+        self.is_open = False
+        for held in self.slices:
             if held.kind == "tokens":
-                held.settle(self.cost, actual)
-            elif held.kind == "concurrency":
-                held.settle(1.0, 0.0)
-        return actual
+                held.settle(self.cost, cost)
+            else:
+                held.settle(1.0, 1.0)
 
 
-def amount_of(held: Slice, cost: float) -> float:
-    """Returns what a request of a cost takes from a slice."""
-    return cost if held.kind == "tokens" else 1.0
-
-
-def reserve(lines: Sequence[Line], cost: float, now_s: float) -> Reservation | None:
+def reserve(slices: Sequence[Slice], cost: float, now_s: float) -> Reservation | None:
     """Reserves from every slice, or from none.
 
     Args:
-        lines: The limits that the request meets.
+        slices: Of the limits that the request meets.
         cost: Weighted tokens.
         now_s: Monotonic.
 
     Returns:
         None if a slice is too small.
     """
-    for place, (held, _) in enumerate(lines):
+    for place, held in enumerate(slices):
         if not held.take(cost if held.kind == "tokens" else 1.0, now_s):
-            for other, _ in lines[:place]:
-                other.undo(amount_of(other, cost))
+            for other in slices[:place]:
+                other.undo(other.amount(cost))
             return None
-    return Reservation(lines, cost)
-
-
-def draw(lines: Iterable[Line], now_s: float) -> None:
-    """Lets the slices of a replica that is alone refill themselves."""
-    for held, _ in lines:
-        held.draw(now_s)
+    return Reservation(slices, cost)

@@ -1,6 +1,6 @@
 -- Books what one gateway replica reports, and gives what it needs, once for each number of a report.
--- KEYS: of the replica, then one for each meter. ARGV[1]: {replica, number, entries}, as `RedisStore` packs them.
--- An answer is {amount, level, wait_s} for each meter. Time is the server's own; what is here may be lost at any moment.
+-- KEYS: of the replica, then one for each limit. ARGV[1]: {replica, number, entries}, as `RedisStore` packs them.
+-- An answer is {amount, level, wait_s} for each limit. Time is the server's own; what is here may be lost at any moment.
 local FORGET_S, KEEP_S, SEAT_WAIT_S = 4, 3600, 1
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6

@@ -19,12 +19,12 @@ from serve.config.rate_limits import StoreConfig
 from serve.config.secret import Secret
 from serve.errors import ConfigError, SharedStateError
 from serve.limits.bucket import start_of
-from serve.limits.messages import Grant, Grants, Holding, Meter, Statement
+from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
 from serve.shared.report import Report
 
 SCRIPT = (Path(__file__).parent / "store.lua").read_text()
 _TIMEOUT_S = 2.0
-_BATCH = 64  # meters in one call of the script, which holds up the calls of others
+_BATCH = 64  # limits in one call of the script, which holds up the calls of others
 _MONTH_S = 40 * 86400
 Found = TypeVar("Found")
 
@@ -57,22 +57,25 @@ class RedisStore:
             **trusted,
         )
 
-    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[Meter, int]) -> dict[Meter, Grant]:
+    def book(self, report: Report[Statement, Grants]) -> None:
+        """Does nothing: the script books what it gives for, in one step."""
+
+    async def exchange(self, report: Report[Statement, Grants], parts: Mapping[LimitId, int]) -> dict[LimitId, Grant]:
         """Books a report and gives what it needs, once for each number.
 
         Args:
             report: A replica's.
-            parts: By meter, how many replicas of this cluster spend of it.
+            parts: By limit, how many replicas of this cluster spend of it.
 
         Raises:
             SharedStateError: The store can't be reached, or not all of it was answered.
         """
-        meters = tuple(report.content.holdings)
-        batches = range(0, len(meters), _BATCH)
-        calls = [self._call(report, str(first), meters[first : first + _BATCH], parts) for first in batches]
+        ids = tuple(report.content.holdings)
+        batches = range(0, len(ids), _BATCH)
+        calls = [self._call(report, str(first), ids[first : first + _BATCH], parts) for first in batches]
         answers = await self._asked(self._evaluate(calls)) if calls else []
         found = [answer for each in answers for answer in _decode(each)]
-        return {meter: Grant(*answer) for meter, answer in zip(meters, found, strict=True)}
+        return {id: Grant(*answer) for id, answer in zip(ids, found, strict=True)}
 
     async def spending(self, own: Mapping[str, float], at: datetime) -> dict[str, float]:
         """Returns what all clusters have spent in a month. Each says what its own book has, which only grows.
@@ -113,14 +116,14 @@ class RedisStore:
         return f"{{{self._config.prefix}}}:{kind}:{name}"
 
     def _call(
-        self, report: Report[Statement, Grants], batch: str, meters: tuple[Meter, ...], parts: Mapping[Meter, int]
+        self, report: Report[Statement, Grants], batch: str, ids: tuple[LimitId, ...], parts: Mapping[LimitId, int]
     ) -> tuple[list[str], bytes]:
         """Returns keys and argument of one call of the script."""
         keys = [self._key("replica", f"{report.replica}:{batch}")]
         entries = []
-        for meter in meters:
-            keys.append(self._key(meter.kind, meter.scope))
-            entries.append(self._entry(report.content.holdings[meter], parts.get(meter, 1), report.age_s))
+        for id in ids:
+            keys.append(self._key(id.kind, id.scope))
+            entries.append(self._entry(report.content.holdings[id], parts.get(id, 1), report.age_s))
         argument = {"replica": report.replica, "number": report.number, "entries": entries}
         return keys, msgspec.msgpack.encode(argument)
 

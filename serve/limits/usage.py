@@ -1,8 +1,16 @@
-"""Usage of one answer, and its cost in weighted tokens."""
+"""Usage: of one answer, by tenant, key, model and pool, and as one replica counts it between its reports."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from serve.config.rate_limits import TokenWeights
+from serve.config.rate_limits import Limits, TokenWeights
+
+_MOST_TENANTS = 200
+_OTHER = "other"
+_KINDS = ("input", "cached", "output", "rerun")
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -24,3 +32,119 @@ class Usage(Struct, frozen=True, gc=False):
         """Returns the weighted tokens."""
         fresh = self.input - self.cached
         return weights.input * fresh + weights.cached * self.cached + weights.output * self.output
+
+
+class UsageKey(NamedTuple):
+    """By what usage is summed up."""
+
+    tenant: str
+    key: str
+    model: str
+    pool: str
+    speculative: bool
+
+
+class UsageSums(Struct):
+    """Usage of several requests.
+
+    Attributes:
+        requests: That were admitted.
+        input: Tokens of prompts, those from the prefix cache included.
+        cached: Tokens of prompts that came from the prefix cache.
+        output: Tokens that were written, and delivered.
+        rerun: Tokens of attempts that were not delivered, prompts included; charged to nobody.
+        errors: Requests that ended with an error.
+        unsettled: Requests whose usage no engine told, so that it is an estimate.
+    """
+
+    requests: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    rerun: int = 0
+    errors: int = 0
+    unsettled: int = 0
+
+
+USAGE_COLUMNS = UsageSums.__struct_fields__
+
+
+class Tally:
+    """The usage of one replica: since its last report, and since its start for metrics.
+
+    Args:
+        weights: What a token counts.
+
+    Attributes:
+        tokens: By tenant, model and kind, up to the last report; tenants beyond the 200th together as `other`.
+        used: Requests and weighted tokens by tenant and kind of limit, up to the last report.
+        refused: By tenant, limit and whether it was `enforced` or in `shadow`.
+        limits: Of the tenants that were seen, without `other`.
+    """
+
+    def __init__(self, weights: TokenWeights) -> None:
+        self.limits: dict[str, Limits] = {}
+        self.used: dict[tuple[str, str], float] = {}
+        self.tokens: Counter[tuple[str, str, str]] = Counter()
+        self.refused: Counter[tuple[str, str, str]] = Counter()
+        self._weights = weights
+        self._tenants: set[str] = set()
+        # Keys are plain tuples where a request is counted: a named one takes ten times as long to make.
+        self._sums: dict[tuple[str, str, str, str, bool], UsageSums] = {}
+        self._spent: dict[str, float] = {}
+
+    def add(self, key: tuple[str, str, str, str, bool], usage: Usage, rerun: int = 0, failed: bool = False) -> None:
+        """Adds one request.
+
+        Args:
+            key: The fields of a `UsageKey`.
+            usage: Of what was delivered.
+            rerun: Tokens of attempts that were not.
+            failed: It ended with an error.
+        """
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = UsageSums()
+        sums.requests += 1
+        sums.input += usage.input
+        sums.cached += usage.cached
+        sums.output += usage.output
+        sums.rerun += rerun
+        sums.errors += failed
+        sums.unsettled += not usage.told
+
+    def spend(self, scope: str, cost: float) -> None:
+        """Adds to what a scope with a monthly quota has spent."""
+        self._spent[scope] = self._spent.get(scope, 0.0) + cost
+
+    def unreported(self, scope: str) -> float:
+        """Returns what a scope has spent since the last report."""
+        return self._spent.get(scope, 0.0)
+
+    def take(self) -> tuple[Mapping[UsageKey, UsageSums], Mapping[str, float]]:
+        """Returns the usage, and the spending by scope, since the last call."""
+        counted, self._sums = self._sums, {}
+        spent, self._spent = self._spent, {}
+        usage = {UsageKey(*key): sums for key, sums in counted.items()}
+        for key, sums in usage.items():  # here and not for each request: it is as true a second later
+            tenant = self.label(key.tenant)
+            for kind in _KINDS:
+                self.tokens[tenant, key.model, kind] += getattr(sums, kind)
+            cost = Usage(sums.input, sums.cached, sums.output).cost(self._weights)
+            for limit, amount in (("requests", sums.requests), ("tokens", cost)):
+                self.used[tenant, limit] = self.used.get((tenant, limit), 0.0) + amount
+        return usage, spent
+
+    def meet(self, tenant: str, limits: Limits) -> None:
+        """Remembers the limits of a tenant as they are now."""
+        if (label := self.label(tenant)) != _OTHER:
+            self.limits[label] = limits
+
+    def label(self, tenant: str) -> str:
+        """Returns the tenant's name as metrics have it, of which there are few."""
+        if tenant in self._tenants:
+            return tenant
+        if len(self._tenants) >= _MOST_TENANTS:
+            return _OTHER
+        self._tenants.add(tenant)
+        return tenant

@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
-_PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 
 
 async def beside(is_long: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -33,5 +33,5 @@ def joined(parts: Iterable[bytes | memoryview]) -> bytes:
             pieces.append(part)
         else:
             view = memoryview(part)
-            pieces += [bytes(view[start : start + _PIECE_BYTES]) for start in range(0, len(view), _PIECE_BYTES)]
+            pieces += [bytes(view[start : start + PIECE_BYTES]) for start in range(0, len(view), PIECE_BYTES)]
     return b"".join(pieces)

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from serve.request.beside import joined
+from serve.request.beside import PIECE_BYTES, joined
 from serve.request.completion import MALFORMED, holds, not_json
 
 ReasoningField = Literal["reasoning", "reasoning_content"]
@@ -38,8 +38,8 @@ class BodyPatch:
 
     def copy(self) -> "BodyPatch":
         """Returns a patch of the same changes, to be given more."""
-        other = BodyPatch()
-        other._added, other._set = {**self._added}, {**self._set}
+        other = BodyPatch.__new__(BodyPatch)
+        other._added, other._set = self._added.copy(), self._set.copy()
         other._dropped, other._nulls, other._reasoning = self._dropped, self._nulls, self._reasoning
         return other
 
@@ -95,6 +95,8 @@ class BodyPatch:
         if not added:
             return body
         start = body.index(b"{") + 1
+        if len(body) <= PIECE_BYTES:
+            return b"".join((body[:start], *added, body[start:]))
         view = memoryview(body)
         return joined((view[:start], *added, view[start:]))
 

@@ -17,12 +17,15 @@ class Stage:
 
     Attributes:
         skim: Takes, in place of `feed`, the bytes and the number of frames that are chunks like the one before: neither
-            an error nor the stream's end nor its usage. None for a stage that must see every frame.
+            an error nor the stream's end nor its usage. None for a stage that must see every frame; `count` for one
+            that wants their number alone.
+        chunks: The chunks of the stream so far, of a stage whose `skim` is `count`.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
         limit_bytes: A longer frame comes in pieces; None where that does not matter.
     """
 
     skim: Skim | None = None
+    chunks = 0
     exact = True
     limit_bytes: int | None = None
 
@@ -61,11 +64,15 @@ def ignore(data: bytes, frames: int) -> None:
     """The `skim` of a stage to which a chunk like the one before says nothing."""
 
 
+def count(data: bytes, frames: int) -> None:
+    """The `skim` of a stage that counts: the line adds to its `chunks` itself, since a call would cost more."""
+
+
 class Line:
     """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
 
     Args:
-        stages: In the order in which a frame passes them; at most one of them is a `Check`.
+        stages: In the order in which a frame passes them; at most one of them is a `Check`, and at most one counts.
 
     Attributes:
         over: The check needs nothing more of the stream.
@@ -75,6 +82,7 @@ class Line:
     def __init__(self, stages: Iterable[Stage]) -> None:
         self._stages: list[Stage] = []
         self._check = _NO_CHECK
+        self._counter: Stage | None = None
         self._skims: list[Skim] = []
         self._may_skim = exact = True
         limits: list[int] = []
@@ -86,6 +94,8 @@ class Line:
                 self._check = stage
             if (skim := stage.skim) is None:
                 self._may_skim = False
+            elif skim is count:
+                self._counter = stage
             elif skim is not ignore:
                 self._skims.append(skim)
             exact = exact and stage.exact
@@ -134,7 +144,7 @@ class Line:
         """
         if not self._may_skim:
             return otherwise
-        skims = self._skims
+        counter, skims = self._counter, self._skims
 
         def take(data: bytes) -> Drain:
             if not data.startswith(self._opening) or CR in data:
@@ -144,6 +154,8 @@ class Line:
                 frames = self._alike(data)
                 if not frames:
                     return otherwise(data)
+            if counter is not None:
+                counter.chunks += frames
             if skims:
                 for skim in skims:
                     skim(data, frames)

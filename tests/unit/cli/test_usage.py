@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from serve.cli.main import app
 from serve.limits.book import UsageBook
-from serve.limits.messages import UsageKey, UsageSums
+from serve.limits.usage import UsageKey, UsageSums
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     book = UsageBook(str(tmp_path))
     usage = {UsageKey("acme", "k1", "kimi", "fast", True): UsageSums(2, 10, 4, 20, 7, 1, 0)}
-    book.add("r", 1, usage, (), datetime(2026, 11, 22, 8, tzinfo=UTC))
+    book.add("r", 1, usage, {}, datetime(2026, 11, 22, 8, tzinfo=UTC))
     return str(tmp_path)
 
 

@@ -20,7 +20,7 @@ from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard import transcript
 from serve.guard.core import json_ahead, rescue, schema_budget
-from serve.limits import accounts, bucket, tally
+from serve.limits import accounts, bucket, usage
 from serve.limits import slice as slice_
 from serve.parsing import strict_json
 from serve.routing import class_queue
@@ -123,7 +123,7 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
         ("explanation/limits", class_queue, "_KEPT_REPORTS", "up to {} s of what it is behind"),
         ("how-to/use-the-operators-door", transcript, "MOST", "the last {} reruns"),
         ("how-to/manage-keys", oidc, "_LEEWAY_S", "give or take {:g} s"),
-        ("reference/metrics", tally, "_MOST_TENANTS", "at most {} names"),
+        ("reference/metrics", usage, "_MOST_TENANTS", "at most {} names"),
     ],
 )
 def test_numbers_in_prose_are_those_of_the_code(page: str, module: ModuleType, name: str, told: str) -> None:

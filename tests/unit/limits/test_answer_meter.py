@@ -62,7 +62,7 @@ def test_frames_that_arrived_are_counted() -> None:
     meter = Meter("p", False, takes_out=True)
     meter.status = 200
     Line([meter]).feed(stream(TEXT, TEXT)[:-3])
-    assert meter.frames == 2
+    assert meter.chunks == 2
 
 
 def test_a_stream_that_breaks_off_keeps_its_last_bytes() -> None:
@@ -84,3 +84,35 @@ def test_an_answer_that_tells_nothing_has_no_usage(body: bytes) -> None:
     meter = Meter("p", False, takes_out=False, status=200)
     meter.whole(body)
     assert meter.usage is None
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -5, "completion_tokens": 7},
+        {"prompt_tokens": 5, "completion_tokens": -7},
+        {"prompt_tokens": 10**30, "completion_tokens": 7},
+        {"prompt_tokens": 5, "completion_tokens": 10**12},
+        {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": -(10**6)}},
+    ],
+)
+def test_numbers_that_can_not_be_true_are_no_usage_and_reach_no_client(usage: dict[str, object]) -> None:
+    """They were charged: a negative number refilled the bucket."""
+    meter = Meter("p", False, takes_out=True, status=200)
+    assert read(meter, stream(TEXT, {**TELLS, "usage": usage}), []) == stream(TEXT)
+    assert meter.usage is None
+    meter.whole(json.dumps({"choices": [TEXT], "usage": usage}).encode())
+    assert meter.usage is None
+
+
+def test_no_more_is_cached_than_the_prompt_has() -> None:
+    meter = Meter("p", False, takes_out=True, status=200)
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 50}}
+    meter.whole(json.dumps({"usage": usage}).encode())
+    assert meter.usage == Usage(5, 5, 7)
+
+
+def test_what_is_no_chunk_of_an_answer_is_not_counted() -> None:
+    meter = Meter("p", False, takes_out=False, status=200)
+    Line([meter]).feed(b": still here\n\n" + stream(TEXT, TELLS))
+    assert meter.chunks == 1

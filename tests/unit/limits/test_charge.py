@@ -10,12 +10,12 @@ from serve.config.rate_limits import RateLimitsConfig
 from serve.limits.accounts import Accounts
 from serve.limits.actor import connect
 from serve.limits.charge import Charge
-from serve.limits.size import size_of
+from serve.limits.estimate import size_of
 from serve.request.completion import parse
 from serve.stream.line import Line
 
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
-PROMPT = int(len(BODY) * 0.3) + 1
+PROMPT = int(len(b"""[{"role":"user","content":"hello"}]""") * 0.3) + 1  # of a byte of text
 FRAME = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":7}}\n\n'
 

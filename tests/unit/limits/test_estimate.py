@@ -1,18 +1,32 @@
-"""Estimates: strict ones cover all that is allowed, expected ones learn."""
+"""Estimates: strict ones cover all that is allowed, expected ones learn, and nobody's are moved by anybody else."""
 
+import json
 import random
 
-from serve.limits.estimate import Estimates, Size
-from serve.limits.usage import Usage
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-GROUP = ("key", "model", "plain")
+from policies import RequestFeatures
+from serve.limits.answer_meter import Meter
+from serve.limits.estimate import Estimates, Size, size_of
+from serve.limits.usage import Usage
+from serve.request.completion import parse
+
+GROUP = ("tenant", "key", "model", "plain")
+
+
+def streamed(chunks: int) -> Meter:
+    meter = Meter("pool", False, True)
+    meter.chunks = chunks
+    return meter
 
 
 def learned(strict: bool = False) -> Estimates:
     estimates = Estimates(strict, 1000)
     numbers = random.Random(1)
     for _ in range(3000):
-        estimates.learn(GROUP, Size(400), Usage(100, 0, numbers.randrange(100, 200)), 50)
+        estimates.learn(GROUP, Size(400), Usage(100, 0, numbers.randrange(100, 200)), streamed(50))
     return estimates
 
 
@@ -35,8 +49,110 @@ def test_expected_estimates_are_never_above_what_the_request_allows() -> None:
 def test_tokens_of_a_byte_and_of_a_frame_are_learned() -> None:
     estimates = learned()
     assert 95 <= estimates.of(GROUP, Size(400), 1)[0] <= 105
-    assert estimates.written("model", 10) in range(28, 33)
+    assert estimates.written(GROUP, Size(400), streamed(10)) in range(28, 33)
 
 
 def test_images_count_a_fixed_number() -> None:
     assert Estimates(True, 1000).of(GROUP, Size(0, images=2), 1)[0] == 2001
+
+
+ANSWER = st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**5))
+ANSWERS = st.lists(ANSWER, max_size=60)
+
+
+def teach(estimates: Estimates, tenant: str, answers: list[tuple[int, int, int, int]]) -> None:
+    for text_bytes, prompt, written, chunks in answers:
+        usage = Usage(prompt, 0, written)
+        estimates.learn((tenant, "key", "model", "plain"), Size(text_bytes), usage, streamed(chunks))
+
+
+@given(ANSWERS, ANSWERS)
+def test_what_others_do_moves_nobodys_estimates(
+    own: list[tuple[int, int, int, int]], others: list[tuple[int, int, int, int]]
+) -> None:
+    alone, beside = Estimates(False, 1000), Estimates(False, 1000)
+    teach(alone, "tenant", own)
+    teach(beside, "other", others)
+    teach(beside, "tenant", own)
+    teach(beside, "another", others)
+    assert alone.of(GROUP, Size(10_000), 8192) == beside.of(GROUP, Size(10_000), 8192)
+    assert alone.written(GROUP, Size(1), streamed(1000)) == beside.written(GROUP, Size(1), streamed(1000))
+
+
+@given(ANSWERS)
+def test_whatever_engines_tell_estimates_stay_within_what_tokenizers_do(
+    answers: list[tuple[int, int, int, int]],
+) -> None:
+    estimates = Estimates(False, 1000)
+    teach(estimates, "tenant", answers)
+    assert 1250 <= estimates.of(GROUP, Size(10_000), 8192)[0] <= 10_001
+    assert 250 <= estimates.written(GROUP, Size(1), streamed(1000)) <= 32_000
+    assert estimates.written(GROUP, Size(1, max_output=70), streamed(1000)) == 70
+
+
+@pytest.mark.parametrize("per_byte", [0.15, 0.25, 0.5])
+def test_a_tenants_prompts_of_all_sizes_are_estimated_right_in_sum(per_byte: float) -> None:
+    """Small ones have more tokens a byte, because of the template; they must not make large ones dear."""
+    estimates, numbers = Estimates(False, 1000), random.Random(1)
+    sizes = [numbers.choice([40, 400, 4000, 40_000]) for _ in range(300)]
+    true = [round(size * per_byte) + 12 for size in sizes]
+    teach(estimates, "tenant", [(size, tokens, 1, 0) for size, tokens in zip(sizes, true, strict=True)])
+    told = [estimates.of(GROUP, Size(size), 1)[0] for size in sizes]
+    assert sum(told) == pytest.approx(sum(true), rel=0.1)
+
+
+def test_many_answers_of_a_single_token_say_nothing_of_long_ones() -> None:
+    """Each has a chunk for its role and one for its end, so that a chunk seems to hold a third of a token."""
+    estimates = Estimates(False, 1000)
+    teach(estimates, "tenant", [(400, 100, 1, 3)] * 200)
+    assert estimates.written(GROUP, Size(1), streamed(500)) == 500
+
+
+def size(body: dict[str, object], blanks: str = "", **features: bool) -> Size:
+    raw = json.dumps(body, separators=("," + blanks, ":" + blanks)).encode()
+    return size_of(raw, parse(raw), RequestFeatures("m", **features))
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+BODY = {"model": "m", "messages": [{"role": "user", "content": "What is in the box?"}], "tools": [TOOL]}
+
+
+@given(st.text(" \t\r\n", max_size=50), st.text(max_size=200))
+def test_padding_that_is_no_prompt_changes_no_size(blanks: str, text: str) -> None:
+    padded = {**BODY, "metadata": {"x": text}, "user": text, "stop": [text]}
+    assert size(padded, blanks) == size(BODY)
+
+
+@given(st.text("\n\t ", max_size=100))
+def test_blanks_within_a_text_count_for_little(blanks: str) -> None:
+    spaced = {**BODY, "messages": [{"role": "user", "content": f"What is {blanks}in the box?"}]}
+    assert 0 <= size(spaced).text_bytes - size(BODY).text_bytes <= len(blanks)
+
+
+def test_a_picture_has_no_text_and_a_text_that_looks_like_one_has() -> None:
+    url = f"data:image/png;base64,{'A' * 5000}"
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    film = {"type": "video_url", "video_url": {"url": "https://example.com/film"}}
+    shown = size({"model": "m", "messages": [{"role": "user", "content": [picture, film]}]}, images=True)
+    assert shown.images == 2
+    assert shown.text_bytes < 150
+    text = {"type": "text", "text": url}
+    hidden = size({"model": "m", "messages": [{"role": "user", "content": [picture, text]}]}, images=True)
+    assert hidden.images == 1
+    assert hidden.text_bytes > 5000
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts", "token_ids"),
+    [("a text", 1, 0), (["a", "text"], 2, 0), ([1, 2, 3], 1, 3), ([[1, 2], [3]], 2, 3), (["a", 1], 1, 0), (5, 1, 0)],
+)
+def test_prompts_that_are_given_as_tokens_are_counted(prompt: object, prompts: int, token_ids: int) -> None:
+    found = size({"model": "m", "prompt": prompt})
+    assert (found.prompts, found.token_ids, found.text_bytes > 0) == (prompts, token_ids, not token_ids)
+    assert not token_ids or Estimates(True, 1000).of(GROUP, found, 1)[0] == token_ids + 1
+
+
+def test_answers_and_limits_of_a_request_are_read() -> None:
+    assert size({**BODY, "n": 3, "max_tokens": 7, "max_completion_tokens": "9"}).answers == 3
+    assert size({**BODY, "max_tokens": 7, "max_completion_tokens": "9"}).max_output == 9
+    assert size({**BODY, "max_tokens": "many"}).max_output is None

@@ -49,7 +49,7 @@ class Site:
             charge = await self.accounts[replica].reserve(PRINCIPAL, "m", "plain", size, [])
         except RateLimitError as error:
             return error
-        charge.reservation.settle(None)  # it uses all of it
+        charge.reservation.settle(charge.reservation.cost)  # it uses all of it
         return charge.reservation.cost
 
     async def run(self, seconds: float) -> None:

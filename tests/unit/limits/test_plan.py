@@ -1,4 +1,6 @@
-"""Which limits a request meets."""
+"""Which limits a request meets, and what a refusal says."""
+
+from datetime import UTC, datetime
 
 import pytest
 
@@ -6,14 +8,17 @@ from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
-from serve.limits.plan import plan_of
+from serve.limits.messages import LimitId, Terms
+from serve.limits.plan import Quota, over_limit, over_quota, plan_of
 from serve.limits.slice import RateSlice
 
 
 def queued(tenant: Limits = NO_LIMITS, model: Limits = NO_LIMITS, key: Limits = NO_LIMITS) -> int | None:
     principal = Principal("k", Tenant("red", 1.0, tenant, {"m": model}), RIGHTS, limits=key)
     config = RateLimitsConfig(default=Limits(queued=50))
-    return plan_of(principal, "m", config, lambda meter, terms: pytest.fail(f"no limit of {meter} {terms}"), {}).queued
+    return plan_of(
+        principal, "m", config, lambda id, terms, shadow: pytest.fail(f"no limit of {id} {terms}"), {}
+    ).queued
 
 
 def test_as_many_requests_may_wait_as_the_smallest_limit_of_the_tenant_allows() -> None:
@@ -38,7 +43,30 @@ def test_a_limit_of_an_alias_is_the_models(given: dict[str, int], met: int | Non
     principal = Principal("k", Tenant("red", model_limits=limits), RIGHTS)
     names = {"m": "m", "alias": "m", "n": "n"}
     config = RateLimitsConfig(output_cap=100, output_caps={"alias": 7})
-    plan = plan_of(principal, "m", config, lambda meter, terms: RateSlice(meter, terms, 1, 0.0), names)
-    assert [round(line.held.terms.rate_per_s * 60) for line in plan.lines] == ([] if met is None else [met])
-    assert {line.held.meter.scope for line in plan.lines} <= {"model:red:m"}
+    plan = plan_of(principal, "m", config, lambda id, terms, shadow: RateSlice(id, terms, 1, 0.0), names)
+    assert [round(held.terms.rate_per_s * 60) for held in plan.slices] == ([] if met is None else [met])
+    assert {held.id.scope for held in plan.slices} <= {"model:red:m"}
     assert plan.output_cap == 7
+
+
+@pytest.mark.parametrize(
+    ("now", "begins", "after_s"),
+    [
+        (datetime(2026, 11, 30, 23, 59, 59, 500_000, UTC), "2026-12-01", 1),
+        (datetime(2026, 12, 31, 12, tzinfo=UTC), "2027-01-01", 43_200),
+        (datetime(2027, 1, 31, tzinfo=UTC), "2027-02-01", 86_400),
+        (datetime(2028, 2, 1, tzinfo=UTC), "2028-03-01", 29 * 86_400),
+    ],
+)
+def test_a_spent_quota_says_when_the_next_month_begins(now: datetime, begins: str, after_s: int) -> None:
+    error = over_quota(Quota("tenant:red", 100, False), 120.0, now)
+    assert f"begins on {begins}" in error.message
+    assert error.headers == {"retry-after": str(after_s), "x-should-retry": "false"}
+
+
+@pytest.mark.parametrize(("wait_s", "after"), [(0.0, "1"), (0.4, "1"), (14.2, "15"), (600.0, "600")])
+def test_a_refusal_says_when_to_come_again_and_never_too_early(wait_s: float, after: str) -> None:
+    held = RateSlice(LimitId("key:k", "requests"), Terms(0.1, 3.0), 1, 0.0)
+    error = over_limit(held, wait_s, 1.0)
+    assert error.headers["retry-after"] == after
+    assert f"6 requests a minute for the key 'k' is reached; try again in {after} s" in error.message

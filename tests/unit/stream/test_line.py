@@ -72,7 +72,7 @@ def test_a_frame_that_is_passed_by_would_have_changed_nothing(names: list[str], 
     looked, skimmed = Meter("p", False, True), Meter("p", False, True)
     end, seen = End(), End()
     assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
-    assert (skimmed.frames, skimmed.usage) == (looked.frames, looked.usage)
+    assert (skimmed.chunks, skimmed.usage) == (looked.chunks, looked.usage)
     assert (seen.done, seen.failed) == (end.done, end.failed)
 
 
@@ -82,7 +82,7 @@ def test_where_a_stream_is_cut_changes_nothing(names: list[str], one: list[int],
     meters = Meter("p", False, True), Meter("p", False, True)
     ends = End(), End()
     assert through(cut(stream, one), meters[0], ends[0]) == through(cut(stream, other), meters[1], ends[1])
-    assert (meters[0].frames, meters[0].usage) == (meters[1].frames, meters[1].usage)
+    assert (meters[0].chunks, meters[0].usage) == (meters[1].chunks, meters[1].usage)
     assert (ends[0].done, ends[0].failed) == (ends[1].done, ends[1].failed)
 
 
@@ -90,7 +90,7 @@ def test_every_chunk_is_counted_and_the_usage_taken_out() -> None:
     meter, end = Meter("p", False, True), End()
     assert through([*map(chunk, "abcdef"), USAGE, DONE], meter, end) == b"".join(map(chunk, "abcdef")) + DONE
     assert meter.usage == Usage(12, 0, 7)
-    assert meter.frames == 8
+    assert meter.chunks == 6
     assert end.done
 
 
@@ -131,7 +131,7 @@ class Twice(Stage):
 def test_stages_see_what_the_one_before_them_returns() -> None:
     meter = Meter("p", False, True)
     assert through([chunk("a"), chunk("b")], Twice(), meter) == 2 * chunk("a") + 2 * chunk("b") + b"last\n\n"
-    assert meter.frames == 5
+    assert meter.chunks == 4
 
 
 def test_a_stage_that_is_over_gets_no_more() -> None:
@@ -160,8 +160,8 @@ def test_many_frames_in_one_read_are_seen_one_by_one_unless_all_are_alike(names:
     looked, skimmed = Meter("p", False, True), Meter("p", False, True)
     end, seen = End(), End()
     assert through(parts, skimmed, seen) == through(parts, looked, Looking(), end)
-    assert (skimmed.frames, skimmed.usage, seen.done, seen.failed) == (
-        looked.frames, looked.usage, end.done, end.failed,
+    assert (skimmed.chunks, skimmed.usage, seen.done, seen.failed) == (
+        looked.chunks, looked.usage, end.done, end.failed,
     )  # fmt: skip
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 from support.limits_store import VIRTUAL, StoreServer, needs_server
 
-from serve.limits.bucket import OwnSupply
-from serve.limits.messages import Grant, Grants, Holding, Meter, Statement, Terms
+from serve.limits.bucket import OwnBuckets
+from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement, Terms
 from serve.limits.store import RedisStore
 from serve.shared.report import Report
 
 pytestmark = needs_server
-TOKENS, SEATS = Meter("tenant:a", "tokens"), Meter("tenant:a", "concurrency")
+TOKENS, SEATS = LimitId("tenant:a", "tokens"), LimitId("tenant:a", "concurrency")
 RATE, ROOM = Terms(10.0, 300.0), Terms(0.0, 6.0)
 MONTH = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -43,8 +43,8 @@ class Shared:
         await self.at(self._now_s)
 
     async def report(
-        self, replica: str, holdings: dict[Meter, Holding], *, again: bool = False, age_s: float | None = None
-    ) -> dict[Meter, Grant]:
+        self, replica: str, holdings: dict[LimitId, Holding], *, again: bool = False, age_s: float | None = None
+    ) -> dict[LimitId, Grant]:
         number = self._numbers[replica] = self._numbers.get(replica, 0) + (not again)
         report: Report[Statement, Grants] = Report(replica, number, Statement(holdings), age_s=age_s)
         return await self.store.exchange(report, {})
@@ -157,7 +157,8 @@ STEP = st.tuples(
 async def test_the_script_gives_what_the_ledgers_own_bucket_would(
     server: StoreServer, steps: list[tuple[str, float, str, float]]
 ) -> None:
-    shared, own, now_s = Shared(server), OwnSupply(), 1000.0
+    shared, now_s = Shared(server), 1000.0
+    own = OwnBuckets(lambda: now_s)
     await shared.at(now_s)
     await shared.forget()
     for replica, by, what, amount in steps:
@@ -169,10 +170,11 @@ async def test_the_script_gives_what_the_ledgers_own_bucket_would(
             }
         else:
             holdings = {TOKENS: Holding(RATE, **{what: amount})}
-        own.book(replica, holdings, None, now_s)
-        ours = own.grant(replica, holdings, {TOKENS: 2}, now_s)
+        report: Report[Statement, Grants] = Report(replica, 1, Statement(holdings))
+        own.book(report)
+        ours = await own.exchange(report, {TOKENS: 2})
         theirs = await shared.report(replica, holdings)
-        for meter, grant in ours.items():
-            assert math.isclose(theirs[meter].amount, grant.amount, abs_tol=1e-6)
-            assert math.isclose(theirs[meter].level, grant.level, abs_tol=1e-4)
+        for id, grant in ours.items():
+            assert math.isclose(theirs[id].amount, grant.amount, abs_tol=1e-6)
+            assert math.isclose(theirs[id].level, grant.level, abs_tol=1e-4)
     await shared.close()

@@ -1,8 +1,9 @@
 """Runs the cases of `specgate conform` against every gateway: `python -m bench.conform`.
 
 Each gateway is started as `bench/peers.py` says, in front of its own scripted engine. Prints one line per gateway,
-saves every outcome to `bench/results/conform.json` and writes the table into `docs/explanation/conformance.md`. With
-`--security` or `--api` it runs other cases instead, which have a file and a table of their own.
+saves every outcome to `bench/results/conform.json`, writes the table of all cases to `bench/results/conformance.md`
+and the totals into `docs/explanation/conformance.md`. With `--security` or `--api` it runs other cases instead, which
+have a file and a table of their own.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from lab.conform.lab import laboratory
 
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "explanation" / "conformance.md"
+TABLES = RESULTS / "conformance.md"
 MODEL = "conform"
 # specgate twice: as one process, like the others, and as `specgate serve` starts it, with Ray Serve and HAProxy.
 _REPLICA = ("{bin}/python", "-m", "bench.gateway.replica", "--config", "{config}", "--port", "{port}")
@@ -38,26 +40,27 @@ class Topic:
     Attributes:
         cases: All of them.
         results: File with every outcome.
-        place: Where the table stands in the page.
     """
 
     cases: tuple[Case, ...]
     results: Path
-    place: re.Pattern[str]
 
-
-def _between(start: str, end: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<=<!-- {start} -->\n).*?(?=<!-- {end} -->)", re.DOTALL)
+    def saved(self) -> list[dict[str, Any]]:
+        """Returns what is known of each gateway, in the order of the tables."""
+        found = json.loads(self.results.read_text()) if self.results.exists() else []
+        by_name = {result["name"]: result for result in found}
+        return [by_name[name] for name in BY_NAME if name in by_name]
 
 
 TOPICS = {
-    "chat": Topic(CASES, RESULTS / "conform.json", _between("table", "end")),
+    "chat": Topic(CASES, RESULTS / "conform.json"),
     **{
-        name: Topic(cases, RESULTS / f"conform-{name}.json", _between(name, f"{name} end"))
+        name: Topic(cases, RESULTS / f"conform-{name}.json")
         for name, cases in {**API_CASES, "security": SECURITY_CASES}.items()
         if name != "chat"
     },
 }
+_TOTALS = re.compile(r"(?<=<!-- totals -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 async def measure(peer: Peer, cases: list[Case]) -> ConformanceReport:
@@ -91,21 +94,49 @@ def table(results: list[dict[str, Any]], cases: tuple[Case, ...]) -> str:
     for case in cases:
         cells = [_MARK[column[case.name]] if case.name in column else "" for column in verdicts]
         lines.append(f"| {case.name} | {case.rule} | " + " | ".join(cells) + " |")
-    totals = [f"{result['counts']['pass']} of {len(result['cases']) - result['counts']['n/a']}" for result in shown]
-    lines.append("| **passed** | | " + " | ".join(totals) + " |")
+    lines.append("| **passed** | | " + " | ".join(map(_passed, shown)) + " |")
     lines += [f"\n{result['name']}: not measured. {result['error']}" for result in results if "error" in result]
     return "\n".join(lines) + "\n"
 
 
+def totals() -> str:
+    """Returns how many cases each gateway passes, topics by gateways, as a Markdown table."""
+    found = {name: {result["name"]: result for result in topic.saved()} for name, topic in TOPICS.items()}
+    shown = {name: result["version"] for results in found.values() for name, result in results.items()}
+    names = [name for name in BY_NAME if name in shown]
+    lines = [
+        "| cases | " + " | ".join(f"{name} {shown[name]}" for name in names) + " |",
+        "|---|" + ":-:|" * len(names),
+        *(
+            f"| `{topic}` | " + " | ".join(_passed(results.get(name, {})) for name in names) + " |"
+            for topic, results in found.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _passed(result: dict[str, Any]) -> str:
+    if "cases" not in result:
+        return ""
+    return f"{result['counts']['pass']} of {len(result['cases']) - result['counts']['n/a']}"
+
+
 def save(result: dict[str, Any], topic: Topic) -> None:
-    """Add one gateway's result to the file and to the page; cases that did not run again keep what was seen before."""
-    saved = json.loads(topic.results.read_text()) if topic.results.exists() else []
-    results = {earlier["name"]: earlier for earlier in saved}
+    """Add one gateway's result to the files and the page; cases that did not run again keep what was seen before."""
+    results = {earlier["name"]: earlier for earlier in topic.saved()}
     results[result["name"]] = merged(results.get(result["name"], {}), result, [case.name for case in topic.cases])
     ordered = [results[name] for name in BY_NAME if name in results]
-    topic.results.parent.mkdir(exist_ok=True)
     topic.results.write_text(json.dumps(ordered, ensure_ascii=False, indent=1) + "\n")
-    PAGE.write_text(topic.place.sub(lambda _: table(ordered, topic.cases), PAGE.read_text()))
+    write_tables()
+
+
+def write_tables() -> None:
+    """Write all tables anew from the saved outcomes."""
+    tables = [f"## {name}\n\n{table(topic.saved(), topic.cases)}" for name, topic in TOPICS.items()]
+    TABLES.write_text(
+        "# Wire conformance, case by case\n\nWritten by `python -m bench.conform`.\n\n" + "\n".join(tables)
+    )
+    PAGE.write_text(_TOTALS.sub(lambda _: totals(), PAGE.read_text()))
 
 
 def merged(earlier: dict[str, Any], result: dict[str, Any], names: list[str]) -> dict[str, Any]:

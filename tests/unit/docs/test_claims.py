@@ -19,8 +19,8 @@ def held_by() -> set[str]:
 
 
 def test_every_advisory_is_on_the_page() -> None:
-    named = set(re.findall(r"\[([^]]+)\]\(\.\./reference/advisories\.md#", PAGE))
-    assert named == {advisory.id for advisory in load_advisories(SHIPPED_ADVISORIES)}
+    shipped = {advisory.id for advisory in load_advisories(SHIPPED_ADVISORIES)}
+    assert shipped - set(re.findall(r"`([^`\s]+)`", PAGE)) == set()
 
 
 def test_every_story_and_test_that_it_names_exists() -> None:

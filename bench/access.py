@@ -65,7 +65,7 @@ def lookups() -> Mapping[str, float]:
 
 async def refusals(folder: Path) -> Mapping[str, float]:
     """Returns microseconds of a refusal at the socket, client included, and of an empty answer without a gateway."""
-    pool = {"kind": "remote", "url": "http://127.0.0.1:9"}
+    pool = {"kind": "remote", "url": "http://127.0.0.1:9", "facts": {"method": "none"}}
     models = {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}
     access = {"mode": "required", "state_dir": str(folder)}
     replica = GatewayReplica({"models": models, "access": access}, [])

@@ -92,7 +92,7 @@ models:
     family: qwen3
     grammar: hermes
     pools:
-      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0, method: none }} }}
 """
 _LITELLM = """
 model_list:

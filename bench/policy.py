@@ -79,7 +79,7 @@ def main() -> None:
 
 def _loaded() -> tuple[LiveLoad, Decision]:
     """Returns the load of a busy speculative and an idle standard pool, and a decision between the two."""
-    remote = {"kind": "remote", "url": "http://unused"}
+    remote = {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}}
     facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3}
     pools = {"speculative": {**remote, "facts": facts, "proven": ["any"]}, "standard": remote}
     model = {"family": "kimi-k2", "grammar": "kimi_k2", "pools": pools}

@@ -49,7 +49,7 @@ async def gateway(told: Connection) -> None:
     for name, tokens in (("speculative", 3), ("standard", 0)):
         engine = Listener("127.0.0.1")
         await engine.start(build_sim_app(SimSettings(model=_MODEL, num_speculative_tokens=tokens)))
-        pools[name] = {"kind": "remote", "url": engine.url, "facts": {"engine": "sim"}}
+        pools[name] = {"kind": "remote", "url": engine.url, "facts": {"engine": "sim", "method": "none"}}
     model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
     replica = GatewayReplica({"models": {_MODEL: model}, "rate_limits": {"enabled": True}}, [])
     data, operators = Listener("127.0.0.1"), Listener("127.0.0.1")

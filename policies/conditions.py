@@ -12,6 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
 from policies.facts import PoolFacts
+from policies.stated_facts import UNKNOWN
 
 Test = Callable[[Any], bool | None]
 
@@ -54,6 +55,8 @@ def _flat(conditions: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _value(name: str, facts: PoolFacts, condition: Any) -> bool | None:
     if name == "method" and facts.method is None:
         return False  # no speculation is a known fact
+    if name == "method" and facts.method == UNKNOWN:
+        return None
     if name.startswith("settings."):
         actual = facts.settings.get(name.removeprefix("settings."))
     elif name == "drafter_owner":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from policies.facts import PoolFacts, Scalar
-from policies.stated_facts import checked
+from policies.stated_facts import UNKNOWN, checked
 from policies.vllm_args import facts_of_vllm
 
 # GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
@@ -24,6 +24,9 @@ _OPT_IN: dict[str, Scalar] = {
     "kv_cache_dtype": "auto",
     "kv_connector": "none",
     "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "enable_expert_parallel": False,
+    "all2all_backend": "none",
     "structured_outputs_backend": "auto",
     "disable_any_whitespace": False,
     "speculative_accept_threshold_single": 1.0,
@@ -72,6 +75,8 @@ def facts_from_engine_args(
         derived = replace(derived, **{**found, "settings": {**_OPT_IN, **found["settings"]}})
     elif derived.kind == "sim":
         derived = replace(derived, engine="sim")
+    elif derived.kind == "remote" and "method" not in overrides:
+        derived = replace(derived, method=UNKNOWN)  # an engine that others started may draft
     merged = {
         **stated,
         "hybrid": hybrid or bool(stated.get("hybrid")),

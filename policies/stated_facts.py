@@ -10,7 +10,16 @@ from policies.facts import PoolFacts
 _SWITCHES = frozenset({"hybrid", "prefix_caching", "async_scheduling", "opt_out"})
 _OTHER = frozenset({"settings", "proven", "num_speculative_tokens", "canary_share"})
 _KNOWN = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - {"model", "pool"}
-_NEXTN = "nextn"  # SGLang's name for MTP
+UNKNOWN = "unknown"
+"""The method of an engine that drafts, or may, in a way that nobody knows: it meets every condition on methods."""
+METHODS = frozenset(
+    (
+        "ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator", "draft_model", "custom_class", "eagle", "eagle3",
+        "extract_hidden_states", "mtp", "dflash", "dspark", "sim",
+    )
+)  # fmt: skip
+"""Every method, in the words of the advisories."""
+_OTHER_NAMES = {"nextn": "mtp", "frozen_kv_mtp": "mtp", "standalone": "draft_model", "eagle3.1": "eagle3"}  # SGLang's
 
 
 def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,11 +49,16 @@ def checked(where: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def method_of(name: str) -> str | None:
-    """Returns a speculative method in the advisories' words: `qwen3_next_mtp` is `mtp`; `none` is no method."""
-    plain = name.strip().lower()
+    """Returns a speculative method in the advisories' words: `qwen3_next_mtp` is `mtp`; `none` is no method.
+
+    A name that is not known, or is misspelt, is `UNKNOWN`: to take it for a method that no advisory names would trust
+    it more than any other.
+    """
+    plain = name.strip().lower().replace("-", "_")
     if plain in ("", "none"):
         return None
-    return "mtp" if plain == _NEXTN or plain.endswith("_mtp") else plain
+    plain = "mtp" if plain.endswith("_mtp") else _OTHER_NAMES.get(plain, plain)
+    return plain if plain in METHODS else UNKNOWN
 
 
 def _with_method(stated: dict[str, Any]) -> dict[str, Any]:

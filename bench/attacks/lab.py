@@ -241,7 +241,8 @@ def _config(engine: int) -> dict[str, Any]:
     pools = {
         "speculative": {"kind": "remote", "url": f"http://127.0.0.1:{engine}/spec",
                         "facts": {"engine": "sim", "method": "sim"}},
-        "standard": {"kind": "remote", "url": f"http://127.0.0.1:{engine}/std", "facts": {"engine": "sim"}},
+        "standard": {"kind": "remote", "url": f"http://127.0.0.1:{engine}/std",
+                     "facts": {"engine": "sim", "method": "none"}},
     }  # fmt: skip
     model = {"family": "sim", "grammar": "qwen3_coder", "pools": pools}
     return {"models": {"m": model}}

@@ -14,7 +14,7 @@ models:
     family: qwen3
     grammar: hermes
     pools:
-      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0, method: none }} }}
   bench-rerun:
     family: qwen3
     grammar: hermes
@@ -24,7 +24,7 @@ models:
         url: "{upstream}/broken"
         facts: {{ engine: vllm, engine_version: 0.32.0, method: draft_model, settings: {{ rejection_sample_method: standard }} }}
         proven: [tools_auto]
-      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0 }} }}
+      standard: {{ kind: remote, url: "{upstream}", facts: {{ engine: vllm, engine_version: 0.32.0, method: none }} }}
 """  # noqa: E501
 DIRECT = "direct"
 SPECGATE = "specgate"

@@ -21,7 +21,7 @@ FAULTS_TRIED = tuple(
     name for name, fault in FAULTS.items() if "calls" in fault.kinds and fault.transport not in _LASTING
 )
 # No advisory covers simulated engines, so only the guard handles their faults.
-_STANDARD = {"engine": "sim"}
+_STANDARD = {"engine": "sim", "method": "none"}
 _SPECULATIVE = {"engine": "sim", "method": "sim"}
 
 Apps = Mapping[str, tuple[AsgiApp, Any]]  # each with `http` of `Listener.start`

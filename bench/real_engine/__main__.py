@@ -32,7 +32,7 @@ models:
         kind: remote
         url: "{{upstream}}"
         api_key_env: {_KEY_ENV}
-        facts: {{{{ engine: vllm, engine_version: 0.32.0 }}}}
+        facts: {{{{ engine: vllm, engine_version: 0.32.0, method: none }}}}
 """
 
 

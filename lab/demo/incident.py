@@ -94,7 +94,7 @@ def _config(faulty: str, standard: str) -> dict[str, Any]:
     pools = {
         # Nobody has published anything about this drafter, so only the guard stands between it and the client.
         "speculative": {"kind": "remote", "url": faulty, "facts": {"engine": "sim", "method": "sim"}},
-        "standard": {"kind": "remote", "url": standard, "facts": {"engine": "sim"}},
+        "standard": {"kind": "remote", "url": standard, "facts": {"engine": "sim", "method": "none"}},
     }
     model = {"family": "sim", "grammar": "kimi_k2", "guard": {"mode": "heal"}, "pools": pools}
     return {"models": {_MODEL: model}, "quarantine": {"enabled": False}}

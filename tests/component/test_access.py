@@ -77,7 +77,7 @@ async def gateway(
     folder: Path, engine: Engine | None = None, limits: Mapping[str, Any] | None = None, **access: Any
 ) -> AsyncIterator[Gateway]:
     async with listening(engine or answering()) as behind:
-        pools = {"pool": {"kind": "remote", "url": behind.url}}
+        pools = {"pool": {"kind": "remote", "url": behind.url, "facts": {"method": "none"}}}
         model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
         models = {"m": {**model, "aliases": ["alias"]}, "secret/model": model}
         access = {"mode": "required", "state_dir": str(folder), **access}

@@ -52,7 +52,7 @@ GUARDED = [
 
 
 def config(url: str = "http://127.0.0.1:9") -> dict[str, Any]:
-    pool = {"kind": "remote", "url": url, "facts": {"engine": "sim"}}
+    pool = {"kind": "remote", "url": url, "facts": {"engine": "sim", "method": "none"}}
     return {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool}}}}
 
 

@@ -103,7 +103,7 @@ async def connected(port: int, process: asyncio.subprocess.Process) -> None:
 async def gateway(engine: AsgiApp) -> AsyncIterator[str]:
     """A gateway before one engine; its URL."""
     async with listening(engine) as upstream:
-        pools = {"p": {"kind": "remote", "url": upstream.url}}
+        pools = {"p": {"kind": "remote", "url": upstream.url, "facts": {"method": "none"}}}
         model = {"family": "sim", "grammar": "hermes", "pools": pools}
         replica = GatewayReplica({"models": {"m": model}}, [])
         async with listening(replica.app(), replica.hot) as front:

@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
             "family": "qwen",
             "version": "3",
             "grammar": "hermes",
-            "pools": {"p": {"kind": "remote", "url": "http://127.0.0.1:1"}},
+            "pools": {"p": {"kind": "remote", "url": "http://127.0.0.1:1", "facts": {"method": "none"}}},
         }
     }
 }
@@ -222,7 +222,7 @@ async def test_a_flood_of_one_key_does_not_starve_another_on_a_whole_gateway(tmp
     answers = Counter[str]()
     async with AsyncExitStack() as resources:
         behind = await resources.enter_async_context(listening(engine))
-        pool = {"kind": "remote", "url": behind.url, "max_ongoing_requests": slots}
+        pool = {"kind": "remote", "url": behind.url, "max_ongoing_requests": slots, "facts": {"method": "none"}}
         model = {"family": "sim", "grammar": "kimi_k2", "pools": {"p": pool}}
         replica = GatewayReplica(
             {"models": {"m": model}, "access": {"mode": "required", "state_dir": str(tmp_path)}}, []

@@ -53,7 +53,7 @@ def config(**more: Any) -> dict[str, Any]:
                     "standard": {
                         "kind": "remote",
                         "url": "http://unused",
-                        "facts": {"engine": "vllm", "engine_version": "0.32.0"},
+                        "facts": {"engine": "vllm", "engine_version": "0.32.0", "method": "none"},
                     },
                 },
             }

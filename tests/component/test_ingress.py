@@ -27,7 +27,7 @@ def config(url: str, policy: dict[str, Any]) -> dict[str, Any]:
     settings = {"rejection_sample_method": "standard"}
     facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "draft_model", "settings": settings}
     speculative = {"kind": "remote", "url": url, "facts": facts}
-    standard = {"kind": "remote", "url": url, "facts": {"engine": "vllm", "engine_version": "0.32.0"}}
+    standard = {"kind": "remote", "url": url, "facts": {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}}
     pools = {"speculative": speculative, "standard": standard}
     return {"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}}, "policy": policy}
 

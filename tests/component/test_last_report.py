@@ -30,7 +30,7 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
     """Reports go out once a second: each rolling update lost what had been used since."""
     limits: dict[str, Any] = {"concurrency": 4, "tokens_per_minute": 60_000}
     async with listening(answering()) as engine:
-        pool = {"kind": "remote", "url": engine.url}
+        pool = {"kind": "remote", "url": engine.url, "facts": {"method": "none"}}
         config = {
             "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}},
             "access": {"state_dir": str(tmp_path)},

@@ -59,7 +59,7 @@ class Rig:
 
     def __init__(self, limits: dict[str, Any], ledger: Link | None = None, **more: Any) -> None:
         self.actor = LedgerActor(None, 0.0)
-        pool = {"kind": "remote", "url": "http://127.0.0.1:1"}
+        pool = {"kind": "remote", "url": "http://127.0.0.1:1", "facts": {"method": "none"}}
         self.config = {
             "models": {"m": {"family": "qwen", "version": "3", "grammar": "hermes", "pools": {"p": pool}}},
             "rate_limits": {"enabled": True, "default": limits, **more},

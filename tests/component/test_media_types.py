@@ -36,7 +36,7 @@ def port_of(ports: Ports, path: str) -> str:
 def remote(engine_url: str) -> dict[str, Any]:
     made = config()
     for pool in made["models"]["m"]["pools"].values():
-        pool |= {"kind": "remote", "url": engine_url}
+        pool |= {"kind": "remote", "url": engine_url, "facts": {"method": "none"}}
     return made
 
 

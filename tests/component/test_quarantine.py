@@ -28,7 +28,11 @@ SAFE = Cell("m", "standard", False, "tools_auto")
 def compiled() -> Policy:
     facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "draft_model"}
     speculative = {"kind": "remote", "url": "http://a", "facts": facts}
-    standard = {"kind": "remote", "url": "http://b", "facts": {"engine": "vllm", "engine_version": "0.32.0"}}
+    standard = {
+        "kind": "remote",
+        "url": "http://b",
+        "facts": {"engine": "vllm", "engine_version": "0.32.0", "method": "none"},
+    }
     pools = {"speculative": speculative, "standard": standard}
     model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
     advisories = str(Path(__file__).parents[1] / "support" / "advisories")

@@ -45,7 +45,7 @@ async def gateway(fast: AsgiApp | None = None, safe: AsgiApp | None = None, **qu
         speculates = {**facts, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
         pools = {
             "speculative": {"kind": "remote", "url": faster.url, "facts": speculates},
-            "standard": {"kind": "remote", "url": safer.url, "facts": facts},
+            "standard": {"kind": "remote", "url": safer.url, "facts": {**facts, "method": "none"}},
         }
         config = {
             "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}},

@@ -26,8 +26,12 @@ OPERATORS = [("POST", "/v1/route/explain"), ("GET", "/ready")]
 async def gateway(facts: Mapping[str, Any] | None = None, **config: Any) -> AsyncIterator[str]:
     async with listening(answering()) as engine:
         pools = {
-            "fast": {"kind": "remote", "url": engine.url, "facts": {"settings": {"max_model_len": 4096}}},
-            "safe": {"kind": "remote", "url": engine.url, "facts": facts or {}},
+            "fast": {
+                "kind": "remote",
+                "url": engine.url,
+                "facts": {"method": "none", "settings": {"max_model_len": 4096}},
+            },
+            "safe": {"kind": "remote", "url": engine.url, "facts": {"method": "none", **(facts or {})}},
         }
         model = {"family": "qwen3", "grammar": "hermes", "aliases": ["org/m"], "pools": pools}
         replica = GatewayReplica({"models": {"m": model}, **config}, [])

@@ -83,7 +83,7 @@ def config(folder: Path, key: Path, store: Mapping[str, str]) -> dict[str, Any]:
     sim = {"kind": "sim", "ray_actor_options": {"num_cpus": 0.1}}
     facts = {"engine_version": "0", "drafter": "none", "tool_parser": "none", "prefix_caching": False}
     broken = {**sim, "sim": {"faults": faults, "num_speculative_tokens": 3}, "facts": facts}
-    far = {"kind": "remote", "url": "http://127.0.0.1:9", "api_key_env": REMOTE_KEY}
+    far = {"kind": "remote", "url": "http://127.0.0.1:9", "api_key_env": REMOTE_KEY, "facts": {"method": "none"}}
     farther = {**far, "api_key_env": None, "api_key_file": str(key)}
     oidc = {"issuer": "https://id.example", "audience": "specgate", "algorithms": ["ES256"]}
     access = {"mode": "required", "file": str(folder / "access.yaml"), "state_dir": str(folder / "state")}

@@ -107,7 +107,7 @@ async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Port
     async with listening(build_sim_app(SimSettings(model="m"))) as safe:
         pools = {
             "speculative": {"kind": "remote", "url": fast.url, "facts": {"engine": "sim", "method": "sim"}},
-            "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim"}},
+            "standard": {"kind": "remote", "url": safe.url, "facts": {"engine": "sim", "method": "none"}},
         }
         model = {"family": "sim", "grammar": "kimi_k2", "pools": pools}
         config = {

@@ -182,8 +182,8 @@ def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
     for model, _, name, pool in config.each_pool():
         if pool.kind == "remote" and "method" not in pool.facts:
             text = (
-                "`facts` does not say `method`, so the pool counts as one without a drafter, and requests that must "
-                "not be drafted go there; say `method: none` if that is so"
+                "`facts` does not say `method`, so the pool counts as one that drafts in some unknown way, and gets no "
+                "request that any advisory on drafts forbids; say `method: none` if its engine has no drafter"
             )
             yield _finding("warning", text, model, name)
 

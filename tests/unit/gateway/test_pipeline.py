@@ -111,7 +111,7 @@ def gateway_of(
                 "m": {
                     "family": "qwen3",
                     "grammar": "hermes",
-                    "pools": {"p": {"kind": "remote", "url": "http://engine"}},
+                    "pools": {"p": {"kind": "remote", "url": "http://engine", "facts": {"method": "none"}}},
                 }
             },
             **settings,

@@ -121,7 +121,7 @@ def test_reports_add_up_in_any_order() -> None:
 
 def live_load() -> tuple[LiveLoad, Any]:
     facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3}
-    remote = {"kind": "remote", "url": "http://unused"}
+    remote = {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}}
     pools = {"speculative": {**remote, "facts": facts, "proven": ["any"]}, "standard": remote}
     config = GatewayConfig.parse(
         {"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}}, "policy": {"load": "route"}}

@@ -31,7 +31,7 @@ class Rig:
         facts = {"engine": "vllm", "engine_version": "0.32.0", "method": "eagle3", "num_speculative_tokens": 3,
                  "drafter": "d", "tool_parser": "hermes", "hybrid": False, "prefix_caching": False}  # fmt: skip
         remote = {"kind": "remote", "url": "http://unused", "max_ongoing_requests": SEATS}
-        pools = {"speculative": {**remote, "facts": facts}, "standard": remote}
+        pools = {"speculative": {**remote, "facts": facts}, "standard": {**remote, "facts": {"method": "none"}}}
         model = {"family": "qwen3", "grammar": "hermes", "pools": pools}
         config = GatewayConfig.parse({"models": {"m": model}, "policy": {"load": load, **policy}})
         self.policy = compile_for(config)

@@ -69,7 +69,7 @@ def config_of(drawn: list[dict[str, Any]], **policy: Any) -> GatewayConfig:
         facts = {"engine": "vllm", "engine_version": "0.32.0", "tool_parser": "kimi_k2", "prefix_caching": False}
         found = {"kind": "remote", "url": "http://unused", "max_ongoing_requests": one["seats"], "facts": facts}
         if name in ("standard", "spare"):
-            return found
+            return {**found, "facts": {**facts, "method": "none"}}
         facts |= {"method": "eagle3", "drafter": "d", "num_speculative_tokens": one["drafts"], **one["facts"]}
         canary = {"canary_share": 0.3} if one["canary"] and name == "ngram" else {}
         return {**found, **canary, "proven": one["proven"]}

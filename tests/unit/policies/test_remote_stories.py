@@ -41,7 +41,10 @@ def test_other_engines_take_what_vllm_refuses(shipped, engine):
     assert decide(policy, RequestFeatures("m", **REFUSED), None).speculative
 
 
-SGLANG = {"kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "method": "eagle", "tool_parser": "kimi_k2"}
+SGLANG = {
+    "kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "method": "eagle", "drafter": "d",
+    "tool_parser": "kimi_k2",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ SGLANG = {"kind": "remote", "engine": "sglang", "engine_version": "0.5.23", "met
         ({}, TOOLS, None),
         ({"quantization": "nvfp4"}, TOOLS | {"stream": False}, "sglang-kimi-bare-call"),
         ({"quantization": "nvfp4"}, TOOLS, None),
-        ({"tool_parser": "glm47"}, TOOLS, "sglang-detectors-multi-token"),
+        ({"tool_parser": "mistral"}, TOOLS, "sglang-detectors-multi-token"),
         ({"tool_parser": "glm47"}, TOOLS | {"stream": False}, None),
         ({}, JSON, "sglang-grammar-with-eagle"),
         ({"method": "ngram"}, JSON, None),

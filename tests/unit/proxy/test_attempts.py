@@ -97,7 +97,7 @@ class Rig:
     """
 
     def __init__(self, upstream: Upstream, *pools: str, full: tuple[str, ...] = (), max_attempts: int = 3) -> None:
-        remote = {name: {"kind": "remote", "url": "http://unused"} for name in pools}
+        remote = {name: {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}} for name in pools}
         config = GatewayConfig.parse(
             {"models": {"m": {**CONFIG, "pools": remote}}, "limits": {"max_attempts": max_attempts}}
         )

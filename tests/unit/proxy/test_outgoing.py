@@ -16,7 +16,7 @@ from serve.request.patch import BodyPatch
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 
 ENGINE = {"kind": "vllm"}
-REMOTE = {"kind": "remote", "url": "http://unused"}
+REMOTE = {"kind": "remote", "url": "http://unused", "facts": {"method": "none"}}
 
 
 def pools(pool: dict[str, Any], *, reports: bool = False, guard: str = "heal") -> Pools:

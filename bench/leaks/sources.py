@@ -14,6 +14,8 @@ _PACKAGES = ("vllm", "transformers", "mistral_common", "openai", "openai_harmony
 _KINDS = frozenset({".py", ".jinja", ".md", ".rst", ".txt", ".json", ".lark", ".js", ".ts"})
 _MARKER = re.compile(
     r"</?tool_call>|<function=|</function>|<parameter=|</?think>|<\|tool_call|<\|im_(?:start|end)\||<\|endoftext\|"
+    r"|<｜|｜DSML｜|\]<\]minimax|<minimax:|</?arg_(?:key|value)>|<tool_calls|<tool_sep|<invoke "
+    r"|<\|(?:open|close|channel|start)\|>|\[TOOL_CALLS\]|functools\[|to=functions\.|<\|python_tag|<seed:|<function_calls?>|<\|START_ACTION"
 )
 _MOST_BYTES = 400_000
 

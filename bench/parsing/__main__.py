@@ -23,13 +23,31 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.parsing.sides import Arguments, Open, machine, machine_arguments, reparse, through_vllm, vllm_arguments
+from bench.parsing.sides import (
+    REPARSED,
+    Arguments,
+    Open,
+    has_plugin,
+    machine,
+    machine_arguments,
+    reparse,
+    through_vllm,
+    vllm_arguments,
+)
 from bench.parsing.streams import FRAMES, Step, Stream, stream
 
 LENGTHS = (1_000, 10_000, 100_000)
 SIZES = (1, 4)
 ROUNDS = 3
-VLLM = {"kimi_k2": ("kimi_k2", "kimi_k2"), "qwen3_coder": ("qwen3_coder", "qwen3")}  # tool and reasoning parser
+VLLM = {  # tool and reasoning parser
+    "kimi_k2": ("kimi_k2", "kimi_k2"),
+    "qwen3_coder": ("qwen3_coder", "qwen3"),
+    "deepseek_v3": ("deepseek_v3", "deepseek_r1"),
+    "deepseek_v31": ("deepseek_v31", "deepseek_r1"),
+    "deepseek_v32": ("deepseek_v32", "deepseek_r1"),
+    "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
+    "deepseek_v41": ("deepseek_v41", "deepseek_v41"),
+}
 PLACES = 6  # places at which a sampled stream is measured
 SAMPLE = 4  # steps measured at each place
 SKIP = 2_500  # steps joined into one on the way to the next place
@@ -63,12 +81,13 @@ def sides(grammar: str) -> list[Side]:
     """Returns the parsers to compare; vLLM's XML parser, like `re-parse`, re-reads a call's arguments at each step."""
     longest = max(LENGTHS)
     plugin = f"specgate_{grammar}"
-    return [
-        Side("ours", machine(grammar), machine_arguments, longest),
-        Side("plug-in", through_vllm(plugin, plugin), vllm_arguments, longest),
-        Side("vLLM", through_vllm(*VLLM[grammar]), vllm_arguments, longest if grammar == "kimi_k2" else 1_000),
-        Side("re-parse", reparse(grammar), "".join, 10_000),
-    ]
+    found = [Side("ours", machine(grammar), machine_arguments, longest)]
+    if has_plugin(grammar):
+        found.append(Side("plug-in", through_vllm(plugin, plugin), vllm_arguments, longest))
+    found.append(Side("vLLM", through_vllm(*VLLM[grammar]), vllm_arguments, longest if grammar == "kimi_k2" else 1_000))
+    if grammar in REPARSED:
+        found.append(Side("re-parse", reparse(grammar), "".join, 10_000))
+    return found
 
 
 @contextmanager
@@ -115,9 +134,9 @@ def sampled(side: Side, given: Stream, steps: Sequence[Step]) -> float:
     return fmean(per_step) * len(steps)
 
 
-def measure(lengths: Sequence[int], rounds: int) -> Iterator[Row]:
+def measure(grammars: Sequence[str], lengths: Sequence[int], rounds: int) -> Iterator[Row]:
     """Yield one row after another; the sides take turns, in a different order in each round."""
-    for grammar in FRAMES:
+    for grammar in grammars:
         compared = sides(grammar)
         for tokens in lengths:
             given = stream(grammar, tokens)
@@ -143,21 +162,32 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         (name, row["grammar"], row["step"], row["tokens"]): row[name].us * row["tokens"]
         for row in rows
         for name in ("ours", "plug-in")
+        if name in row
     }
     growth = {
         f"{name}, {grammar}, {step} a step": total / seconds[name, grammar, step, lengths[-2]]
         for (name, grammar, step, tokens), total in seconds.items()
         if len(lengths) > 1 and tokens == lengths[-1]
     }
-    vllm = min(row["vLLM"].us / row["plug-in"].us for row in rows)
-    reparsed = min((row["re-parse"].us / row["ours"].us for row in rows if row["tokens"] == 10_000), default=None)
+    vllm = _least(rows, "vLLM", "plug-in")
+    reparsed = _least([row for row in rows if row["tokens"] == 10_000], "re-parse", "ours")
     return {
         "time_of_longest_over_next": growth,
         "least_vllm_over_plugin": vllm,
-        "least_vllm_over_ours": min(row["vLLM"].us / row["ours"].us for row in rows),
+        "least_vllm_over_ours": _least(rows, "vLLM", "ours"),
         "least_reparse_over_ours_at_10k": reparsed,
-        "goals_met": max(growth.values(), default=0) <= GOAL_GROWTH and vllm > 1 and (reparsed or 0) >= GOAL_REPARSE,
+        "goals_met": max(growth.values(), default=0) <= GOAL_GROWTH
+        and (vllm or 0) > 1
+        and (reparsed or 0) >= GOAL_REPARSE,
     }
+
+
+def _ratio(row: Row, side: str, other: str) -> float | None:
+    return row[side].us / row[other].us if side in row and other in row else None
+
+
+def _least(rows: Sequence[Row], side: str, other: str) -> float | None:
+    return min((ratio for row in rows if (ratio := _ratio(row, side, other)) is not None), default=None)
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -166,11 +196,10 @@ def table(rows: Sequence[Row]) -> Table:
     for name in ("grammar", "tokens", "per step", *_NAMES, "vLLM / plug-in", "re-parse / ours"):
         result.add_column(name, justify="right")
     for row in rows:
-        figures = [f"{'~' if row[name].sampled else ''}{row[name].us:,.1f}" for name in _NAMES]
-        ratios = [row["vLLM"].us / row["plug-in"].us, row["re-parse"].us / row["ours"].us]
-        result.add_row(
-            row["grammar"], f"{row['tokens']:,}", str(row["step"]), *figures, *(f"{ratio:,.1f}" for ratio in ratios)
-        )
+        figures = [f"{'~' if row[name].sampled else ''}{row[name].us:,.1f}" if name in row else "" for name in _NAMES]
+        ratios = (_ratio(row, "vLLM", "plug-in"), _ratio(row, "re-parse", "ours"))
+        shown = ("" if ratio is None else f"{ratio:,.1f}" for ratio in ratios)
+        result.add_row(row["grammar"], f"{row['tokens']:,}", str(row["step"]), *figures, *shown)
     return result
 
 
@@ -178,10 +207,13 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
     """Plot the time per token over the stream's length, one token per step; hollow marks are from samples."""
     from matplotlib.figure import Figure as Drawing
 
-    drawing = Drawing(figsize=(10, 4))
-    for axes, grammar in zip(drawing.subplots(1, 2, sharey=True), FRAMES, strict=True):
+    grammars = list(dict.fromkeys(row["grammar"] for row in rows))
+    drawing = Drawing(figsize=(5 * len(grammars), 4))
+    for axes, grammar in zip(drawing.subplots(1, len(grammars), sharey=True, squeeze=False)[0], grammars, strict=True):
         mine = [row for row in rows if row["grammar"] == grammar and row["step"] == 1]
         for name, colour in zip(reversed(_NAMES), ("C3", "C1", "C0", "C2"), strict=True):
+            if name not in mine[0]:
+                continue
             axes.plot([row["tokens"] for row in mine], [row[name].us for row in mine], color=colour, label=name)
             for row in mine:
                 fill = "none" if row[name].sampled else colour
@@ -202,9 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--plot", type=Path, default=Path("docs/img/parsing.png"))
     options.add_argument("--rounds", type=int, default=ROUNDS)
     options.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    options.add_argument("--grammars", nargs="+", choices=FRAMES, default=list(FRAMES))
     given = options.parse_args(arguments)
     logging.disable(logging.WARNING)
-    rows = list(measure(given.lengths, given.rounds))
+    rows = list(measure(given.grammars, given.lengths, given.rounds))
     result = summary(rows)
     console = Console(width=120)
     console.print(table(rows))

@@ -56,6 +56,14 @@ def through_vllm(tool_parser: str, reasoning_parser: str) -> Open:
     return start
 
 
+def has_plugin(grammar: str) -> bool:
+    """Returns whether vLLM can be given our parser of a grammar as a plug-in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns while vLLM is imported
+        from serve.engine.vllm.tool_parsers import TOOL_PARSERS
+    return f"specgate_{grammar}" in TOOL_PARSERS
+
+
 def vllm_arguments(outputs: Sequence[Any]) -> str:
     """Returns the call's arguments from vLLM's deltas."""
     calls = [call for delta in outputs if delta for call in delta.tool_calls]
@@ -90,12 +98,15 @@ def _json_string(text: str, whole: bool) -> str:
     return json.dumps(text, ensure_ascii=False)[: None if whole else -1]
 
 
+REPARSED: dict[str, Callable[[str], str]] = {"kimi_k2": _kimi_so_far, "qwen3_coder": _qwen_so_far}
+
+
 def reparse(grammar: str) -> Open:
     """Returns the naive fix for split markers: match all text so far at each step and return what is new.
 
     It handles well-formed calls with complete markers only, which is less than any real parser does.
     """
-    so_far = {"kimi_k2": _kimi_so_far, "qwen3_coder": _qwen_so_far}[grammar]
+    so_far = REPARSED[grammar]
 
     def start() -> Feed:
         text = ""

@@ -13,6 +13,20 @@ TOOLS = [
 ]  # fmt: skip
 WORDS = (" the", " quick", " brown", "\n", " fox", ",", " def", " x", " =", " 1", "检查", ' "ok"', ".", " <", " b")
 JSON_WORDS = tuple(json.dumps(word, ensure_ascii=False)[1:-1] for word in WORDS)
+
+
+def _dsml(wrapper: str, gap: str = "") -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    invoke, parameter, end = f"{gap}invoke", f"{gap}parameter", ("</", "｜DSML｜")
+    return (
+        ("Hm", ".", "</think>", "\n\n", "<", "｜DSML｜", wrapper, ">", "\n",
+         "<", "｜DSML｜", invoke, ' name="', "write", '">', "\n",
+         "<", "｜DSML｜", parameter, ' name="', "path", '" string="', "true", '">', "a", *end, parameter, ">", "\n",
+         "<", "｜DSML｜", parameter, ' name="', "body", '" string="', "true", '">'),
+        WORDS,
+        (*end, parameter, ">", "\n", *end, invoke, ">", "\n", *end, wrapper, ">"),
+    )  # fmt: skip
+
+
 FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # before the long argument, it, after it
     "kimi_k2": (
         ("Hm", ".", "</think>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions", ".write", ":0",
@@ -26,6 +40,21 @@ FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # bef
         WORDS,
         ("\n", "</parameter>", "\n", "</function>", "\n", "</tool_call>"),
     ),
+    "deepseek_v3": (
+        ("Hm", ".", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "function", "<｜tool▁sep｜>",
+         "write", "\n", "```", "json", "\n", '{"path": "a", "body": "'),
+        JSON_WORDS,
+        ('"}', "\n", "```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "deepseek_v31": (
+        ("Hm", ".", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "write", "<｜tool▁sep｜>",
+         '{"path": "a", "body": "'),
+        JSON_WORDS,
+        ('"}', "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "deepseek_v32": _dsml("function_calls"),
+    "deepseek_v4": _dsml("tool_calls"),
+    "deepseek_v41": _dsml(" calls", gap=" "),
 }  # fmt: skip
 PROMPT = "<think>"
 Step = tuple[str, list[int]]  # text and token ids of one delta

@@ -3,6 +3,8 @@
 from typing import Any
 
 from lab.sim import SimSettings, build_sim_app
+from lab.sim.settings import grammar_given
+from serve.config.grammar import resolved, thinking_default
 from serve.config.pool import ModelConfig
 from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.slots import Slots, release_slot
@@ -24,7 +26,11 @@ class SimReplica:
         self, model: str, pool: str, config: dict[str, Any]
     ) -> None:
         model_config = ModelConfig.model_validate(config)
-        given = {"model": model, "grammar": model_config.grammar, "thinking": model_config.thinking}
+        given = {
+            "model": model,
+            **grammar_given(resolved(model, model_config)),
+            "thinking": bool(thinking_default(model_config)),
+        }
         self._settings = SimSettings.from_mapping(given | model_config.pools[pool].sim)
         self._listener = Listener(node_address(), engine_key())
         slots = Slots(build_sim_app(self._settings, self._listener.key), release_slot)

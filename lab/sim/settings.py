@@ -8,12 +8,18 @@ from typing import Any, Literal, get_args
 
 from lab.sim.economics import Economics
 from lab.sim.faults import FAULTS
+from serve.config.pool import NO_GRAMMAR
 from serve.errors import ConfigError
 
 GrammarName = Literal["kimi_k2", "qwen3_coder", "hermes"]
 ParserName = Literal["passing", "specgate", "leaking"]
 Acceptance = tuple[float, ...] | Mapping[str, tuple[float, ...]]
 ACCEPTANCE_CLASSES = frozenset({"tools", "json", "thinking", "prose"})
+
+
+def grammar_given(grammar: str) -> dict[str, str]:
+    """Returns a model's grammar as a setting; none if nobody knows it: what simulates the model then has its own."""
+    return {} if grammar == NO_GRAMMAR else {"grammar": grammar}
 
 
 @dataclass(frozen=True, kw_only=True)

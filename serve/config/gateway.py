@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from policies import Override, PolicySettings, PoolFacts
 from policies.engine_args import facts_from_engine_args
@@ -12,6 +12,7 @@ from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
 from serve.config.admin import AdminConfig
 from serve.config.exposure import unspoken_tls
+from serve.config.grammar import raw_text_problems, resolved
 from serve.config.http import HttpConfig
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
@@ -105,6 +106,16 @@ class GatewayConfig(_Strict):
     max_ongoing_requests: Count = 2000
     graceful_shutdown_timeout_s: Seconds = 600
     ray_actor_options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("models")
+    @classmethod
+    def _with_grammars(cls, models: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
+        """Puts the grammar that was found in place of `auto`, so that no two nodes find different ones."""
+        found = {name: model.model_copy(update={"grammar": resolved(name, model)}) for name, model in models.items()}
+        for name, model in found.items():
+            for problem in raw_text_problems(model):
+                raise ValueError(f"{name}: {problem}")
+        return found
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:

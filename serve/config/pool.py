@@ -4,14 +4,27 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from serve.config.guard import GuardConfig
 from serve.config.secret import Secret
+from serve.parsing import GRAMMARS
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+AUTO = "auto"
+NO_GRAMMAR = "none"
+
+
+def _known_grammar(name: str) -> str:
+    if name not in (AUTO, NO_GRAMMAR) and name not in GRAMMARS:
+        raise ValueError(f"there is no grammar {name!r}; known: {AUTO}, {NO_GRAMMAR}, {', '.join(sorted(GRAMMARS))}")
+    return name
+
+
+_RAW_ENGINES = frozenset({"vllm", "sglang"})
+GrammarName = Annotated[str, AfterValidator(_known_grammar)]
 
 
 class _Strict(BaseModel):
@@ -59,6 +72,8 @@ class PoolConfig(_Strict):
         proven: Request classes that the operator has proven correct on this pool; the policy allows them.
         canary_share: Share of the conversations that this pool serves first; for all others it comes last.
         facts: Facts for the policy that are missing or wrong in `engine_args`.
+        parse: Who reads calls and reasoning in the model's text: the `engine`, or the `gateway` with the model's
+            `grammar`. For the latter the engine runs without parsers of its own (docs/explanation/parsing.md).
         markers: Marker tokens and the ids they must have; a replica whose tokenizer differs does not start.
         env: Environment variables of the replica's process. No secrets: Ray's dashboard shows them; whatever the node
             has in its environment, the process has too.
@@ -82,6 +97,7 @@ class PoolConfig(_Strict):
     proven: tuple[str, ...] = ()
     canary_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     facts: dict[str, Any] = Field(default_factory=dict)
+    parse: Literal["engine", "gateway"] = "engine"
     markers: dict[str, int] = Field(default_factory=dict)
     replicas: Count = 1
     autoscaling: AutoscalingConfig | None = None
@@ -110,6 +126,10 @@ class PoolConfig(_Strict):
             raise ValueError("reasoning_field belongs to a pool of kind 'remote'; the others read `reasoning`")
         if self.api_key("") and self.kind != "remote":
             raise ValueError("api_key_env and api_key_file belong to a pool of kind 'remote'")
+        if self.parse == "gateway" and engine_of(self) not in _RAW_ENGINES:
+            raise ValueError(
+                "parse: gateway needs an engine that hands on raw text; say `engine: vllm` or `sglang` in facts"
+            )
         if self.kind != "sim" and self.sim:
             raise ValueError("sim settings belong to a pool of kind 'sim'")
         return self
@@ -130,6 +150,11 @@ class PoolConfig(_Strict):
         if not self.api_key_env and not self.api_key_file:
             return None
         return Secret(f"{place}.api_key", self.api_key_env, self.api_key_file)
+
+
+def engine_of(pool: PoolConfig) -> str:
+    """Returns the kind of engine that a pool has, as far as its configuration says."""
+    return "vllm" if pool.kind == "vllm" else str(pool.facts.get("engine", pool.kind))
 
 
 def _check_url(url: str) -> None:
@@ -157,8 +182,11 @@ class ModelConfig(_Strict):
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
         version: Version within the family, such as `2.6`.
-        grammar: Tool-call format of the model's text: `kimi_k2`, `qwen3_coder` or `hermes`.
-        thinking: The model thinks unless the request says otherwise.
+        grammar: Tool-call format of the model's text: one of those in docs/explanation/parsing.md, `auto` (by the
+            model's name, its engines' tool-call parser and its architecture), or `none`: calls are checked as JSON, and
+            leaked ones are read if their markup tells the format.
+        thinking: The model thinks unless the request says otherwise. If not given, as the pools' own
+            `default-chat-template-kwargs` say, or else the chat templates of its family.
         aliases: Other names under which callers may ask for it.
         engine_args: Engine arguments that all vLLM pools of the model share.
         guard: How answers with tool calls or JSON are checked and healed.
@@ -168,8 +196,8 @@ class ModelConfig(_Strict):
     version: str | None = None
     quantization: str | None = None
     hybrid: bool = False
-    grammar: Literal["kimi_k2", "qwen3_coder", "hermes"]
-    thinking: bool = False
+    grammar: GrammarName = AUTO
+    thinking: bool | None = None
     aliases: tuple[Name, ...] = ()
     engine_args: dict[str, Any] = Field(default_factory=dict)
     guard: GuardConfig = GuardConfig()

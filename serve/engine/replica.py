@@ -8,6 +8,7 @@ from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any
 
+from serve.config.grammar import resolved
 from serve.config.pool import ModelConfig
 from serve.engine.routes import ENGINE_ROUTES
 from serve.engine.slots import Slots, release_slot
@@ -43,7 +44,7 @@ class VllmReplica:
         args = host.parse_args(model_config.engine_args_of(pool), (model, *model_config.aliases), self._listener.key)
         self._engine = await host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
-        check_markers(self._engine.client.get_tokenizer(), model_config.grammar, settings.markers)
+        check_markers(self._engine.client.get_tokenizer(), resolved(model, model_config), settings.markers)
         slots = Slots(self._engine.app, release_slot)
         await self._listener.start(AllowedRoutes(slots, self._listener.key, ENGINE_ROUTES))
         await self._warm_up()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.compiled_policy import compile_for, read_advisories
 from serve.config.gateway import GatewayConfig
+from serve.config.grammar import grammar_findings
 from serve.errors import GatewayError
 from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
@@ -44,6 +46,8 @@ from serve.proxy.upstream import Upstream
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import keep_writing
 
+log = logging.getLogger("ray.serve.specgate.gateway")
+
 
 class GatewayReplica:
     """The HTTP side of one gateway replica; `serve.app` wraps it as the Ray Serve ingress.
@@ -70,6 +74,8 @@ class GatewayReplica:
         door: DeploymentHandle | None = None,
     ) -> None:
         self._config = settings = GatewayConfig.parse(config)
+        for model, message in grammar_findings(settings.models):
+            log.warning("%s: %s", model, message)
         handles = {(model, pool): handle for model, pool, handle in pools}
         gateways = gateway_replicas()
         limits = settings.limits

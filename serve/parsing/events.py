@@ -14,7 +14,7 @@ ViolationKind = Literal[
     "unfinished_call",  # the output ended, or the next call began, in the middle of this one
     "malformed_arguments",  # the arguments are not a JSON object
     "ambiguous_value",  # the value of a parameter holds a closing tag, quoted or doubled by mistake
-    "drifted_marker",  # a misspelt closing tag was taken for the right one
+    "drifted_marker",  # a misspelt marker was taken for the right one
     "unknown_tool",  # the name was not declared
     "unknown_argument",  # the tool's schema does not know this argument, or no schema could
     "duplicate_argument",

@@ -28,6 +28,8 @@ def _end_of_space(text: str, start: int) -> int:
 class Hermes(Block):
     """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written."""
 
+    call_openers: ClassVar = ("<tool_call>",)
+    structural_tag: ClassVar = "hermes"
     lexicon: ClassVar[Lexicon] = Lexicon({**THINK, "<tool_call>": "block", "</tool_call>": "end_block"})
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
 

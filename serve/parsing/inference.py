@@ -77,9 +77,10 @@ def _fits(arguments: Mapping[str, Any], name: str, tools: Tools) -> bool:
     properties = declared if isinstance(declared, Mapping) else {}
     if not tools.required(name) <= arguments.keys() <= set(properties):
         return False
-    return all(_is(value, stated_types(properties[key], tools.schema(name))) for key, value in arguments.items())
+    return all(is_of(value, stated_types(properties[key], tools.schema(name))) for key, value in arguments.items())
 
 
-def _is(value: object, stated: frozenset[str]) -> bool:
+def is_of(value: object, stated: frozenset[str]) -> bool:
+    """Returns whether a value of JSON has one of the types that a schema states, which may be none."""
     mine = next(types for kind, types in _TYPES if isinstance(value, kind))
     return not stated or not stated.isdisjoint(mine)

@@ -16,15 +16,25 @@ from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reason
 from serve.parsing.strict_json import repeats_a_key
 
 _NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
-# What a call looks like in prose when its begin marker was lost.
-_HEADLESS = re.compile(r"[\w.:\-]+:\d+\s*\Z")
-_JSON_SPACE = " \t\r\n"
+JSON_SPACE = " \t\r\n"
 
 
 class KimiK2(Prose):
-    """`<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare."""
+    """`<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare.
+
+    Attributes:
+        headless: What a call looks like in prose when its begin marker was lost.
+    """
+
+    headless: ClassVar[re.Pattern[str]] = re.compile(r"[\w.:\-]+:\d+\s*\Z")
 
     thinking_switch: ClassVar[str] = "thinking"
+    call_openers: ClassVar[tuple[str, ...]] = (
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_section_begin|>",
+        "<|tool_call_begin|>",
+    )
+    structural_tag: ClassVar[str | None] = "kimi"
     lexicon: ClassVar[Lexicon] = Lexicon(
         {
             **THINK,
@@ -53,7 +63,8 @@ class KimiK2(Prose):
         self._raw: list[str] = []
         self._noisy = False  # text stands between a section's begin and its first call
         self._header: list[str] = []
-        self._space: list[str] = []  # after the arguments so far
+        self._trailing = JSON_SPACE  # signs that may stand behind the arguments
+        self._space: list[str] = []  # such signs after the arguments so far
         self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
         self._meant: list[str] = []  # tools that the id may name
         self._scanner = JsonScanner()
@@ -103,7 +114,7 @@ class KimiK2(Prose):
         self.out.violation("stray_marker", self.position, raw)
 
     def stray_arguments(self, raw: str) -> State | None:
-        if not _HEADLESS.search("".join(self.out.tail)[-64:]):
+        if not self.headless.search("".join(self.out.tail)[-64:]):
             self.stray(raw)
             return None
         self.out.violation("malformed_call", self.position, raw)
@@ -142,14 +153,16 @@ class KimiK2(Prose):
 
     def open_arguments(self, raw: str) -> State:
         self._raw.append(raw)
-        id = "".join(self._header).strip()
-        name = self._name(id)
+        return self._begin_arguments("".join(self._header).strip())
+
+    def _begin_arguments(self, header: str) -> State:
+        name = self._name(header)
         self._scanner = JsonScanner()
         self.in_string = False
         self._space = []
         self._unnamed = [] if name is None else None
         if name is not None:
-            self.out.start_call(id, name)
+            self.out.start_call(self._id(header, name), name)
         return State.ARGUMENTS
 
     def drop_header(self, raw: str) -> State:
@@ -170,6 +183,10 @@ class KimiK2(Prose):
         self._raw = []
         self._noisy = False
 
+    def _id(self, header: str, name: str) -> str:
+        """Returns the id of a call: the model gives it, or else one of the same form."""
+        return header or f"functions.{name}:{self.out.calls}"
+
     def _name(self, id: str) -> str | None:
         """Returns the name in an id, with or without `functions.` and `:N` around it; None if none is clear."""
         self._meant = self.tools.names.meant_by(id)
@@ -183,7 +200,7 @@ class KimiK2(Prose):
     def read_arguments(self, raw: str) -> None:
         self._raw.append(raw)
         self.in_string = self._scanner.feed_strings(raw)
-        body = raw.rstrip(_JSON_SPACE)
+        body = raw.rstrip(self._trailing)
         if not body:
             self._space.append(raw)
             return
@@ -194,7 +211,7 @@ class KimiK2(Prose):
         elif self.out.has_arguments():
             self.out.arguments(text)
         else:
-            self.out.arguments(text.lstrip(_JSON_SPACE))
+            self.out.arguments(text.lstrip(JSON_SPACE))
 
     def end_call(self, raw: str) -> State:
         self._raw.append(raw)
@@ -233,7 +250,7 @@ class KimiK2(Prose):
 
     def _infer(self, raw: str) -> bool:
         """Names a call by its arguments; returns False if they name none."""
-        text = "".join(self._unnamed or ()).strip(_JSON_SPACE)
+        text = "".join(self._unnamed or ()).strip(JSON_SPACE)
         arguments = read_object(text or "{}")
         found = None if arguments is None else infer(arguments, self.tools, self._meant)
         if found is not None and found.arguments is not None:
@@ -242,8 +259,7 @@ class KimiK2(Prose):
         if found is None:
             self.out.violation("unresolved_call", self._begin, raw, hidden=True)
             return False
-        given = "".join(self._header).strip()
-        self.out.start_call(given or f"functions.{found.name}:{self.out.calls}", found.name)
+        self.out.start_call(self._id("".join(self._header).strip(), found.name), found.name)
         if text:
             self.out.arguments(text)
         return True

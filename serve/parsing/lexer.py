@@ -19,8 +19,7 @@ class Lexicon:
 
     Args:
         markers: Kind of each spelling. A spelling that ends in `…` stands for all that follows up to the next `>`:
-            `<function=…` is `<function=name>`. Every marker begins with `<` or `<<` and holds no further one, so that
-            only the last `<` of a text, or the two of them, can begin a marker that is not complete yet.
+            `<function=…` is `<function=name>`. No marker is the beginning of another.
     """
 
     def __init__(self, markers: dict[str, str]) -> None:
@@ -31,6 +30,11 @@ class Lexicon:
         spellings = [*self.kinds, *self._open]
         self._prefixes = frozenset(text[:size] for text in spellings for size in range(1, len(text) + 1))
         self._unclosed = re.compile("|".join(re.escape(start) + _REST for start in self._open) or r"(?!)")
+        self._sign = spellings[0][0]
+        others = "".join({text[0] for text in spellings} - {self._sign})
+        self._other_sign = re.compile(f"[{re.escape(others)}]") if others else None
+        self._any_sign = re.compile(f"[{re.escape(self._sign + others)}]")
+        self._longest = max(map(len, spellings)) + (_KEY_CHARACTERS if self._open else 0)
 
     def kind(self, raw: str) -> str:
         """Returns the kind of a token; "" if it is text."""
@@ -39,9 +43,18 @@ class Lexicon:
             return kind or ""
         return next(kind for start, kind in self._open.items() if raw.startswith(start))
 
-    def may_grow(self, tail: str) -> bool:
-        """Returns whether more text can turn `tail` into a marker."""
-        return tail in self._prefixes or self._unclosed.fullmatch(tail) is not None
+    def is_plain(self, text: str) -> bool:
+        """Returns whether no marker begins in `text`."""
+        return self._sign not in text and (self._other_sign is None or self._other_sign.search(text) is None)
+
+    def unfinished(self, text: str, place: int) -> int:
+        """Returns where in `text`, from `place` on, a marker begins that more text may complete; its length if none."""
+        end = len(text)
+        for match in self._any_sign.finditer(text, max(place, end - self._longest)):
+            tail = text[match.start() :]
+            if tail in self._prefixes or self._unclosed.fullmatch(tail) is not None:
+                return match.start()
+        return end
 
 
 class Lexer:
@@ -61,11 +74,7 @@ class Lexer:
                 tokens.append(Token("", text[place : match.start()]))
             tokens.append(Token(lexicon.kind(match.group()), match.group()))
             place = match.end()
-        end = text.rfind("<", place)
-        if end < 0 or not lexicon.may_grow(text[end:]):
-            end = len(text)
-        elif end > place and text[end - 1] == "<" and lexicon.may_grow(text[end - 1 :]):
-            end -= 1
+        end = lexicon.unfinished(text, place)
         self.held = text[end:]
         if end > place:
             tokens.append(Token("", text[place:end]))

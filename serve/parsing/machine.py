@@ -32,6 +32,9 @@ class State(Enum):
     PARAMETERS = "between parameters"
     ENVELOPE = "JSON object of a call"
     AFTER = "after a call, block open"
+    # deepseek_v3
+    NAME = "name of a call, behind its kind and in front of its JSON"
+    STOPPED = "after the token that ends a turn"
 
 
 _BEHIND_CALLS = (State.CONTENT, State.BETWEEN, State.AFTER)
@@ -87,15 +90,16 @@ class Machine:
         self._rows = self.table if calls else self.reasoning_only
         self._ids = self.token_ids if marker_ids is None else marker_ids
         self._lexer = Lexer(self.lexicon)
-        self._real: Counter[str] = Counter()  # markers that token ids announced and the text has not shown yet
-        self._ahead: Counter[str] = Counter()  # tokens of this step from the one at hand on, by spelling
+        self._real: Counter[str] = Counter()  # tokens that ids announced and the text has not shown yet, by spelling
+        self._ahead: Counter[str] = Counter()  # markers of this step from the one at hand on, by their token's spelling
+        self._shown: set[str] = set()  # tokens that ids announced and the text has shown
         self.state = State.REASONING if thinking else State.CONTENT
         self._row = self._rows[self.state]
 
     def feed(self, text: str, token_ids: Sequence[int] = ()) -> list[Event]:
         if token_ids and not self._ids.keys().isdisjoint(token_ids):
             self._real.update(self._ids[token] for token in token_ids if token in self._ids)
-        if "<" not in text and not self._lexer.held:
+        if not self._lexer.held and self.lexicon.is_plain(text):
             if text:
                 self._text(text)
         else:
@@ -126,13 +130,22 @@ class Machine:
         row = self._row
         return row.on.get(kind, row.text)(self, raw) or self.state
 
+    def token_of(self, raw: str) -> str:
+        """Returns the part of a marker that is one token of the family's tokenizer: all of it, in most formats."""
+        return raw
+
     def announced(self, raw: str) -> bool:
         """Returns whether token ids show this marker to be a token of its own and not letters.
 
         If one step brings a spelling more often than its token, the last ones are the tokens.
         """
-        real = self._real.get(raw, 0)
-        return real > 0 and real >= self._ahead[raw]
+        token = self.token_of(raw)
+        real = self._real.get(token, 0)
+        return real > 0 and real >= self._ahead[token]
+
+    def has_shown(self, token: str) -> bool:
+        """Returns whether token ids have announced this token before: then the same letters without an id are text."""
+        return token in self._shown
 
     def _is_cut_end(self, rest: str) -> bool:
         """Returns whether the end of the output is half a closing marker, right behind a call."""
@@ -144,7 +157,7 @@ class Machine:
 
     def _feed_tokens(self, tokens: Sequence[Token]) -> None:
         if self._real:
-            self._ahead = Counter(token.raw for token in tokens if token.kind)
+            self._ahead = Counter(self.token_of(token.raw) for token in tokens if token.kind)
         for kind, raw in tokens:
             if kind:
                 self._marker(kind, raw)
@@ -160,12 +173,19 @@ class Machine:
         action = row.on.get(kind)
         if action is not None and ((row.json and self.in_string) or (row.prose and self.out.quoting)):
             action = action if self.announced(raw) else None
-        if self._real and self._real[raw] > 0 and (action is not None or self.announced(raw)):
-            self._real[raw] -= 1
+        if self._real:
+            self._spend(raw, meant=action is not None)
         self._go((action or row.text)(self, raw))
         if self._real:
-            self._ahead[raw] -= 1
+            self._ahead[self.token_of(raw)] -= 1
         self.position += len(raw)
+
+    def _spend(self, raw: str, meant: bool) -> None:
+        """Takes a marker for the token that ids announced."""
+        token = self.token_of(raw)
+        if self._real[token] > 0 and (meant or self.announced(raw)):
+            self._real[token] -= 1
+            self._shown.add(token)
 
     def _go(self, state: State | None) -> None:
         if state is not None and state is not self.state:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from serve.parsing.deepseek import DeepSeekV3, DeepSeekV31
+from serve.parsing.dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.events import Event, Message, fold
 from serve.parsing.hermes import Hermes
 from serve.parsing.kimi_k2 import KimiK2
@@ -12,7 +14,16 @@ from serve.parsing.prose import Prose
 from serve.parsing.qwen3_coder import Qwen3Coder
 from serve.parsing.tools import Tools
 
-GRAMMARS: dict[str, type[Prose]] = {"kimi_k2": KimiK2, "qwen3_coder": Qwen3Coder, "hermes": Hermes}
+GRAMMARS: dict[str, type[Prose]] = {
+    "kimi_k2": KimiK2,
+    "qwen3_coder": Qwen3Coder,
+    "hermes": Hermes,
+    "deepseek_v3": DeepSeekV3,
+    "deepseek_v31": DeepSeekV31,
+    "deepseek_v32": DeepSeekV32,
+    "deepseek_v4": DeepSeekV4,
+    "deepseek_v41": DeepSeekV41,
+}
 
 
 class StreamParser:

@@ -13,9 +13,15 @@ class Prose(Machine):
 
     Attributes:
         thinking_switch: The argument of the family's chat templates that turns thinking on or off.
+        thinking_tags: The markers that open and end reasoning.
+        call_openers: The markers that end reasoning because a call begins, and belong to the call themselves.
+        structural_tag: vLLM's name of the structural tag (a grammar for calls) of the family; None if it has none.
     """
 
     thinking_switch: ClassVar[str] = "enable_thinking"
+    thinking_tags: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    call_openers: ClassVar[tuple[str, ...]] = ()
+    structural_tag: ClassVar[str | None] = None
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

@@ -43,6 +43,8 @@ def _name(raw: str) -> str:
 class Qwen3Coder(Hermes):
     """`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`."""
 
+    call_openers: ClassVar = ("<tool_call>",)
+    structural_tag: ClassVar = "qwen_3_coder"
     lexicon: ClassVar[Lexicon] = Lexicon(
         {
             **THINK,

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from serve.parsing.events import Event, Fault, Reasoning, Violation
-from serve.parsing.parser import StreamParser
-
-_OPENING = "<think>"
+from serve.parsing.parser import GRAMMARS, StreamParser
 
 
 class Parts(NamedTuple):
@@ -32,7 +30,8 @@ class ReasoningSplit:
     def __init__(self, grammar: str, thinking: bool, marker_ids: Mapping[int, str] | None = None) -> None:
         self.ended = False
         self._parser = StreamParser(grammar, thinking=thinking, marker_ids=marker_ids)
-        self._head = _OPENING if thinking else ""
+        self._opening = GRAMMARS[grammar].thinking_tags[0]
+        self._head = self._opening if thinking else ""
         self._pieces: list[str] = []
         self._length = 0
 
@@ -41,9 +40,9 @@ class ReasoningSplit:
             return Parts("", text, ())
         self._pieces.append(text)
         self._length += len(text)
-        if self._head != _OPENING:
-            self._head = (self._head + (text if self._head else text.lstrip()))[: len(_OPENING)]
-            if not _OPENING.startswith(self._head):
+        if self._head != self._opening:
+            self._head = (self._head + (text if self._head else text.lstrip()))[: len(self._opening)]
+            if not self._opening.startswith(self._head):
                 self.ended = True
                 return Parts("", "".join(self._pieces), ())
         return self._parts(self._parser.feed(text, token_ids))
@@ -51,7 +50,7 @@ class ReasoningSplit:
     def finish(self) -> Parts:
         if self.ended:
             return Parts("", "", ())
-        if self._head != _OPENING:
+        if self._head != self._opening:
             self.ended = True
             return Parts("", "".join(self._pieces), ())
         return self._parts(self._parser.finish())

@@ -48,10 +48,11 @@ class Block(Prose):
         self.begin_call(State.REASONING if self.state is State.REASONING else State.CONTENT, self.position, raw)
         return State.OPENED
 
-    def reopen_block(self, raw: str) -> None:
+    def reopen_block(self, raw: str) -> State | None:
         """Takes a second `<tool_call>` right after the first, which is one too many."""
         self.out.violation("stray_marker", self.begin, "".join(self.raw))
         self.begin_call(self._origin, self.position, raw)
+        return None
 
     def not_a_call(self, raw: str) -> State | None:
         """Takes text, or a marker that cannot follow an opening tag: prose, unless it looks like a call."""

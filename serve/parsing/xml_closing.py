@@ -31,6 +31,11 @@ class Closings:
         self._wrapped = wrapped
         self._quoted: Counter[str] = Counter()  # opening tags inside the value that wait for their closing tags
 
+    @property
+    def open(self) -> bool:
+        """True if the value holds an opening tag without its closing tag."""
+        return any(self._quoted.values())
+
     def opened(self, kind: str) -> None:
         """Notes an opening tag that is text of the value."""
         self._quoted[kind] += 1

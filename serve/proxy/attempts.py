@@ -50,6 +50,7 @@ class Attempt(NamedTuple):
         last_frames: Keeps its end, from which the load learns.
         meter: Measures its usage.
         rename: Puts our name of the model into it, if the engine has another.
+        parsed: Reads its raw text, if the engine has not parsed it.
     """
 
     candidate: Candidate
@@ -57,6 +58,7 @@ class Attempt(NamedTuple):
     last_frames: Stage = PASS
     meter: Stage = PASS
     rename: Stage = PASS
+    parsed: Stage = PASS
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -71,7 +73,9 @@ class Attempt(NamedTuple):
         return await beside(True, self._through, body) if len(body) > LONG_BODY_BYTES else self._through(body)
 
     def _through(self, body: bytes) -> bytes:
-        return self.rename.whole(self.meter.whole(self.last_frames.whole(body)))
+        for stage in (self.last_frames, self.meter, self.rename, self.parsed):
+            body = stage.whole(body)
+        return body
 
 
 class _Slot(NamedTuple):
@@ -252,7 +256,7 @@ class Attempts:
     async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
         number, body = next(request.attempt_numbers), request.body
-        patch, meter, rename = self._outgoing.outgoing(request, slot.candidate)
+        patch, meter, rename, parsed = self._outgoing.outgoing(request, slot.candidate)
         if patch:
             body = await beside(True, patch.apply, body) if len(body) > LONG_BODY_BYTES else patch.apply(body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
@@ -269,7 +273,7 @@ class Attempts:
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             resources.callback(tell_usage, span, meter)
-        return Attempt(slot.candidate, response, sent.last_frames(), meter, rename)
+        return Attempt(slot.candidate, response, sent.last_frames(), meter, rename, parsed)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

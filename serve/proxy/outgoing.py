@@ -8,6 +8,7 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import encode_json
 from serve.limits.null import AnyMeter
 from serve.proxy.headers import forwarded_headers
+from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
 from serve.request.completion import NONE
@@ -16,6 +17,8 @@ from serve.request.patch import BodyPatch, ReasoningField
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename
+
+_CHAT_PATH = "/v1/chat/completions"  # of other text a pool's grammar says nothing
 
 
 class _Pool(NamedTuple):
@@ -45,11 +48,13 @@ class Outgoing(NamedTuple):
         patch: Of the request's body.
         meter: Of the answer's usage.
         rename: Puts our name of the model into the answer, if the engine has another.
+        parsed: Reads the answer's raw text, if the engine does not parse it.
     """
 
     patch: BodyPatch
     meter: AnyMeter
     rename: Stage
+    parsed: Stage
 
 
 class Pools:
@@ -62,6 +67,7 @@ class Pools:
 
     def __init__(self, config: GatewayConfig, *, reports: bool) -> None:
         self._reports = reports
+        self._raw = raw_pools(config)
         self._pass_headers = config.requests.pass_headers
         self._pools: Mapping[tuple[str, str], _Pool] = {
             (name, pool_name): _Pool(
@@ -82,9 +88,12 @@ class Pools:
         takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
         meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
         xargs = _xargs(pool, request, candidate)
+        raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
-        if xargs or asks_usage or pool.served_name or pool.reasoning_field:
+        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw:
             patch = patch.copy()
+            if raw:
+                raw.ask(patch, parsed)
             if xargs:
                 add_xargs(patch, parsed, xargs)
             if pool.served_name:
@@ -93,7 +102,8 @@ class Pools:
                 patch.name_reasoning(pool.reasoning_field)
             if asks_usage:
                 ask_usage(patch, parsed)
-        return Outgoing(patch, meter, Rename(pool.served_name, model) if pool.served_name else PASS)
+        rename = Rename(pool.served_name, model) if pool.served_name else PASS
+        return Outgoing(patch, meter, rename, raw.reader(parsed, reports=request.guarded) if raw else PASS)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""

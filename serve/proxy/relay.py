@@ -31,6 +31,7 @@ def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage) -> Line:
             attempt.last_frames,  # keeps what the load learns from
             attempt.meter,  # measures the usage, and takes it out again if only we have asked for it
             attempt.rename,  # puts our name of the model in place of the engine's
+            attempt.parsed,  # reads raw text, if the engine hands that on
             *checks,
             *exchange.api.last,  # translates, if the client speaks another API
         )

@@ -8,12 +8,13 @@ from msgspec import UNSET, Raw
 
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
+from serve.config.grammar import thinking_default
 from serve.errors import InvalidRequestError, ModelNotFoundError
-from serve.parsing import GRAMMARS
+from serve.parsing.families import USUAL, Thinking, thinking_of
 from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, is_list
 from serve.request.patch import BodyPatch
 from serve.request.sampling import has_penalties, is_unspeculable
-from serve.request.thinking import USUAL_SWITCH, set_switch, thinks
+from serve.request.thinking import set_switch, thinks
 
 PREFERENCE_HEADER = "x-enable-speculative"
 _PREFERENCES = {"true": True, "false": False}
@@ -38,7 +39,7 @@ class FeatureReader:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._models = {
-            alias: (name, model.thinking, GRAMMARS[model.grammar].thinking_switch)
+            alias: (name, thinking_default(model), thinking_of(model.grammar))
             for alias, name in config.each_name()
             for model in [config.models[name]]
         }
@@ -63,8 +64,8 @@ class FeatureReader:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
             ModelNotFoundError: No model has that name; the message names those that the caller may use.
         """
-        name, thinks, switch = self._models.get(request.model, (None, False, USUAL_SWITCH))
-        features = features_of(request, headers, thinks, switch)
+        name, default, thinking = self._models.get(request.model, (None, False, USUAL))
+        features = features_of(request, headers, default, thinking)
         if name is None or not may_use(name):
             raise ModelNotFoundError.unknown(request.model, filter(may_use, self._names))
         return features.of_model(name)
@@ -75,23 +76,23 @@ class FeatureReader:
         It stays as it is if the request says nothing about thinking, or in the template's own words.
         """
         if request.messages is not None and _speaks_of_thinking(request):
-            _, _, switch = self._models[request.model]
-            set_switch(patch, request, switch)
+            _, _, thinking = self._models[request.model]
+            set_switch(patch, request, thinking)
 
 
 def features_of(
     request: CompletionRequest,
     headers: Mapping[str, str],
-    thinks_by_default: bool = False,
-    thinking_switch: str = USUAL_SWITCH,
+    thinks_by_default: bool | None = False,
+    thinking: Thinking = USUAL,
 ) -> RequestFeatures:
     """Returns the features of a request, under the model name that the caller used.
 
     Args:
         request: The parsed body.
         headers: By lower-case name.
-        thinks_by_default: True if the model thinks when the request does not say.
-        thinking_switch: The argument by which the model's chat template turns thinking on or off.
+        thinks_by_default: True if the model thinks when the request does not say; None for its template's choice.
+        thinking: The switch of the model's chat template.
 
     Raises:
         InvalidRequestError: The request contradicts itself or asks for something that does not exist.
@@ -108,9 +109,9 @@ def features_of(
         response_format=None if kind == "text" else kind,
         structured_outputs=given(request.structured_outputs),
         guided=_guided(request),
-        thinking=thinks(request, thinks_by_default, thinking_switch)
+        thinking=thinks(request, thinks_by_default, thinking)
         if _speaks_of_thinking(request)
-        else thinks_by_default,
+        else thinking.thinks({}, thinks_by_default),
         include_reasoning=request.include_reasoning is not False,
         stop=request.stop is not NONE and not _NO_STOP.fullmatch(request.stop),
         logprobs=request.logprobs is not None and request.logprobs is not False,

@@ -1,14 +1,16 @@
-"""Reads what a request says about thinking, in any dialect's words."""
+"""Reads what a request says about thinking, in any dialect's words, and says it in those of the model's template."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+from msgspec import Raw
 
+from serve.parsing.families import USUAL, Thinking
 from serve.request.completion import NONE, CompletionRequest, given
 from serve.request.patch import BodyPatch
 
-# The switch of most chat templates. vLLM sets it itself if `reasoning_effort` is `none`, and no other one.
-USUAL_SWITCH = "enable_thinking"
-_OTHER_SWITCH = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
-_FALSE = frozenset({b"false", b"0", b'""'})
+_EFFORT = "reasoning_effort"
 _MOONSHOT_THINKING = {"enabled": True, "disabled": False}
 
 
@@ -19,53 +21,88 @@ class _MoonshotThinking(msgspec.Struct, gc=False):
 _moonshot = msgspec.json.Decoder(_MoonshotThinking)
 
 
-def thinks(request: CompletionRequest, default: bool, switch: str) -> bool:
-    """Returns True if the model is to think before it answers.
+def thinks(request: CompletionRequest, default: bool | None, thinking: Thinking) -> bool:
+    """Returns True if the model is to think before it answers, or may.
 
     Args:
         request: The parsed body.
-        default: True if the model thinks when the request does not say.
-        switch: The argument by which the model's chat template turns thinking on or off.
+        default: True if the model thinks when the request does not say; None for its template's own choice.
+        thinking: The switch of the model's chat template.
     """
-    said = _said_of_thinking(request, switch)
-    if said is not None:
-        return said
-    if request.reasoning_effort is not None:
-        return request.reasoning_effort != "none"
-    return default
+    return thinking.thinks(_arguments(request, thinking), default)
 
 
-def set_switch(patch: BodyPatch, request: CompletionRequest, switch: str) -> None:
+def starts_inside(request: CompletionRequest, default: bool | None, thinking: Thinking) -> bool:
+    """Returns True if the model's output starts inside reasoning.
+
+    Args:
+        request: As of `thinks`, with the template's switch set.
+        default: As of `thinks`.
+        thinking: As of `thinks`.
+    """
+    return thinking.starts_inside(_arguments(request, thinking), default)
+
+
+def set_switch(patch: BodyPatch, request: CompletionRequest, thinking: Thinking) -> None:
     """Sets a template's switch as the request says in an API's words.
 
-    A request that names a switch itself keeps its arguments as they are: only it knows for which template it speaks.
+    A request that names the template's switch itself keeps its arguments as they are. An effort that the template does
+    not know becomes one that it knows.
 
     Args:
         patch: Of the body.
         request: The body, parsed.
-        switch: The argument by which the model's chat template turns thinking on or off.
+        thinking: The switch of the model's chat template.
     """
+    effort = request.reasoning_effort
+    by_effort = thinking.switch == _EFFORT
+    if effort is not None and effort in thinking.efforts:
+        known = thinking.efforts[effort]
+        if by_effort or known is None:
+            patch.drop({_EFFORT})
+        else:
+            patch.set(_EFFORT, msgspec.json.encode(known))
     arguments = request.chat_template_kwargs or {}
-    if given(arguments.get(switch, NONE)) or given(arguments.get(_OTHER_SWITCH[switch], NONE)):
+    if thinking.switch is None or any(given(arguments.get(name, NONE)) for name in thinking.switches):
         return
-    said = _said_of_thinking(request, switch)
-    if said is None and request.reasoning_effort == "none" and switch != USUAL_SWITCH:
+    on, off = thinking.switches[thinking.switch]
+    said = _said_elsewhere(request)
+    if said is None and effort == "none" and thinking.switch != USUAL.switch:  # vLLM sets the usual one itself
         said = False
+    if by_effort and effort is not None and effort in thinking.efforts and said is not False:
+        on, said = thinking.efforts[effort], True
     if said is not None:
-        patch.set("chat_template_kwargs", msgspec.json.encode({**arguments, switch: said}))
+        patch.set("chat_template_kwargs", msgspec.json.encode({**arguments, thinking.switch: on if said else off}))
 
 
-def _said_of_thinking(request: CompletionRequest, switch: str) -> bool | None:
-    """Returns what the request says by a switch: the template's, that of other templates, or Moonshot's own field."""
-    template = request.chat_template_kwargs
-    if template is not None:
-        for value in (template.get(switch, NONE), template.get(_OTHER_SWITCH[switch], NONE)):
-            if given(value):
-                return bytes(value) not in _FALSE
-    if request.thinking is NONE:
-        return None
+def _arguments(request: CompletionRequest, thinking: Thinking) -> Mapping[str, Any]:
+    """Returns the arguments by which a template would learn what a request says about thinking."""
+    template = request.chat_template_kwargs or {}
+    own = {name: _value(template[name]) for name in thinking.switches if given(template.get(name, NONE))}
+    if own or thinking.switch is None:
+        return own
+    said = _said_elsewhere(request)
+    if said is None and request.reasoning_effort is not None:
+        said = request.reasoning_effort != "none"
+    return {} if said is None else {thinking.switch: thinking.switches[thinking.switch][not said]}
+
+
+def _said_elsewhere(request: CompletionRequest) -> bool | None:
+    """Returns what a request says by the switches of other templates, or by Moonshot's own field."""
+    template = request.chat_template_kwargs or {}
+    said = USUAL.said({name: _value(template[name]) for name in USUAL.switches if given(template.get(name, NONE))})
+    if said is not None or request.thinking is NONE:
+        return said
     try:
         kind = _moonshot.decode(request.thinking).type
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # some other API's field of that name
     return _MOONSHOT_THINKING.get(kind or "")
+
+
+def _value(source: Raw) -> Any:
+    """Returns an argument's value; text that msgspec can't read as text."""
+    try:
+        return msgspec.json.decode(source)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return bytes(source)

@@ -23,6 +23,7 @@ from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.gateway.ingress import GatewayReplica
 from serve.limits.accounts import Accounts
 from serve.limits.actor import LedgerActor
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
 from serve.shared.link import LocalLink
@@ -113,7 +114,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def sharing(
-    engine: FullEngine, *tenants: Tenant, slots: int, queued: int = 512, accounts: Accounts | None = None
+    engine: FullEngine, *tenants: Tenant, slots: int, queued: int = 512, accounts: AnyAccounts = NULL_ACCOUNTS
 ) -> AsyncIterator[Rig]:
     """Runs a gateway that believes every client the tenant it names."""
     names = {tenant.name: tenant for tenant in (Tenant("first"), *tenants)}

@@ -9,9 +9,10 @@ from typing import Any
 from vllm.entrypoints.generate.base.protocol import DeltaMessage, ExtractedToolCallInformation
 from vllm.tool_parsers import ToolParserManager
 
-from serve.engine.vllm.tool_parsers import Qwen3CoderToolParser
+from serve.engine.vllm.tool_parsers import TOOL_PARSERS, SpecgateToolParser
 
 NAME = "faulty_qwen3_coder"
+_Qwen3Coder: type[SpecgateToolParser] = TOOL_PARSERS["specgate_qwen3_coder"]
 
 
 def _fails(request: Any) -> bool:
@@ -24,7 +25,7 @@ def _break(calls: Sequence[Any] | None) -> None:
             call.function.arguments = call.function.arguments.replace("}", "")
 
 
-class FaultyParser(Qwen3CoderToolParser):
+class FaultyParser(_Qwen3Coder):  # type: ignore[misc,valid-type]
     _faulty = False
 
     def extract_tool_calls(self, model_output: str, request: Any) -> ExtractedToolCallInformation:

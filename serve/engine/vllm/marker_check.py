@@ -4,20 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from serve.errors import ConfigError
+from serve.parsing import GRAMMARS
+from serve.parsing.prose import Prose
+
+# The end of a turn is one token, too, where the grammar does not read it.
+_TURN_ENDS = dict.fromkeys(("kimi_k2", "qwen3_coder", "hermes"), ("<|im_end|>",))
+
+
+def _markers(grammar: type[Prose]) -> tuple[str, ...]:
+    return tuple(text for text in grammar.token_ids.values() if text not in grammar.thinking_tags)
+
 
 # Markers that are a single token in models of each format. A tokenizer that splits them was converted wrongly, and no
-# parser or grammar would ever see a call. (transformers 5, for example, shifts Kimi's special ids by 1 to 3.)
+# parser or grammar would ever see a call. (transformers 5, for example, shifts Kimi's special ids by 1 to 3.) Models
+# that do not think may lack the tags of reasoning.
 MARKERS: Mapping[str, tuple[str, ...]] = {
-    "kimi_k2": (
-        "<|tool_calls_section_begin|>",
-        "<|tool_calls_section_end|>",
-        "<|tool_call_begin|>",
-        "<|tool_call_argument_begin|>",
-        "<|tool_call_end|>",
-        "<|im_end|>",
-    ),
-    "qwen3_coder": ("<tool_call>", "</tool_call>", "<|im_end|>"),
-    "hermes": ("<tool_call>", "</tool_call>", "<|im_end|>"),
+    name: (*_markers(grammar), *_TURN_ENDS.get(name, ())) for name, grammar in GRAMMARS.items()
 }
 
 
@@ -26,14 +28,14 @@ def check_markers(tokenizer: Any, grammar: str, expected: Mapping[str, int]) -> 
 
     Args:
         tokenizer: The tokenizer that vLLM serves the model with.
-        grammar: The model's tool-call format.
+        grammar: The model's tool-call format, or `none`.
         expected: Token ids by marker, from the pool's `markers`; may include markers beyond the grammar's own.
 
     Raises:
         ConfigError: A marker is missing, is split, or has another id.
     """
     vocabulary: Mapping[str, int] = tokenizer.get_vocab()
-    for marker in dict.fromkeys((*MARKERS[grammar], *expected)):
+    for marker in dict.fromkeys((*MARKERS.get(grammar, ()), *expected)):
         if marker not in vocabulary:
             raise ConfigError(
                 f"{marker!r} is not a token of this model's tokenizer, so {grammar} tool calls can't be read. "

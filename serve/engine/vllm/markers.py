@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,8 +12,13 @@ from serve.parsing import GRAMMARS, Violation
 
 _log = logging.getLogger("ray.serve.specgate.parsing")
 _special_ids: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()  # by tokenizer
-_MARKERS = sorted({spelling for grammar in GRAMMARS.values() for spelling in grammar.lexicon.kinds})
-_TURNS = ("<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>")
+_MARKERS = sorted(
+    {text for grammar in GRAMMARS.values() for text in (*grammar.lexicon.kinds, *grammar.token_ids.values())}
+)
+_TURNS = (
+    "<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|user|>", "<|assistant|>",
+    "<|observation|>", "<｜User｜>", "<｜Assistant｜>",
+)  # fmt: skip
 
 
 def special_ids(tokenizer: Any) -> Mapping[str, int]:
@@ -27,8 +33,36 @@ def special_ids(tokenizer: Any) -> Mapping[str, int]:
 
 def marker_ids(tokenizer: Any, grammar: str) -> dict[int, str]:
     """Returns the texts of one grammar's markers, by token id."""
-    kinds = GRAMMARS[grammar].lexicon.kinds
-    return {token: text for text, token in special_ids(tokenizer).items() if text in kinds}
+    machine = GRAMMARS[grammar]
+    markers = {*machine.lexicon.kinds, *machine.token_ids.values()}
+    return {token: text for text, token in special_ids(tokenizer).items() if text in markers}
+
+
+def token_sequence(tokenizer: Any, grammar: str, tag: str) -> tuple[int, ...]:
+    """Returns the tokens that spell a tag; empty where its text may be cut in more than one way.
+
+    Args:
+        tokenizer: The model's.
+        grammar: Says which parts of the tag are tokens of their own.
+        tag: A marker, or markers with a word between them: `<|close|>think<|sep|>`.
+    """
+    ids = special_ids(tokenizer)
+    if tag in ids:
+        return (ids[tag],)
+    parts = sorted({text for text in GRAMMARS[grammar].token_ids.values() if text in tag}, key=len, reverse=True)
+    if not parts or not all(part in ids for part in parts):
+        return ()
+    pieces = re.split(f"({'|'.join(map(re.escape, parts))})", tag)
+    words = (tokenizer.encode(piece, add_special_tokens=False) for piece in pieces[::2])
+    sequence = [*next(words)]
+    for marker, word in zip(pieces[1::2], words, strict=True):
+        sequence += [ids[marker], *word]
+    return tuple(sequence)
+
+
+def class_name(grammar: str) -> str:
+    """Returns the name of a plug-in's class without its kind: `Qwen3Coder` for `qwen3_coder`."""
+    return "".join(part.capitalize() for part in grammar.split("_"))
 
 
 def turn_ids(tokenizer: Any) -> frozenset[int]:

@@ -11,47 +11,58 @@ from vllm.parser.engine.parser_engine import ReasoningEnd
 from vllm.reasoning.abs_reasoning_parsers import ReasoningParser
 
 from serve.engine.vllm.delta_message import delta_message
-from serve.engine.vllm.markers import keep_markers, log_violations, marker_ids, special_ids, turn_ids
+from serve.engine.vllm.markers import (
+    class_name,
+    keep_markers,
+    log_violations,
+    marker_ids,
+    special_ids,
+    token_sequence,
+    turn_ids,
+)
 from serve.engine.vllm.prompt_state import PromptState
 from serve.parsing import GRAMMARS, ReasoningSplit
+from serve.parsing.families import OUR_PARSER, USUAL, thinking_of
 from serve.parsing.reasoning_split import Parts
-
-_START = "<think>"
-_END = "</think>"
-_SWITCHES = frozenset(grammar.thinking_switch for grammar in GRAMMARS.values())
 
 
 class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[misc,unused-ignore]
     """Splits reasoning off one stream and passes everything after it to the tool parser unchanged.
 
-    The prompt decides whether the output starts inside reasoning; vLLM shows it to `is_reasoning_end` before it
-    generates (see `PromptState` for whole answers). Only thinking that the request turned off by the template's own
-    switch outweighs it: a switch that the template does not read changes nothing about the prompt, and vLLM sets one of
-    those for `reasoning_effort`.
+    Where a family's template opens reasoning with one token, the prompt decides whether the output starts inside it;
+    vLLM shows it to `is_reasoning_end` before it generates (see `PromptState` for whole answers). Only thinking that
+    the request turned off by the template's own switch outweighs it: a switch that the template does not read changes
+    nothing about the prompt, and vLLM sets one of those for `reasoning_effort`. For all other families the template's
+    arguments decide alone: their prompts say nothing, or hold the tags in their instructions.
 
     This is an engine adapter in name only: the engine core asks only adapters for a reasoning end that is itself
     content, such as the first marker of a call.
 
     Attributes:
-        grammar: The model's tool-call format.
-        implicit_ends: Markers that end reasoning and are content themselves.
+        grammar: The model's tool-call format. Its `call_openers` end reasoning and are content themselves.
     """
 
     grammar: ClassVar[str]
-    implicit_ends: ClassVar[tuple[str, ...]]
     engine_based_streaming = True
     _prompt_state: ClassVar[PromptState] = PromptState()
 
     def __init__(self, tokenizer: Any, *args: Any, **kwargs: Any) -> None:
         ReasoningParser.__init__(self, tokenizer, *args, **kwargs)
         options = kwargs.get("chat_template_kwargs") or {}
-        own = GRAMMARS[self.grammar].thinking_switch
+        grammar, thinking = GRAMMARS[self.grammar], thinking_of(self.grammar)
+        own = thinking.switch or ""
+        self._start, self._end = grammar.thinking_tags
         self._thinking = _switch(options, own)
-        self._thinking_elsewhere = _switch(options, *_SWITCHES.difference({own}))
+        self._thinking_elsewhere = _switch(options, *USUAL.switches.keys() - {own})
         ids = special_ids(tokenizer)
-        self._start_id = ids.get(_START)
-        self._end_id = ids.get(_END)
-        self._implicit = frozenset(ids[text] for text in self.implicit_ends if text in ids)
+        self._start_id = ids.get(self._start)
+        self._end_id = ids.get(self._end)
+        self._end_ids = token_sequence(tokenizer, self.grammar, self._end)
+        by_prompt = thinking.start == "switch" and not thinking.may_think and self._start_id is not None
+        self._starts: bool | None = None if by_prompt else thinking.starts_inside(options)
+        opens_itself = thinking.start in ("model", "channel") or thinking.may_think
+        self._may_open = opens_itself and thinking.thinks(options)
+        self._implicit = frozenset(ids[text] for text in grammar.call_openers if text in ids)
         self._turns = turn_ids(tokenizer)
         self._marker_ids = marker_ids(tokenizer, self.grammar)
         self._prompt_open: bool | None = None  # None: the prompt was not shown, or has no marker of reasoning
@@ -62,16 +73,18 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
     @property
     def reasoning_start_str(self) -> str:
         """The tag that opens reasoning."""
-        return _START
+        return self._start
 
     @property
     def reasoning_end_str(self) -> str:
         """The tag that closes reasoning."""
-        return _END
+        return self._end
 
     @property
     def reasoning_end_token_ids(self) -> frozenset[int]:
-        """All tokens that end reasoning, including the first markers of calls."""
+        """All tokens that end reasoning alone, including the first markers of calls; none if its end is several."""
+        if len(self._end_ids) > 1:
+            return frozenset()  # vLLM then asks `is_reasoning_end_streaming`, which knows what came before
         return self._implicit | ({self._end_id} if self._end_id is not None else frozenset())
 
     @property
@@ -81,6 +94,8 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:
         """Returns True if the text after these tokens is not reasoning."""
+        if self._starts is not None:
+            return not (self._starts or self._may_open)
         if self._thinking is False:
             return True
         last = self._last(input_ids)
@@ -91,17 +106,26 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
 
     def is_reasoning_end_streaming(self, input_ids: Sequence[int], delta_ids: Iterable[int]) -> bool:
         """Returns True if the last step ended reasoning."""
-        return self._thinking is False or not self.reasoning_end_token_ids.isdisjoint(delta_ids)
+        if self._starts is None and self._thinking is False:
+            return True
+        delta = list(delta_ids)
+        if len(self._end_ids) < 2:
+            return not self.reasoning_end_token_ids.isdisjoint(delta)
+        if not self._implicit.isdisjoint(delta):
+            return True
+        before = list(input_ids[-len(self._end_ids) - len(delta) :])
+        return _place_of(self._end_ids, before if before[-len(delta) :] == delta else before + delta) is not None
 
     def find_reasoning_end(self, token_ids: Sequence[int]) -> ReasoningEnd | None:
         """Returns the position of the first token that ends reasoning, and whether it is content itself."""
-        ends = self.reasoning_end_token_ids
-        if not ends:
+        ends = self._implicit | frozenset(self._end_ids[:1] if len(self._end_ids) == 1 else ())
+        if not ends and not self._end_ids:
             return None
-        for place, token in enumerate(token_ids):
-            if token in ends:
-                return ReasoningEnd(place, token != self._end_id)
-        return ReasoningEnd(len(token_ids), False)
+        places = (place for place, token in enumerate(token_ids) if token in ends)
+        place = next(places, len(token_ids))
+        if len(self._end_ids) > 1 and (begin := _place_of(self._end_ids, token_ids)) is not None and begin < place:
+            return ReasoningEnd(begin + len(self._end_ids) - 1, False)
+        return ReasoningEnd(place, place < len(token_ids) and token_ids[place] != self._end_id)
 
     def extract_content_ids(self, input_ids: list[int]) -> list[int]:
         """Returns the tokens after the end of reasoning."""
@@ -183,6 +207,8 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
 
     def _starts_inside(self, request: Any, text: str = "") -> bool:
         """Returns True if the output starts inside reasoning: by the prompt, else the request, else the output."""
+        if self._starts is not None:
+            return self._starts
         if self._thinking is False:
             return False
         if request is not None:
@@ -193,7 +219,14 @@ class SpecgateReasoningParser(ParserEngineReasoningAdapter):  # type: ignore[mis
         if self._prompt_open is not None:
             return self._prompt_open
         thinking = self._thinking_elsewhere if self._thinking is None else self._thinking
-        return bool(thinking) or _END in text
+        return bool(thinking) or self._end in text
+
+
+def _place_of(sequence: Sequence[int], token_ids: Sequence[int]) -> int | None:
+    """Returns where a sequence of tokens begins among others; None if they do not hold it."""
+    length = len(sequence)
+    places = range(len(token_ids) - length + 1)
+    return next((place for place in places if tuple(token_ids[place : place + length]) == tuple(sequence)), None)
 
 
 def _switch(options: Mapping[str, Any], *names: str) -> bool | None:
@@ -201,22 +234,10 @@ def _switch(options: Mapping[str, Any], *names: str) -> bool | None:
     return next((bool(options[name]) for name in names if options.get(name) is not None), None)
 
 
-class KimiK2ReasoningParser(SpecgateReasoningParser):
-    grammar = "kimi_k2"
-    implicit_ends = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
-
-
-class Qwen3CoderReasoningParser(SpecgateReasoningParser):
-    grammar = "qwen3_coder"
-    implicit_ends = ("<tool_call>",)
-
-
-class HermesReasoningParser(SpecgateReasoningParser):
-    grammar = "hermes"
-    implicit_ends = ("<tool_call>",)
+def _reasoning_parser(grammar: str) -> type[SpecgateReasoningParser]:
+    return type(f"{class_name(grammar)}ReasoningParser", (SpecgateReasoningParser,), {"grammar": grammar})
 
 
 REASONING_PARSERS: dict[str, type[SpecgateReasoningParser]] = {
-    f"specgate_{parser.grammar}": parser
-    for parser in (KimiK2ReasoningParser, Qwen3CoderReasoningParser, HermesReasoningParser)
+    f"{OUR_PARSER}{grammar}": _reasoning_parser(grammar) for grammar in GRAMMARS
 }

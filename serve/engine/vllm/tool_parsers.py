@@ -23,11 +23,24 @@ from vllm.entrypoints.generate.base.protocol import (
 from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.tool_parsers.abstract_tool_parser import ToolParser
+from vllm.tool_parsers.structural_tag_registry import SUPPORTED_STRUCTURAL_TAG_MODELS
 
 from serve.engine.vllm.delta_message import delta_message
-from serve.engine.vllm.markers import declared, keep_markers, log_violations, marker_ids, shows_hidden
+from serve.engine.vllm.markers import class_name, declared, keep_markers, log_violations, marker_ids, shows_hidden
 from serve.engine.vllm.reasoning_parsers import REASONING_PARSERS
-from serve.parsing import CallArguments, CallStart, Content, Event, Fault, Message, Reasoning, StreamParser, fold
+from serve.parsing import (
+    GRAMMARS,
+    CallArguments,
+    CallStart,
+    Content,
+    Event,
+    Fault,
+    Message,
+    Reasoning,
+    StreamParser,
+    fold,
+)
+from serve.parsing.families import OUR_PARSER
 
 _CALL = "<|tool_call_begin|>"
 # Violations of a tool's schema, where the markup itself is well-formed.
@@ -169,7 +182,7 @@ def _append(calls: dict[int, DeltaToolCall], call: int, text: str) -> None:
 
 class KimiK2ToolParser(SpecgateToolParser):
     grammar = "kimi_k2"
-    structural_tag_model = "kimi"
+    structural_tag_model = GRAMMARS["kimi_k2"].structural_tag
     ids_are_the_models = True
 
     def get_structural_tag(self, request: Any, **options: Any) -> Any:
@@ -185,18 +198,16 @@ class KimiK2ToolParser(SpecgateToolParser):
         return tag
 
 
-class Qwen3CoderToolParser(SpecgateToolParser):
-    grammar = "qwen3_coder"
-    structural_tag_model = "qwen_3_coder"
+def _tool_parser(grammar: str) -> type[SpecgateToolParser]:
+    tag = GRAMMARS[grammar].structural_tag
+    known = tag if tag in SUPPORTED_STRUCTURAL_TAG_MODELS else None
+    name = f"{class_name(grammar)}ToolParser"
+    return type(name, (SpecgateToolParser,), {"grammar": grammar, "structural_tag_model": known})
 
 
-class HermesToolParser(SpecgateToolParser):
-    grammar = "hermes"
-    structural_tag_model = "hermes"
-
-
+_OWN = {parser.grammar: parser for parser in (KimiK2ToolParser,)}
 TOOL_PARSERS: dict[str, type[SpecgateToolParser]] = {
-    f"specgate_{parser.grammar}": parser for parser in (KimiK2ToolParser, Qwen3CoderToolParser, HermesToolParser)
+    f"{OUR_PARSER}{grammar}": _OWN.get(grammar) or _tool_parser(grammar) for grammar in GRAMMARS
 }
 
 

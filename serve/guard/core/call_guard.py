@@ -9,7 +9,8 @@ from serve.config.guard import GuardConfig
 from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import MARKUP, REPLACEMENT, suspicion
+from serve.guard.core.marker_table import REPLACEMENT
+from serve.guard.core.markup import MARKUP, suspicion
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
@@ -166,6 +167,11 @@ class CallGuard:
     def begun(self) -> bool:
         """True once there is any call."""
         return bool(self._assembly.calls)
+
+    @property
+    def any_empty(self) -> bool:
+        """True if a call has no arguments."""
+        return any(call.is_empty or call.arguments.strip() == "{}" for call in self._assembly.calls)
 
     def feed(self, raw: Any) -> None:
         """Takes one entry of a delta's `tool_calls`."""

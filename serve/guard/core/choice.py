@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from serve.guard.core.shape import AHEAD, Shape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
+
+_OF_ARGUMENTS = re.compile(r"arg_|param|argument")  # in the markers of arguments, whatever the format
 
 
 class ChoiceGuard:
@@ -187,7 +190,7 @@ class ChoiceGuard:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
         is_call = self._texts.shape(name) is Shape.CALL
         residue = is_residue(leak)
-        if residue and self.calls.begun:
+        if residue and self.calls.begun and not (self.calls.any_empty and _OF_ARGUMENTS.search(leak)):
             self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
             return []
         possible = is_call and self._may_be_rescued

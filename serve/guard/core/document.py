@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.json_prefix import JsonPrefix
-from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import UnjudgedError
 from serve.guard.core.verdict import DefectLog, Outcome, Severity

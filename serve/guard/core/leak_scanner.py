@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 
-from serve.guard.core.markup import (
-    BEGINS,
-    ENDS,
-    ENDS_OF_CALLS,
-    MARKUP,
-    RUN_IN_JSON,
-    half_marker,
-    is_reserved,
-    unfinished,
-)
+from serve.guard.core.marker_table import BEGINS, ENDS, ENDS_OF_CALLS, ENDS_OF_THOUGHTS, THOUGHTS
+from serve.guard.core.markup import MARKUP, RUN_IN_JSON, canonical, half_marker, is_reserved, unfinished
 from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
-from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of, shape_of_object
+from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of, shape_of_object, words_of_a_call
 
 _OPENING = re.compile(rf"{MARKUP.pattern}|\{{")  # a bracket may begin a call that has lost its marker
 _TAGS = ("<tool_call", "<function", "<parameter")
@@ -50,7 +43,8 @@ class LeakScanner:
         self._patient = patient
         self._document = document
         self._json: bool | None = None if document else False
-        self._quotation = Quotation()
+        speaks = name == "content" and not document and bool(tools)
+        self._quotation = Quotation(partial(words_of_a_call, tools=tools) if speaks else None)
         self._held: list[str] = []  # from the marker on that waits, or the beginning of one
         self._in_fence = False  # a call waits for the end of the code block that it stands in
         self._last_line = ""  # of what waits there
@@ -65,7 +59,12 @@ class LeakScanner:
             self._held.append(text)
             return ""
         if not self._held:
-            if "<" not in text and "◁" not in text and ("{" not in text or self._json):
+            if (
+                "<" not in text
+                and "◁" not in text
+                and "]" not in text  # with which a marker of MiniMax begins
+                and (self._json or ("{" not in text and "[" not in text))
+            ):
                 self._pass(text)
                 return text
             return self._scan(text, ended=False)
@@ -76,7 +75,11 @@ class LeakScanner:
 
     def finish(self) -> str:
         """Returns what was held back and turned out to be text; there may be a leak now."""
-        return self._scan("".join(self._held), ended=True) if self._held and not self.leak_begun else ""
+        if self.leak_begun:
+            return ""
+        rest = self._scan("".join(self._held), ended=True) if self._held else ""
+        self.strayed = self.strayed or self._quotation.noticed
+        return rest
 
     @property
     def leak(self) -> str:
@@ -138,13 +141,14 @@ class LeakScanner:
         if self._silent and text and not text.isspace():
             self._silent = False
             if self._json is None:
-                self._json = text.lstrip()[0] not in "<◁"
+                self._json = text.lstrip()[0] not in "<◁]"
         if self._json and "<" in text:  # tags of other forms begin what these ends end, too
             self._begun.update({begin: text.count(begin + " ") for begin in _TAGS})
         self._quotation.feed(text)
 
     def _count(self, marker: str) -> None:
-        self._thinking += (marker == "<think>") - (marker == "</think>")
+        marker = canonical(marker)
+        self._thinking += (marker in THOUGHTS) - (marker in ENDS_OF_THOUGHTS)
         if marker in ENDS:
             self._begun[ENDS[marker]] -= 1
         elif marker in BEGINS:
@@ -157,11 +161,12 @@ class LeakScanner:
             return self._shape_of_object(text, match.start(), ended=ended)
         if self._json:
             return self._shape_in_json(text, match, ended=ended)
-        if self._thoughts and marker not in OPENINGS:
+        meant = canonical(marker)
+        if self._thoughts and meant not in OPENINGS:
             return Shape.MENTION
-        if marker == "<think>" and self._silent:
+        if meant in THOUGHTS and self._silent:
             return Shape.STRAY
-        if marker == "</think>" and self._thinking > 0:
+        if meant in ENDS_OF_THOUGHTS and self._thinking > 0:
             return Shape.MENTION
         line = self._quotation.line
         shape = shape_of(Place(text, match.start(), match.end(), line, ended, self._tools))
@@ -208,7 +213,7 @@ class LeakScanner:
 
     def _shape_in_json(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
         """Returns what a marker is in a document: stray, if it ends what nothing began, right before a string's end."""
-        marker = match.group()
+        marker = canonical(match.group())
         surplus = marker in ENDS and self._begun[ENDS[marker]] <= 0
         if not surplus and not is_reserved(marker):
             return Shape.MENTION

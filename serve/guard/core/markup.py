@@ -4,64 +4,59 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-REPLACEMENT = "\ufffd"
-SECTION_BEGINS = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
-SECTION_ENDS = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")
-CALL_BEGIN = "<|tool_call_begin|>"
-ARGUMENTS_BEGIN = "<|tool_call_argument_begin|>"
-CALL_END = "<|tool_call_end|>"
-_LITERALS = (
-    "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>", "<think>", "</think>",
-    "<tool_code>", "<tool_response>", "</tool_response>", "<argname>", "<argvalue>", "<arg_key>", "<arg_value>",
-    "◁think▷", "◁/think▷", *SECTION_BEGINS, *SECTION_ENDS, CALL_BEGIN, ARGUMENTS_BEGIN, CALL_END,
-    "<|im_start|>", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>", "<|endoftext|>",
-    "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>", "<|start_header_id|>",
-    "<|end_header_id|>",
-)  # fmt: skip
+from serve.guard.core.marker_table import BEGINS_OF_CALLS, CANONICAL, ENDS, ENDS_OF_CALLS
+
 _RESERVED = r"<\|reserved_token_\d{1,9}\|>"
-_AFTER_BRACKET = "|".join(
-    [_RESERVED[1:], *sorted((re.escape(literal[1:]) for literal in _LITERALS if literal.startswith("<")), reverse=True)]
-)
-# The bracket before all the rest: at every other character, the pattern fails at once.
-_ANY = rf"<(?:{_AFTER_BRACKET})|◁/?think▷"
+_SIGNS = frozenset(literal[0] for literal in CANONICAL)  # with which a marker begins
+
+
+def _either(texts: Collection[str]) -> str:
+    """Returns a pattern of any of these texts, the longest that fits.
+
+    It is a tree of their characters: where no text goes on, it fails at the first one, however many texts there are.
+    """
+    by_sign: dict[str, list[str]] = {}
+    for text in texts:
+        if text:
+            by_sign.setdefault(text[0], []).append(text[1:])
+    branches = [re.escape(sign) + _either(rests) for sign, rests in by_sign.items()]
+    tree = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
+    return f"(?:{tree})?" if "" in texts and tree else tree
+
+
+_ANY = f"{_either(CANONICAL)}|{_RESERVED}"
 MARKUP = re.compile(_ANY)
 RUN = re.compile(rf"(?:\s|{_ANY})*")
 """Markers with nothing but whitespace between them."""
 RUN_IN_JSON = re.compile(rf"(?:\s|\\[nrt]|{_ANY})*")
 """The same inside a string of a JSON document."""
 _LONGEST = 48  # characters of the longest marker
-_PREFIXES = frozenset(literal[:length] for literal in _LITERALS for length in range(1, len(literal))) | frozenset(
+_PREFIXES = frozenset(literal[:length] for literal in CANONICAL for length in range(1, len(literal))) | frozenset(
     "<|reserved_token_"[:length] for length in range(1, 18)
 )
 _UNFINISHED_RESERVED = re.compile(r"<\|reserved_token_\d{0,9}\|?\Z")
 _DISTINCT = 5  # characters from which on a piece of a marker is no accident: `<tool`, `</fun`
 # One of these is in every text that holds markup. Looking for each takes less than trying the pattern at every `<`.
-_STARTS = ("<|", "<tool_", "</tool_", "function", "parameter", "think", "<arg")
+STARTS = (
+    "<|", "<tool_", "</tool_", "function", "parameter", "think", "<arg", "</arg", "｜", "minimax", "<invoke",
+    "</invoke", "seed:", "atem:", "<ifm|", "dots_", "longcat_", "iquest_", "steptml:", "DSML", "GCML", "|>",
+    "[TOOL_CALLS]",
+)  # fmt: skip
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
 _ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
 
-# The beginning of what each marker ends, without its bracket: `<function name="f">` begins a function, too.
-ENDS = {
-    "</tool_call>": "<tool_call", "</function>": "<function", "</parameter>": "<parameter",
-    "</tool_response>": "<tool_response", "</think>": "<think", "◁/think▷": "◁think", CALL_END: "<|tool_call_begin",
-    **{end: begin.removesuffix("|>") for end, begin in zip(SECTION_ENDS, SECTION_BEGINS, strict=True)},
-    "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
-}  # fmt: skip
-BEGINS = {literal: begin for begin in ENDS.values() for literal in _LITERALS if literal.startswith(begin)}
-ENDS_OF_CALLS = frozenset((*SECTION_ENDS, CALL_END, "</tool_call>", "</function>", "</parameter>"))
-_BEGINS_OF_CALLS = frozenset((*SECTION_BEGINS, CALL_BEGIN, "<tool_call>", "<function=", "<parameter="))
 _STOPS = frozenset(".!。！，,;")
-_HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para")
+_HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
 
 
 def markers(text: str) -> Iterator[re.Match[str]]:
     """Yields the markers in a text, in their order."""
-    if len(text) > _LONG and not any(start in text for start in _STARTS):
+    if len(text) > _LONG and not any(start in text for start in STARTS):
         return
     for start in range(0, len(text), _WINDOW):
         end = start + _WINDOW
@@ -72,7 +67,7 @@ def unfinished(text: str) -> int:
     """Returns the length of the end of `text` that may begin markup, or 0."""
     tail = text[-_LONGEST:]
     for place, char in enumerate(tail):
-        if char in "<◁":
+        if char in _SIGNS:
             rest = tail[place:]
             if rest in _PREFIXES or _UNFINISHED_RESERVED.match(rest):
                 return len(rest)
@@ -89,6 +84,11 @@ def is_residue(text: str) -> bool:
     """Returns whether a text is nothing but markers, the last of them maybe cut, and space."""
     end = RUN.match(text).end()  # type: ignore[union-attr]
     return end == len(text) or unfinished(text) == len(text) - end
+
+
+def canonical(marker: str) -> str:
+    """Returns a marker as its format spells it."""
+    return CANONICAL.get(marker, marker)
 
 
 def is_reserved(marker: str) -> bool:
@@ -133,11 +133,11 @@ def _suspicion_in(text: str) -> str | None:
     loose = ""  # an end that nothing has begun, with nothing but markup and space behind it so far
     last = 0
     for match in markers(text):
-        marker = match.group()
+        marker = canonical(match.group())
         if last < match.start() and not text[last : match.start()].isspace():
             loose = ""
         last = match.end()
-        if loose in ENDS_OF_CALLS and marker in _BEGINS_OF_CALLS:
+        if loose in ENDS_OF_CALLS and marker in BEGINS_OF_CALLS:
             return loose
         alone = match.start() == 0 and last == len(text) and marker not in ENDS_OF_CALLS
         if not alone and (is_reserved(marker) or balance.is_surplus(marker, match.start())):
@@ -171,6 +171,8 @@ class _Balance:
             return False
         begun, counted = self._begun.get(begin, (0, 0))
         begun += self._text.count(begin, counted, place)
+        if "｜" in begin:
+            begun += self._text.count(begin.replace("｜", "|"), counted, place)
         self._begun[begin] = begun, place
         self._ended[begin] += 1
         return self._ended[begin] > begun

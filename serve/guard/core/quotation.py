@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?(`{3,}|~{3,})")
@@ -19,9 +20,14 @@ class Quotation:
     """Reads a text as far as it is no markup, and tells in what a marker behind it stands.
 
     Reading is put off until a marker asks, since most texts hold none.
+
+    Args:
+        notice: Looks for something in all text on its way; None if there is nothing to look for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notice: Callable[[str], bool] | None = None) -> None:
+        self._notice = notice
+        self._found = False
         self._fence = ""  # the run of characters that opened a code block
         self._line = ""  # the present one; of a long one the end
         self._begin = ""  # its first characters
@@ -33,6 +39,13 @@ class Quotation:
         self._pieces.append(text)
         if len(self._pieces) > _MOST_PIECES:
             self._read()
+
+    @property
+    def noticed(self) -> bool:
+        """True if the text held what was to be noticed, outside of a code block."""
+        if self._pieces:
+            self._look("".join(self._pieces))  # the lines need not be read for that
+        return self._found
 
     @property
     def line(self) -> str:
@@ -92,14 +105,20 @@ class Quotation:
     def _read(self) -> None:
         if not self._pieces:
             return
-        first, *lines = "".join(self._pieces).split("\n")
+        text = "".join(self._pieces)
         self._pieces = []
+        self._look(text)
+        first, *lines = text.split("\n")
         self._extend(first)
         for line in lines:
             self._end_line()
             self._line = self._begin = ""
             self._length = 0
             self._extend(line)
+
+    def _look(self, text: str) -> None:
+        if self._notice is not None and not self._found and not self._fence:
+            self._found = self._notice(self._line[-_MOST_OF_A_BEGINNING:] + text)
 
     def _extend(self, text: str) -> None:
         self._length += len(text)

@@ -10,23 +10,38 @@ from dataclasses import dataclass
 from serve.guard.core.call_assembly import Entry, HeldCall
 from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.expectation import Expectation
-from serve.guard.core.markup import MARKUP
+from serve.guard.core.markup import MARKUP, canonical
 from serve.guard.core.verdict import Severity
-from serve.parsing import Message, Violation, parse
+from serve.parsing import GRAMMARS, Message, Violation, parse
+from serve.parsing.families import grammars_by_markup
 
 # Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
 # An answer that leaks more is run again instead.
-_MARKERS = ("<|", "tool_call>", "<function", "</function", "<parameter", "</parameter", "think>")
+_MARKERS = (
+    "<|", "tool_call>", "<function", "</function", "<parameter", "</parameter", "think>", "<arg_", "</arg_", "<｜",
+    "</｜", "<invoke", "</invoke", "]<]",
+)  # fmt: skip
 _MOST_MARKERS = 600
 _SIGNS = '<{}[]":,\\'
 _MOST_SIGNS = 40_000
 # What a parser says of calls that the guard judges itself, and of tags that belong to no call.
 _HARMLESS = {"stray_marker", "malformed_arguments", "unknown_tool", "unknown_argument", "missing_argument"}
-_END = re.compile(r"\s*<(?:/(?P<tag>\w{1,48})|\|(?P<token>\w{1,48})\|)>")
-_ENDS = ("tool", "func", "call", "invo", "im_end", "endoftext")  # the end of a parameter shows that its value went on
+_END = re.compile(r"\s*(?:\]?<\]minimax\[>\[)?<(?:/(?P<tag>[\w:｜ ]{1,48})|[|｜](?P<token>[\w▁]{1,48})[|｜])>")
+_ENDS = (
+    "tool",
+    "func",
+    "call",
+    "invo",
+    "dsml",
+    "im_end",
+    "endoftext",
+    "end▁of",
+    "sep",
+    "close",
+)  # the end of a parameter shows that its value went on
 _ENDS_IN_A_TAG = re.compile(r">\s*</\w+>\s*\Z")
 _LONGEST_ENDS = 256
-_OPENINGS = ("<tool_call>", "<function=", "<|tool_calls_section_begin|>", "<|tool_call_begin|>")
+_OPENINGS = tuple(dict.fromkeys(opener for grammar in GRAMMARS.values() for opener in grammar.call_openers))
 _WRAP = r"(?:```\w*|<tools>)"
 _WRAPPED = re.compile(rf"\s*<tool_call>\s*{_WRAP}\s*(?=\{{)")
 _UNWRAPPED = re.compile(r"\s*(?:```|</tools>)\s*</tool_call>")
@@ -122,6 +137,7 @@ def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Itera
     markers, signs = (sum(map(leak.count, parts)) for parts in (_MARKERS, _SIGNS))
     if markers > most or signs > _MOST_SIGNS // len(formats):
         return
+    leak = MARKUP.sub(lambda marker: canonical(marker.group()), leak)
     for each in formats:
         yield leak, parse(leak, each, tools=expectation.raw_tools, thinking=False)
     if (plain := _unwrapped(leak)) is not None:
@@ -135,8 +151,10 @@ def grammars_of(leak: str, grammar: str | None = None) -> list[str]:
         leak: Text that begins with markup.
         grammar: The model's own format, if known.
     """
-    by_markup = "kimi_k2" if leak.startswith("<|") else "qwen3_coder"  # which reads what hermes does, too
-    return list(dict.fromkeys([grammar or by_markup, by_markup]))
+    by_markup = [each for each in grammars_by_markup(leak) if each in GRAMMARS]
+    fallback = by_markup[:1] or ["qwen3_coder"]  # which reads what hermes does, too
+    own = [grammar] if grammar in GRAMMARS else []
+    return list(dict.fromkeys([*own, *fallback]))
 
 
 def _unwrapped(leak: str) -> str | None:

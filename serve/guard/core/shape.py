@@ -10,20 +10,24 @@ from collections.abc import Callable, Container, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from serve.guard.core.markup import (
+from serve.guard.core.marker_table import (
     ARGUMENTS_BEGIN,
     CALL_BEGIN,
     CALL_END,
-    RUN,
+    COMMON,
+    COMMON_OPENERS,
+    ENDS_OF_THOUGHTS,
+    RARE_OPENERS,
+    RARE_PARTS,
     SECTION_BEGINS,
     SECTION_ENDS,
-    is_reserved,
-    unfinished,
 )
+from serve.guard.core.markup import MARKUP, RUN, canonical, is_reserved, unfinished
 
 AHEAD = 320  # characters that decide, at most: a marker, a name
 
 
+_ENDS_OF_TEXT = frozenset(".!?:;,)。！？：；，")
 _MOST_OF_A_RUN = AHEAD - 48  # a marker that is cut there is no end of the run
 
 
@@ -72,6 +76,14 @@ class Place(NamedTuple):
     def begins_line(self) -> bool:
         return not self.line or self.line.isspace()
 
+    @property
+    def is_fit(self) -> bool:
+        """True where models write markup: at the beginning of a line, or with no space behind a word or a sentence.
+
+        Who writes about a marker puts a space, a bracket or a sign before it.
+        """
+        return self.begins_line or self.line[-1].isalnum() or self.line[-1] in _ENDS_OF_TEXT
+
     def shape_of_prefix(self, text: str, *whole: str) -> Shape | None:
         """Returns `OPEN` if more text could make `text` begin with one of `whole`, and matters."""
         could = not self.settled and any(each.startswith(text) for each in whole)
@@ -85,14 +97,19 @@ def shape_of(place: Place) -> Shape:
         place: The marker, outside of any quotation.
     """
     run = RUN.match(place.text, place.end, place.end + AHEAD).end()  # type: ignore[union-attr]
-    decide = _SHAPES.get(place.marker)
+    marker = canonical(place.marker)
+    decide = _SHAPES.get(marker)
     behind = place.text[run : run + AHEAD]
     if run - place.end >= _MOST_OF_A_RUN or len(behind) == unfinished(behind):
         # Nothing but markup and space behind it.
-        return Shape.STRAY if place.settled else Shape.OPEN
+        alone = Shape.MENTION if marker in COMMON else Shape.STRAY
+        return alone if place.settled else Shape.OPEN
     if is_reserved(place.marker):
         return Shape.STRAY if place.rest[:1].isalnum() or place.line[-1:].isalnum() else Shape.MENTION
-    return decide(place) if decide else Shape.MENTION
+    shape = decide(place) if decide else Shape.MENTION
+    if shape is Shape.STRAY and marker in _NEEDS_A_PLACE and not place.is_fit:
+        return Shape.MENTION
+    return shape
 
 
 # Kimi
@@ -166,6 +183,9 @@ _DAMAGED_OBJECT = re.compile(r'\{+\s*"?(?:name|function|tool)\b["\s:={]*([^"\n,}
 _OPEN_DAMAGED = re.compile(r'\{+\s*"?[a-z]{0,8}\Z')
 _WRAPPER = re.compile(r"(?:```\w*|<tools>)\s*")
 _ARGUMENT_TAGS = ("<parameter", "</function>", "{", "</tool_call>")
+# GLM writes the bare name, and Granite a list of objects.
+_BARE_CALL = re.compile(r"([\w.:/\-]{1,128})\s*(<arg_key>|<arg_value>|<tool_sep|</tool_call>)")
+_OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10})?\Z")
 
 
 def _block(place: Place) -> Shape:
@@ -176,18 +196,36 @@ def _block(place: Place) -> Shape:
         rest = rest[wrapper.end() :]
         if not rest and not place.settled:
             return Shape.OPEN
-    if (shape := _object(place, rest)) is not None:
+    if (shape := _object(place, rest[1:].lstrip() if rest[:1] == "[" else rest)) is not None:
+        return shape
+    if (shape := _bare_call(place, rest)) is not None:
         return shape
     if (tag := _TAG.match(rest)) is not None:
         return Shape.CALL if _names(tag[1], place.tools) else Shape.STRAY
     if rest.startswith(("<function=", "<<function=", "<function ")):
         return _open(place, _OPEN_TAG, rest)
+    return _odd_block(place, rest)
+
+
+def _odd_block(place: Place, rest: str) -> Shape:
+    """Returns what a tag is that begins no call."""
     if still_open := place.shape_of_prefix(rest, "<function=", "<<function=", "<<tool_code>", "<parameter="):
         return still_open
     if rest.startswith(("<<", "<parameter=")):
         return Shape.STRAY
     alone = place.begins_line and "\n" in place.rest[: len(place.rest) - len(rest)]
     return Shape.STRAY if alone or not rest else Shape.MENTION
+
+
+def _bare_call(place: Place, rest: str) -> Shape | None:
+    """Returns what a tag is with a bare name right behind it; None if there is none."""
+    if place.rest.startswith(" "):
+        return None
+    if (bare := _BARE_CALL.match(rest)) is None:
+        return Shape.OPEN if not place.settled and _OPEN_BARE_CALL.match(rest) else None
+    if _names(bare[1], place.tools):
+        return Shape.CALL
+    return Shape.MENTION if bare[2] == "</tool_call>" or not place.is_fit else Shape.STRAY
 
 
 def _object(place: Place, rest: str) -> Shape | None:
@@ -297,7 +335,120 @@ def _thought_end(place: Place) -> Shape:
     return Shape.STRAY if rest.startswith("\n") else Shape.MENTION
 
 
+# All other formats
+
+_ATTRIBUTE = re.compile(r"""(?:(["'])|(?=[^"']))([^"'<>\n]{0,256})(?(1)["']|>)""")
+_OPEN_ATTRIBUTE = re.compile(r"""["']?[^"'<>\n]{0,256}\Z""")
+_ATTRIBUTES = re.compile(r"\s*(?:invoke\s+name|call\s+tool|name|tool)\s*=\s*")
+# What stands between an opener and a call's name.
+_BETWEEN = re.compile(
+    r"\s*(?:(?:(?:assistant|analysis|commentary|json|tools)(?![\w.])|to=|function(?=\s*[<\n])|functions\.|call:)\s*|\s+)"
+)
+_BARE_NAME = re.compile(r"([\w.:/\-]{1,128})(\s*)(?=<|\{|\(|```|\[ARGS\]|\[CALL_ID\])")
+_OPEN_NAME = re.compile(r"[\w.:/\-]{1,128}(?:\s*`{0,2}|\s+\w{0,8}|\[[A-Z_]{0,7})\Z")
+_LIST = re.compile(r"\[*\s*(?:\{|([\w.\-]{1,128})\()")
+_OPEN_BETWEEN = re.compile(r"(?:(?:invoke|call)\s+)?(?:name|tool|to)\s*=?\s*\Z")
+_OPEN_LIST = re.compile(r"\[*\s*[\w.\-]{0,128}\Z")
+_NAME_IN_OBJECT = re.compile(r'"(?:name|tool_name|tool)"\s*:\s*"([^"\n]{0,256})"')
+# The words by which a channel, or a tag of K3, is one and no mention of its marker.
+_WORDS_OF_A_TAG = {
+    "<|channel|>": re.compile(r"\s?(?:analysis|commentary|final)\b"),
+    "<|start|>": re.compile(r"\s?(?:assistant|functions\.)"),
+    "<|open|>": re.compile(r"\s?(?:think|response|tools|call|argument|json|message)\b"),
+    "<|close|>": re.compile(r"\s?(?:think|response|tools|call|argument|json|message)\s?<"),
+}
+_OPEN_WORD = re.compile(r"\s?[a-z]{0,12}\.?\Z")
+
+
+def _opener(place: Place) -> Shape:
+    """Returns what an opener of any format is: by the name of a call behind it, or what stands for one."""
+    text, at, limit = place.text, place.start, place.end + AHEAD
+    while True:
+        if match := MARKUP.match(text, at):
+            at = match.end()
+            named = _ATTRIBUTES.match(text, at)
+            if match.group()[-1] not in '="' and named is None:
+                continue
+            return _by_attribute(place, text[named.end() if named else at : limit])
+        if (between := _BETWEEN.match(text, at)) is None:
+            break
+        at = between.end()
+    return _by_name(place, text[at:limit])
+
+
+def _by_attribute(place: Place, rest: str) -> Shape:
+    if (name := _ATTRIBUTE.match(rest)) is not None:
+        return Shape.CALL if _names(name[2], place.tools) else Shape.STRAY
+    return Shape.OPEN if not place.settled and _OPEN_ATTRIBUTE.match(rest) else Shape.MENTION
+
+
+def _by_name(place: Place, rest: str) -> Shape:
+    if not rest:
+        return Shape.STRAY if place.settled else Shape.OPEN
+    if (listed := _LIST.match(rest)) is not None:
+        if (named := listed if listed[1] else _NAME_IN_OBJECT.search(rest)) is not None:
+            return Shape.CALL if _names(named[1], place.tools) else Shape.STRAY
+        return Shape.STRAY if place.settled else Shape.OPEN
+    if (name := _BARE_NAME.match(rest)) is not None:
+        if _names(name[1], place.tools):
+            return Shape.CALL
+        return Shape.MENTION if name[2] else Shape.STRAY
+    partial = (
+        _OPEN_NAME.match(rest) or _OPEN_BETWEEN.match(rest) or _OPEN_LIST.match(rest) or unfinished(rest) == len(rest)
+    )
+    return Shape.OPEN if partial and not place.settled else Shape.MENTION
+
+
+def _common_opener(place: Place) -> Shape:
+    shape = _opener(place)
+    return Shape.MENTION if shape is Shape.STRAY else shape
+
+
+def _tag_with_words(place: Place) -> Shape:
+    """Returns what a marker is that words make a tag: stray, where they do not begin a call."""
+    shape = _opener(place) if place.marker != "<|close|>" else Shape.MENTION
+    if shape in (Shape.CALL, Shape.OPEN):
+        return shape
+    if _WORDS_OF_A_TAG[canonical(place.marker)].match(place.rest):
+        return Shape.STRAY
+    return Shape.OPEN if not place.settled and _OPEN_WORD.match(place.rest) else Shape.MENTION
+
+
+_ARGUMENTS = ("<arg_key>", "<arg_key:opensource>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<steptml:parameter")
+_ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</arg_key")
+_OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:</[\w]{0,7})?\Z")
+
+
+def _argument(place: Place) -> Shape:
+    """Returns what the opener of an argument is outside of any call: stray, if the argument's name follows."""
+    if _ARGUMENT.match(place.rest):
+        return Shape.STRAY
+    return Shape.OPEN if not place.settled and _OPEN_ARGUMENT.match(place.rest) else Shape.MENTION
+
+
+# Words of a call whose special tokens an engine has left out of the text.
+_CALLS_IN_WORDS = (
+    re.compile(r"(?<![`\"'])to=functions\.([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
+    re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
+    re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
+)
+_SIGNS_OF_WORDS = ("to=functions.", "call tool=", "functools")
+
+
+def words_of_a_call(text: str, tools: Container[str]) -> bool:
+    """Returns whether a text holds what is left of a call to a declared tool once its special tokens are gone."""
+    if not any(sign in text for sign in _SIGNS_OF_WORDS):
+        return False
+    return any(_names(match[1], tools) for pattern in _CALLS_IN_WORDS for match in pattern.finditer(text))
+
+
 _SHAPES: Mapping[str, Callable[[Place], Shape]] = {
+    **dict.fromkeys(RARE_PARTS, _block_of_lines),
+    **dict.fromkeys(ENDS_OF_THOUGHTS, _thought_end),
+    **dict.fromkeys(RARE_OPENERS, _opener),
+    **dict.fromkeys(COMMON_OPENERS, _common_opener),
+    **dict.fromkeys(_WORDS_OF_A_TAG, _tag_with_words),
+    **dict.fromkeys(_ARGUMENTS, _argument),
     **dict.fromkeys(SECTION_BEGINS, _section),
     CALL_BEGIN: _kimi_call,
     ARGUMENTS_BEGIN: _kimi_arguments,
@@ -308,9 +459,10 @@ _SHAPES: Mapping[str, Callable[[Place], Shape]] = {
     "<tool_response>": _block_of_lines,
     "<|im_start|>": _turn,
     "<|im_end|>": _turn_end,
-    "</think>": _thought_end,
 }
-OPENINGS = frozenset((*SECTION_BEGINS, CALL_BEGIN, ARGUMENTS_BEGIN, "<tool_call>", "<function=", "<parameter="))
+_NEEDS_A_PLACE = frozenset((*RARE_OPENERS, *RARE_PARTS, *_ARGUMENTS, *ENDS_OF_THOUGHTS)) - {"</think>"}
+_OLD_OPENINGS = (*SECTION_BEGINS, CALL_BEGIN, ARGUMENTS_BEGIN, "<tool_call>", "<function=", "<parameter=")
+OPENINGS = frozenset((*_OLD_OPENINGS, *RARE_OPENERS, *COMMON_OPENERS))
 
 
 # The name that a call has
@@ -319,6 +471,12 @@ _NAMES = (
     re.compile(r"<\|tool_call_begin\|>\s*([^<{]*)"),
     re.compile(r"<function(?:=|\s+name\s*=)([^<>\n]*)"),
     _DAMAGED_OBJECT,
+    _NAME_IN_OBJECT,
+    re.compile(r"""(?:invoke\s+name|call\s+tool)\s*=\s*["']?([^"'<>\n]*)"""),
+    re.compile(r"functions\.([\w.\-]+)"),
+    re.compile(r"<tool_call(?::\w+)?>\s*([^\s<{]+)\s*<"),
+    re.compile(r"(?:begin|sep)[｜|]>\s*([^\s<{｜]+)"),
+    re.compile(r"(?:\[TOOL_CALLS\]|call:|>\[?)\s*([\w.\-]+)[\[({]"),
 )
 _FUNCTION = re.compile(r"functions[.:_\-]?|:\d+")
 

@@ -6,7 +6,7 @@ from serve.guard.core.client_view import ClientView, Delta
 from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.leak_scanner import LeakScanner
-from serve.guard.core.markup import REPLACEMENT
+from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.shape import Shape
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 

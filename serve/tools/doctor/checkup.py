@@ -10,6 +10,7 @@ from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, c
 from policies.policy import Policy
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
+from serve.config.grammar import grammar_findings
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
@@ -56,6 +57,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_policy_findings(policy),
         *_pool_findings(policy),
         *_unstated_methods(decider.config),
+        *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
         *_request_findings(policy, models),
         *seats,

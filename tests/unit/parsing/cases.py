@@ -19,7 +19,9 @@ TRACES = Path(__file__).parent / "traces"
 GRAMMARS = {"kimi_k2": "kimi_k2", "qwen3_coder": "qwen3_coder", "hermes": "hermes", "qwen3_json": "hermes",
             "qwen3_reasoning": "qwen3_coder", "kimi_k2_reasoning": "kimi_k2"}  # fmt: skip
 UNIT = re.compile(
-    r"<\|[a-z_]+\|>|</?think>|</?tool_call>|<function=[^>]*>|</function>|<parameter=[^>]*>|</parameter>|.", re.DOTALL
+    r"</?[｜|‖ ]*DSML[｜|‖]+ ?[^<>]*>|<｜[^｜<>]+｜>|<\|[a-z_]+\|>|</?think>|</?tool_call>|<function=[^>]*>|</function>"
+    r"|<parameter=[^>]*>|</parameter>|.",
+    re.DOTALL,
 )
 
 
@@ -105,8 +107,8 @@ def complaints(row: dict[str, Any], message: Message) -> list[str]:
 
 
 def _same(got: str, wanted: Any, raw: bool) -> bool:
-    if raw:
-        return got == wanted
+    if raw or got == wanted:
+        return got == str(wanted)
     try:
         return json.loads(got) == (json.loads(wanted) if isinstance(wanted, str) else wanted)
     except ValueError:

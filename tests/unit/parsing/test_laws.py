@@ -25,7 +25,27 @@ TOOLS = [
     {"type": "function", "function": {"name": "mcp.fs.write", "parameters": {
         "type": "object", "properties": {"path": {"type": "string"}, "tags": {"type": "array"}}}}},
 ]  # fmt: skip
+DEEPSEEK = [
+    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
+    "<｜tool▁outputs▁begin｜>", "<｜end▁of▁sentence｜>", "<|tool_call_begin|>", "<|tool▁sep|>", "<｜tool_call_end｜>",
+    "<think>", "</think>", "function<｜tool▁sep｜>get_weather\n```json\n", "\n```",
+]  # fmt: skip
+DSML = [
+    "<｜DSML｜function_calls>", "</｜DSML｜function_calls>", '<｜DSML｜invoke name="get_weather">', "</｜DSML｜invoke>",
+    '<｜DSML｜parameter name="city" string="true">', '<｜DSML｜parameter name="days" string="false">',
+    '<｜DSML｜parameter name="note">', "</｜DSML｜parameter>", "<think>", "</think>", "<｜end▁of▁sentence｜>",
+    '<｜DSML｜invoke name="get_weather"/>', '<｜DSML｜parameter name="arguments" string="false">',
+    "</｜DSML｜parameter\n", "<|DSML|tool_calls>", '<invoke name="get_weather">', '<parameter name="city">',
+    "</invoke>", "</parameter>", "<tool_calls>", '<｜DSML｜invoke name="x', '<｜DSML｜invoke name="x y">',
+    "<｜DSML｜toolcalls>", "｜DSML｜", "<|DSML|tool_use>", '｜DSML｜invoke name="get_weather">',
+    "<｜DSML｜function_calls\n",
+]  # fmt: skip
 MARKERS = {
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v31": DEEPSEEK,
+    "deepseek_v32": DSML,
+    "deepseek_v4": [marker.replace("function_calls", "tool_calls") for marker in DSML],
+    "deepseek_v41": [marker.replace("｜function_", "｜").replace("DSML｜", "DSML｜ ", 1) for marker in DSML],
     "kimi_k2": ["<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_calls_section_end|>",
                 "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"],
     "qwen3_coder": ["<tool_call>", "</tool_call>", "<function=get_weather>", "<function=x y>", "</function>",
@@ -52,7 +72,12 @@ FUZZ_SEED = int(os.environ.get("SPECGATE_FUZZ_SEED", "7"))
 def good_call(grammar: str, city: str, number: int) -> str:
     """A well-formed call, as the models' templates print it."""
     arguments = json.dumps({"city": city, "days": number}, ensure_ascii=False)
+    if grammar in DSML_TAGS:
+        return dsml_call(grammar, city, number)
     return {
+        "deepseek_v3": "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+        f"{arguments}\n```<｜tool▁call▁end｜>",
+        "deepseek_v31": f"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
         "kimi_k2": f"<|tool_call_begin|>functions.get_weather:{number}<|tool_call_argument_begin|>{arguments}"
         "<|tool_call_end|>",
         "qwen3_coder": f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n"
@@ -61,8 +86,33 @@ def good_call(grammar: str, city: str, number: int) -> str:
     }[grammar]
 
 
+SECTIONS = {  # around the calls of an answer
+    "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    "deepseek_v3": ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    "deepseek_v31": ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+}
+DSML_TAGS = {  # what stands behind the token, and the wrapper
+    "deepseek_v32": ("｜DSML｜", "｜DSML｜function_calls"),
+    "deepseek_v4": ("｜DSML｜", "｜DSML｜tool_calls"),
+    "deepseek_v41": ("｜DSML｜ ", "｜DSML｜ calls"),
+}
+
+
+def dsml_call(grammar: str, city: str, number: int, form: int = 0) -> str:
+    """A call in a wrapper, without one, and with an object in place of parameters."""
+    token, wrapper = DSML_TAGS[grammar]
+    body = json.dumps({"city": city, "days": number}, ensure_ascii=False) if form == 2 else (
+        f'\n<{token}parameter name="city" string="true">{city}</{token}parameter>'
+        f'\n<{token}parameter name="days" string="false">{number}</{token}parameter>\n'
+    )  # fmt: skip
+    call = f'<{token}invoke name="get_weather">{body}</{token}invoke>'
+    return call if form == 1 else f"<{wrapper}>\n{call}\n</{wrapper}>"
+
+
 def any_call(grammar: str, form: int, city: str, number: int) -> str:
     """A call in any form that a grammar reads."""
+    if grammar in DSML_TAGS:
+        return dsml_call(grammar, city, number, form)
     if grammar != "qwen3_coder" or form == 0:
         return good_call(grammar, city, number)
     if form == 1:
@@ -75,8 +125,7 @@ def mutated(draw: st.DrawFn, grammar: str) -> str:
     """A well-formed answer with markers dropped, doubled, swapped, and cut anywhere."""
     cities = draw(st.lists(st.text(LETTERS + 'ab"\\\n<', min_size=1, max_size=8), max_size=3))
     calls = "".join(any_call(grammar, draw(st.integers(0, 2)), city, number) for number, city in enumerate(cities))
-    if grammar == "kimi_k2":
-        calls = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    calls = calls.join(SECTIONS.get(grammar, ("", "")))
     text = f"{draw(st.text(LETTERS, max_size=4))}</think>{draw(st.text(LETTERS + ' ', max_size=4))}{calls}end"
     units = cases.UNIT.findall(text)
     places = [place for place, unit in enumerate(units) if len(unit) > 1]
@@ -151,8 +200,7 @@ def damage(steps: random.Random, grammar: str) -> str:
         )
         for number in range(steps.randint(1, 3))
     )
-    if grammar == "kimi_k2":
-        calls = f"<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>"
+    calls = calls.join(SECTIONS.get(grammar, ("", "")))
     units = cases.units(f"{steps.choice(LETTERS)}</think>{steps.choice(LETTERS)}{calls}{steps.choice(LETTERS)}")
     for _ in range(steps.randint(0, 4)):
         place, other = steps.randrange(len(units)), steps.randrange(len(units))
@@ -255,7 +303,8 @@ def test_splitting_reasoning_off_keeps_every_letter_behind_it(
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_every_state_of_a_table_that_holds_text_back_settles_it_at_the_end(grammar: str) -> None:
     table = GRAMMARS[grammar].table
-    holding = {State.HEADER, State.ARGUMENTS, State.OPENED, State.FUNCTION, State.VALUE, State.CLOSING, State.ENVELOPE}
+    holding = {State.HEADER, State.ARGUMENTS, State.OPENED, State.FUNCTION, State.VALUE, State.CLOSING, State.ENVELOPE,
+               State.NAME, State.STOPPED}  # fmt: skip
     assert all(table[state].end is not None for state in table.keys() & holding)
 
 
@@ -280,6 +329,12 @@ def test_a_call_starts_before_its_arguments_and_only_once() -> None:
 def test_an_argument_that_comes_twice_is_reported_once(grammar: str) -> None:
     parameter = "<parameter=city>\nRome\n</parameter>\n</function>"
     text = good_call(grammar, "Bern", 1).replace('"days"', '"city": "Rome", "days"').replace("</function>", parameter)
+    if grammar in DSML_TAGS:
+        token = DSML_TAGS[grammar][0]
+        end = f"</{token}invoke>"
+        text = good_call(grammar, "Bern", 1).replace(
+            end, f'<{token}parameter name="city" string="true">Rome</{token}parameter>{end}'
+        )
     message = parse(text, grammar, TOOLS)
     assert [violation.kind for violation in message.violations] == ["duplicate_argument"]
     assert "Bern" in message.tool_calls[0].arguments

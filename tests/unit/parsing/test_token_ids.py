@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 
 from serve.parsing import GRAMMARS, Message, StreamParser, fold
 from serve.parsing.lexer import Token
-from tests.unit.parsing import cases
 from tests.unit.parsing.test_laws import MARKERS, TOOLS, good_call
 
 Step = tuple[int, str]
@@ -19,11 +19,12 @@ LETTER = 17  # any id that is no marker's
 def tokens(grammar: str, text: str, quoted: str = "") -> list[Step]:
     """One token a marker, one a letter; `quoted` is spelt in letters."""
     ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
+    unit = re.compile("|".join([*map(re.escape, ids), "."]), re.DOTALL)
     before, found, behind = text.partition(quoted) if quoted else (text, "", "")
     return [
-        *((ids.get(unit, LETTER), unit) for unit in cases.units(before)),
+        *((ids.get(piece, LETTER), piece) for piece in unit.findall(before)),
         *((LETTER, letter) for letter in found),
-        *((ids.get(unit, LETTER), unit) for unit in cases.units(behind)),
+        *((ids.get(piece, LETTER), piece) for piece in unit.findall(behind)),
     ]
 
 

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import InvalidRequestError
+from serve.parsing.families import thinking_of
 from serve.request.completion import parse
 from serve.request.features import FeatureReader, features_of
 from serve.request.field_rules import RequestReader
 from serve.request.patch import BodyPatch
+from serve.request.thinking import set_switch
 
 OWN = {"enable_speculative"}
 
@@ -338,3 +340,55 @@ def test_a_request_with_a_stop_text_says_so(stop: str) -> None:
 @pytest.mark.parametrize("stop", ["null", '""', "[]", "[ \n]"])
 def test_a_request_without_a_stop_text_says_so(stop: str) -> None:
     assert not features_of(parse(f'{{"model":"m","stop":{stop}}}'.encode()), {}).stop
+
+
+SPOKEN = [
+    ("minimax_m3", OFF, {"thinking_mode": "disabled"}, {}),
+    (
+        "minimax_m3",
+        {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}},
+        {"thinking_mode": "enabled"},
+        {},
+    ),
+    ("minimax_m3", {"chat_template_kwargs": {"thinking_mode": "adaptive"}}, {}, {}),
+    ("minimax_m2", OFF, {}, {}),
+    ("hy_v3", {"reasoning_effort": "none"}, {"reasoning_effort": "no_think"}, {"reasoning_effort": None}),
+    ("hy_v3", {"reasoning_effort": "medium"}, {"reasoning_effort": "high"}, {"reasoning_effort": None}),
+    ("hy_v3", {"reasoning_effort": "low"}, {}, {"reasoning_effort": "low"}),
+    ("hy_v3", {"thinking": {"type": "enabled"}}, {"reasoning_effort": "high"}, {}),
+    ("kimi_k3", {"reasoning_effort": "medium"}, {}, {"reasoning_effort": "high"}),
+    ("kimi_k3", {"reasoning_effort": "none"}, {"thinking": False}, {"reasoning_effort": None}),
+    ("deepseek_v31", {"thinking": {"type": "enabled"}}, {"thinking": True}, {}),
+    ("glm47", OFF, {"enable_thinking": False}, {}),
+    ("nemotron_v3", {"chat_template_kwargs": {"thinking": False}}, {"enable_thinking": False}, {}),
+]
+
+
+@pytest.mark.parametrize(("grammar", "fields", "arguments", "others"), SPOKEN)
+def test_a_template_gets_the_switch_and_the_effort_that_it_reads(grammar, fields, arguments, others):
+    _, request, patch = RequestReader(KIMI.requests).read(body := encoded(fields))
+    set_switch(patch, request, thinking_of(grammar))
+    sent = json.loads(patch.apply(body))
+    given = fields.get("chat_template_kwargs", {})
+    assert (sent.get("chat_template_kwargs") or {}) == {**given, **arguments}
+    for name, value in others.items():
+        assert sent.get(name) == value
+
+
+def encoded(fields):
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], **fields}).encode()
+
+
+def test_what_the_policy_takes_for_thinking_is_what_the_family_does():
+    def thinking(grammar, default=None, **fields):
+        return features_of(parse(encoded(fields)), {}, default, thinking_of(grammar)).thinking
+
+    assert thinking("glm47")
+    assert not thinking("glm47", reasoning_effort="none")
+    assert not thinking("glm47", default=False)
+    assert thinking("minimax_m2", reasoning_effort="none")
+    assert thinking("harmony")
+    assert not thinking("deepseek_v31")
+    assert thinking("deepseek_v31", reasoning_effort="high")
+    assert not thinking("hy_v3", chat_template_kwargs={"reasoning_effort": "no_think"})
+    assert not thinking("kimi_k3", thinking={"type": "disabled"})

@@ -25,10 +25,10 @@ def vocabulary(grammar: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("grammar", MARKERS)
 def test_a_tokenizer_with_every_marker_passes(grammar: str) -> None:
-    check_markers(Tokenizer(vocabulary(grammar)), grammar, {"<|im_end|>": vocabulary(grammar)["<|im_end|>"]})
+    check_markers(Tokenizer(vocabulary(grammar)), grammar, vocabulary(grammar))
 
 
-@pytest.mark.parametrize("grammar", MARKERS)
+@pytest.mark.parametrize("grammar", [grammar for grammar, markers in MARKERS.items() if markers])
 def test_a_missing_marker_is_named(grammar: str) -> None:
     marker = MARKERS[grammar][0]
     known = {name: i for name, i in vocabulary(grammar).items() if name != marker}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import GRAMMARS
+from serve.parsing.families import thinking_of
 from tests.unit.engine.vllm.parser_harness import (
     NOT_THINKING,
     OUTPUTS,
@@ -24,7 +24,7 @@ OTHER = {"thinking": "enable_thinking", "enable_thinking": "thinking"}
 REASONING_PARSERS = vllm_parsers.REASONING_PARSERS
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_a_call_ends_reasoning_that_was_not_closed(grammar: str) -> None:
     text = OUTPUTS[grammar].replace("</think>Look:", "")
     expected = ("Well.", " Done.", [("get_weather", '{"city": "Bern", "days": 2}')])
@@ -32,7 +32,7 @@ def test_a_call_ends_reasoning_that_was_not_closed(grammar: str) -> None:
     assert streamed(grammar, text, request(), size=7) == expected
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_the_prompt_decides_whether_reasoning_comes_first(grammar: str) -> None:
     text = "Just an answer."
     assert whole(grammar, text, request(), NOT_THINKING) == (None, text, [])
@@ -43,18 +43,18 @@ def test_the_prompt_decides_whether_reasoning_comes_first(grammar: str) -> None:
     assert streamed(grammar, f"<think>Hm.</think>{text}", request(), "<|im_start|>assistant") == ("Hm.", text, [])
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_thinking_that_the_request_turns_off_makes_all_text_content(grammar: str) -> None:
     text = "Just an answer."
-    switch = GRAMMARS[grammar].thinking_switch
+    switch = thinking_of(grammar).switch
     for more in ({}, {OTHER[switch]: True}):
         assert whole(grammar, text, request(), THINKING, **{switch: False}, **more) == (None, text, [])
         assert streamed(grammar, text, request(), THINKING, **{switch: False}, **more) == (None, text, [])
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_a_switch_that_the_template_does_not_read_is_not_believed_over_the_prompt(grammar: str) -> None:
-    switch = OTHER[GRAMMARS[grammar].thinking_switch]
+    switch = OTHER[thinking_of(grammar).switch]
     for read in (whole, streamed):
         assert read(grammar, "Hm.</think>Yes.", request(), THINKING, **{switch: False}) == ("Hm.", "Yes.", [])
         assert read(grammar, "Yes.", request(), NOT_THINKING, **{switch: True}) == (None, "Yes.", [])
@@ -63,7 +63,7 @@ def test_a_switch_that_the_template_does_not_read_is_not_believed_over_the_promp
     assert made.is_reasoning_end(TOKENIZER.encode("<|im_start|>assistant"))
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_each_further_choice_of_a_whole_answer_knows_the_prompt_too(grammar: str) -> None:
     asked = request(n=2)
     first, second = parser(grammar, asked), parser(grammar, asked)

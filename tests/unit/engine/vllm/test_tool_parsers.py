@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import GRAMMARS
 from tests.unit.engine.vllm.parser_harness import (
     KIMI_CALL,
     OUTPUTS,
@@ -27,7 +26,7 @@ from tests.unit.parsing import cases
 _LOG = "ray.serve.specgate.parsing"
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_streamed_and_whole_answers_agree_in_every_step_size(grammar: str) -> None:
     expected = ("Well.", "Look: Done.", [("get_weather", '{"city": "Bern", "days": 2}')])
     assert whole(grammar, OUTPUTS[grammar], request()) == expected
@@ -35,7 +34,7 @@ def test_streamed_and_whole_answers_agree_in_every_step_size(grammar: str) -> No
         assert streamed(grammar, OUTPUTS[grammar], request(), size=size) == expected, size
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_text_that_lags_behind_its_tokens_changes_nothing(grammar: str) -> None:
     for lag in (1, 4, 11):
         assert streamed(grammar, OUTPUTS[grammar], request(), size=3, lag=lag) == whole(
@@ -43,7 +42,7 @@ def test_text_that_lags_behind_its_tokens_changes_nothing(grammar: str) -> None:
         )
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_without_a_reasoning_parser_a_tool_parser_works_alone(grammar: str) -> None:
     text = OUTPUTS[grammar].removeprefix("Well.</think>")
     expected = (None, "Look: Done.", [("get_weather", '{"city": "Bern", "days": 2}')])
@@ -51,7 +50,7 @@ def test_without_a_reasoning_parser_a_tool_parser_works_alone(grammar: str) -> N
     assert streamed(grammar, text, request(), reasoning=False, size=4) == expected
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_tool_choice_none_gives_text_and_no_calls(grammar: str) -> None:
     asked = request(tool_choice="none")
     assert whole(grammar, OUTPUTS[grammar], asked) == ("Well.", "Look: Done.", [])
@@ -59,7 +58,7 @@ def test_tool_choice_none_gives_text_and_no_calls(grammar: str) -> None:
         assert streamed(grammar, OUTPUTS[grammar], asked, size=size) == ("Well.", "Look: Done.", [])
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 def test_without_tools_markup_is_what_the_user_asked_to_see(grammar: str) -> None:
     asked = request(tools=None)
     content = OUTPUTS[grammar].split("</think>")[1]
@@ -67,7 +66,7 @@ def test_without_tools_markup_is_what_the_user_asked_to_see(grammar: str) -> Non
     assert streamed(grammar, OUTPUTS[grammar], asked, size=3) == ("Well.", content, [])
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("grammar", OUTPUTS)
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_forced_calls_are_read_in_the_models_own_format(grammar: str, choice: Any) -> None:
     asked = request(tool_choice=choice)

@@ -1,0 +1,325 @@
+"""The model families: how each is recognised, which grammar reads it, and where its outputs start.
+
+The one table behind `grammar: auto`, the switch for thinking, and the reading of leaked calls. Sources of the names:
+the registries of vLLM 0.33 and SGLang 0.5.23.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+_OFF = (False, 0, "", "false", "none", "disabled", "no_think")
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """How a request turns thinking on or off, and where an output starts.
+
+    Attributes:
+        switches: The arguments that the family's chat template reads, the first one first, and the values that mean on
+            and off.
+        any_on: One switch that is on outweighs another that is off; otherwise the first one given decides.
+        default: The template's own choice where no switch is given.
+        start: `switch`: an output starts inside reasoning if thinking is on. `always`: it does whatever the request
+            says. `model`: the model writes the opening tag itself. `never`: it does not think. `channel`: it always
+            thinks, and opens its channels itself.
+        may_think: With no switch given the model decides for itself whether to think.
+        efforts: By each effort of the API that the template does not know, the one that it does; None if it is to get
+            none.
+    """
+
+    switches: Mapping[str, tuple[Any, Any]] = field(
+        default_factory=lambda: {"enable_thinking": (True, False), "thinking": (True, False)}
+    )
+    any_on: bool = False
+    default: bool = False
+    start: Literal["switch", "always", "model", "never", "channel"] = "switch"
+    may_think: bool = False
+    efforts: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def switch(self) -> str | None:
+        """The argument to set; None if the template has no switch."""
+        return next(iter(self.switches), None)
+
+    def said(self, arguments: Mapping[str, Any]) -> bool | None:
+        """Returns what arguments of a chat template say; None if they leave it to the model or the template."""
+        values = [_truth(arguments[name]) for name in self.switches if arguments.get(name) is not None]
+        if self.any_on and True in values:
+            return True
+        return values[0] if values else None
+
+    def thinks(self, arguments: Mapping[str, Any], default: bool | None = None) -> bool:
+        """Returns whether the model is to think, or may.
+
+        Args:
+            arguments: Of the chat template.
+            default: The pool's choice where they do not say; None for the template's own.
+        """
+        if self.start in ("always", "channel"):
+            return True
+        said = self.said(arguments)
+        if said is None and self.may_think:
+            return default is not False
+        return (self.default if default is None else default) if said is None else said
+
+    def starts_inside(self, arguments: Mapping[str, Any], default: bool | None = None) -> bool:
+        """Returns whether an output starts inside reasoning, its opening tag in the prompt.
+
+        Args:
+            arguments: As of `thinks`.
+            default: As of `thinks`.
+        """
+        if self.start != "switch":
+            return self.start == "always"
+        said = self.said(arguments)
+        return (self.default if default is None else default) if said is None else said
+
+
+def _truth(value: Any) -> bool | None:
+    """Returns what the value of a switch says; None for one that leaves it to the model."""
+    if isinstance(value, str) and value.lower() in ("adaptive", "auto"):
+        return None
+    return value not in _OFF and not (isinstance(value, str) and value.lower() in _OFF)
+
+
+_BOOLEAN = (True, False)
+USUAL = Thinking()
+"""Of a family that nobody knows: the switches of most templates."""
+_BOTH = {"enable_thinking": _BOOLEAN, "thinking": _BOOLEAN}
+_KIMI = {"thinking": _BOOLEAN, "enable_thinking": _BOOLEAN}
+_ALWAYS = Thinking({}, default=True, start="always")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models, as far as their text is concerned.
+
+    Attributes:
+        name: Ours.
+        grammar: One of `GRAMMARS`.
+        models: Matches the last part of a model's name, whatever its case.
+        architectures: Of the model's `config.json`. Families may share one.
+        parsers: The engines' own names of parsers that read the family's calls; vLLM's and SGLang's. Families may share
+            one.
+        leak: Matches how a leaked call of the family begins.
+        thinking: Its switch.
+    """
+
+    name: str
+    grammar: str
+    models: str
+    architectures: frozenset[str]
+    parsers: frozenset[str]
+    leak: str
+    thinking: Thinking
+
+    @cached_property
+    def _models(self) -> re.Pattern[str]:
+        return re.compile(rf"(?<![a-z0-9])(?:{self.models})(?![a-z0-9]|\.[0-9])", re.IGNORECASE)
+
+    @cached_property
+    def _leak(self) -> re.Pattern[str]:
+        return re.compile(rf"\s*(?:{self.leak})")
+
+    def is_called(self, name: str) -> bool:
+        """Returns whether a model of this name is of the family."""
+        return self._models.search(name.replace("_", "-")) is not None
+
+    def begins(self, leak: str) -> bool:
+        """Returns whether a leak begins as a call of the family does."""
+        return self._leak.match(leak) is not None
+
+
+def _family(
+    name: str,
+    models: str,
+    architectures: str,
+    parsers: str,
+    leak: str,
+    thinking: Thinking,
+    grammar: str | None = None,
+) -> Family:
+    return Family(
+        name, grammar or name, models, frozenset(architectures.split()), frozenset(parsers.split()), leak, thinking
+    )
+
+
+# How a block of `<tool_call>` goes on. GLM writes a bare name, all others an object or a tag.
+_GLM_BLOCK = r"<tool_call>\s*[^\s<{]+\s*(?:<arg_key>|</tool_call>)|<arg_key>"
+_QWEN_BLOCK = r"<tool_call>\s*(?:<function|(?:```\w*\s*)?\{)|<function"  # reads the object of hermes, too
+_DSML_BARS = r"</?\s?[｜|]{1,2}\s?DSML\s?[｜|]{1,2}"
+_V3_CALL = r"<[｜|]tool[▁_]calls?[▁_]begin[｜|]>"
+_HUNYUAN = Thinking(
+    {"reasoning_effort": ("high", "no_think")},
+    efforts={"none": "no_think", "minimal": "low", "medium": "high", "xhigh": "high", "max": "high"},
+)
+_DEEPSEEK_OFF = Thinking(_KIMI, any_on=True)
+
+FAMILIES: tuple[Family, ...] = (
+    _family(
+        "kimi_k2", r"kimi-?k2(?:[.-].*)?",
+        "DeepseekV3ForCausalLM KimiK2ForCausalLM KimiK25ForConditionalGeneration", "kimi_k2",
+        r"<\|tool_call", Thinking(_KIMI),
+    ),
+    _family(
+        "kimi_k3", r"kimi-?k3(?:[.-].*)?", "KimiK3ForConditionalGeneration", "kimi_k3",
+        r"<\|\s?open\s?\|>",
+        Thinking(_KIMI, default=True, efforts={"none": None, "minimal": "low", "medium": "high", "xhigh": "max"}),
+    ),
+    _family(
+        "qwen3_coder", r"qwen-?3-coder(?:-.*)?|qwen-?3\.[5-9](?:-.*)?",
+        "Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM Qwen3_5ForConditionalGeneration "
+        "Qwen3_5MoeForConditionalGeneration Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
+        "qwen3_coder qwen3_xml", _QWEN_BLOCK, Thinking(_BOTH),
+    ),
+    _family(
+        "hermes", r"qwen-?2(?:\.5)?(?:-.*)?|qwen-?3(?!-coder|\.)(?:-.*)?|qwq(?:-.*)?|hermes(?:-.*)?",
+        "Qwen2ForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM",
+        "hermes qwen qwen25 qwen3_json", r"<tool_call>\s*(?:```\w*\s*)?\{", Thinking(_BOTH),
+    ),
+    _family(
+        "glm47", r"glm-?(?:4\.[5-9]|5)(?:[.-].*)?",
+        "Glm4MoeForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM", "glm45 glm47",
+        _GLM_BLOCK, Thinking(_BOTH, any_on=True, default=True),
+    ),
+    _family(
+        "ling3", r"ling-?3(?:[.-].*)?", "BailingMoeV3ForCausalLM", "ling3",
+        _GLM_BLOCK, Thinking(_BOTH, any_on=True, default=True),
+    ),
+    _family(
+        "hy_v3", r"hy-?3(?:[.-].*)?|hunyuan-?3(?:[.-].*)?", "HYV3ForCausalLM", "hy_v3 hunyuan",
+        r"<tool_calls?(?::\w+)?>\s*(?:<tool_call(?::\w+)?>)?[^<{]*<tool_sep|<tool_calls?:\w+>",
+        _HUNYUAN,
+    ),
+    _family(
+        "hy_v4", r"hy-?4(?:[.-].*)?", "HYV4ForCausalLM", "hy_v4", r"<tool_calls?:\w+>",
+        _HUNYUAN,
+    ),
+    _family(
+        "deepseek_v3", r"deepseek-?v3(?:-(?:0324|base).*)?|deepseek-?r1(?!-distill)(?:-.*)?", "DeepseekV3ForCausalLM",
+        "deepseek_v3 deepseekv3", rf"{_V3_CALL}\s*(?:{_V3_CALL})?\s*function<[｜|]tool[▁_]sep", _DEEPSEEK_OFF,
+    ),
+    _family(
+        "deepseek_v31", r"deepseek-?v3\.1(?:-.*)?", "DeepseekV3ForCausalLM", "deepseek_v31 deepseekv31",
+        _V3_CALL, _DEEPSEEK_OFF,
+    ),
+    _family(
+        "deepseek_v32", r"deepseek-?v3\.2(?!-exp)(?:-.*)?", "DeepseekV32ForCausalLM", "deepseek_v32 deepseekv32",
+        rf"{_DSML_BARS}(?:function_calls|invoke)", _DEEPSEEK_OFF,
+    ),
+    _family(
+        "deepseek_v4", r"deepseek-?v4(?!\.)(?:-.*)?", "DeepseekV4ForCausalLM DeepseekV4ForConditionalGeneration",
+        "deepseek_v4 deepseekv4", rf"{_DSML_BARS}(?:tool|invoke)", Thinking(_KIMI, any_on=True, default=True),
+    ),
+    _family(
+        "deepseek_v41", r"deepseek-?v4\.1(?:-.*)?", "DeepseekV41ForCausalLM", "deepseek_v41 deepseekv41",
+        rf"{_DSML_BARS} ", Thinking(_KIMI, any_on=True, default=True),
+    ),
+    _family(
+        "minimax_m2", r"minimax-?m2(?:[.-].*)?", "MiniMaxM2ForCausalLM", "minimax_m2 minimax-m2",
+        r"<minimax:tool_call>|<invoke name=", _ALWAYS,
+    ),
+    _family(
+        "minimax_m3", r"minimax-?m3(?:[.-].*)?",
+        "MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration", "minimax_m3 minimax-m3",
+        r"\]?<\]minimax\[>\[", Thinking({"thinking_mode": ("enabled", "disabled")}, may_think=True),
+    ),
+    _family(
+        "harmony", r"gpt-?oss(?:-.*)?", "GptOssForCausalLM", "openai openai_gptoss gpt-oss",
+        r"<\|(?:channel|start|constrain|message)\|>", Thinking({}, default=True, start="channel"),
+    ),
+    _family(
+        "step3p5", r"step-?3\.[57](?:-.*)?", "Step3p5ForCausalLM", "step3p5", _QWEN_BLOCK, _ALWAYS,
+    ),
+    _family("step5", r"step-?5(?:[.-].*)?", "Step5ForCausalLM", "step5", _QWEN_BLOCK, _ALWAYS),
+    _family(
+        "mimo", r"mimo-?v2(?:[.-].*)?", "MiMoV2FlashForCausalLM MiMoV2ForCausalLM MiMoV2OmniForCausalLM", "mimo",
+        _QWEN_BLOCK, Thinking({"enable_thinking": _BOOLEAN}, default=True, start="model"),
+    ),
+    _family(
+        "nemotron_v3", r"(?:nvidia-)?nemotron-?3(?:[.-].*)?", "NemotronHForCausalLM",
+        "qwen3_xml qwen3_coder nemotron_v3 nemotron_3", _QWEN_BLOCK,
+        Thinking({"enable_thinking": _BOOLEAN}, default=True),
+    ),
+)  # fmt: skip
+_BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
+OUR_PARSER = "specgate_"
+"""How the names of our parsers inside vLLM begin; the grammar follows."""
+
+
+class Found(NamedTuple):
+    """The grammar that evidence names.
+
+    Attributes:
+        grammar: None if the evidence names none or contradicts itself.
+        why: In words, for an operator.
+    """
+
+    grammar: str | None
+    why: str
+
+
+def find_grammar(names: Iterable[str], parsers: Iterable[str], architectures: Iterable[str]) -> Found:
+    """Returns the grammar of a model by what is known of it.
+
+    An architecture alone tells neither Kimi K2, DeepSeek V3 and V3.1 apart nor Qwen3 and Qwen3-Coder, and a name may be
+    anybody's. So all evidence that says something must leave exactly one grammar.
+
+    Args:
+        names: Of the model: ids, folders, or what the configuration calls it.
+        parsers: Names of tool-call parsers that its engines use.
+        architectures: From its `config.json`.
+    """
+    kinds = {
+        "the name": _named(names),
+        "the engine's tool-call parser": _parsed(parsers),
+        "the architecture": _built(architectures),
+    }
+    evidence = [(kind, value, grammars) for kind, found in kinds.items() for value, grammars in found]
+    if not evidence:
+        return Found(None, "neither its name, nor an engine's tool-call parser, nor its architecture is known")
+    left = frozenset.intersection(*(grammars for _, _, grammars in evidence))
+    if len(left) == 1:
+        return Found(next(iter(left)), f"by {' and '.join(dict.fromkeys(kind for kind, _, _ in evidence))}")
+    said = "; ".join(f"{kind} {value!r} says {' or '.join(sorted(grammars))}" for kind, value, grammars in evidence)
+    return Found(None, f"{said}: {'more than one is left' if left else 'these contradict each other'}")
+
+
+Evidence = Iterator[tuple[str, frozenset[str]]]
+
+
+def _named(names: Iterable[str]) -> Evidence:
+    for name in dict.fromkeys(each.rstrip("/").rsplit("/", 1)[-1] for each in names):
+        if grammars := frozenset(family.grammar for family in FAMILIES if family.is_called(name)):
+            yield name, grammars
+
+
+def _parsed(parsers: Iterable[str]) -> Evidence:
+    for parser in dict.fromkeys(parsers):
+        own = parser.removeprefix(OUR_PARSER)
+        if own != parser:
+            yield parser, frozenset({own})
+        elif grammars := frozenset(family.grammar for family in FAMILIES if parser in family.parsers):
+            yield parser, grammars
+
+
+def _built(architectures: Iterable[str]) -> Evidence:
+    for name in dict.fromkeys(architectures):
+        if grammars := frozenset(family.grammar for family in FAMILIES if name in family.architectures):
+            yield name, grammars
+
+
+def thinking_of(grammar: str | None) -> Thinking:
+    """Returns how models of a grammar are told to think; the usual way for one that is not known."""
+    family = _BY_GRAMMAR.get(grammar or "")
+    return USUAL if family is None else family.thinking
+
+
+def grammars_by_markup(leak: str) -> list[str]:
+    """Returns the grammars whose calls begin as a leak does, in the table's order."""
+    return list(dict.fromkeys(family.grammar for family in FAMILIES if family.begins(leak)))

@@ -1,0 +1,87 @@
+"""What an engine is asked so that it hands on its model's raw text, for pools with `parse: gateway`."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from serve.config.gateway import GatewayConfig
+from serve.config.grammar import thinking_default
+from serve.config.pool import engine_of
+from serve.parsing import StreamParser
+from serve.parsing.families import Thinking, thinking_of
+from serve.request.completion import MALFORMED, CompletionRequest, Tool
+from serve.request.patch import BodyPatch
+from serve.request.thinking import starts_inside
+from serve.stream.parsed import Parsed
+
+
+class RawText(NamedTuple):
+    """How one pool's text is asked for and read.
+
+    Attributes:
+        engine: `vllm` or `sglang`.
+        grammar: Reads the text.
+        thinking: The switch of the model's chat template.
+        thinks: Whether the pool's model thinks where a request does not say; None for its template's choice.
+    """
+
+    engine: str
+    grammar: str
+    thinking: Thinking
+    thinks: bool | None
+
+    def ask(self, patch: BodyPatch, request: CompletionRequest) -> None:
+        """Asks for text with all its special tokens, and for no parsing.
+
+        Without a parser of its own vLLM refuses tools that may be called, but shows them to the model under
+        `tool_choice: none`. SGLang hands raw text on under `auto`, and would hold the model to JSON under any choice
+        that demands a call.
+
+        Args:
+            patch: Of the body.
+            request: The body, parsed.
+        """
+        patch.set("skip_special_tokens", b"false")
+        if not request.tools or request.tool_choice == "none":
+            return
+        if self.engine == "vllm":
+            patch.set("tool_choice", b'"none"')
+        elif request.tool_choice not in (None, "auto"):
+            patch.set("tool_choice", b'"auto"')
+
+    def reader(self, request: CompletionRequest, *, reports: bool) -> Parsed:
+        """Returns the stage that reads the text of an answer.
+
+        Args:
+            request: The body, parsed.
+            reports: As of `Parsed`.
+        """
+        tools = [] if request.tool_choice == "none" else [_tool(tool) for tool in request.tools or () if tool.function]
+        thinking = starts_inside(request, self.thinks, self.thinking)
+
+        def open_() -> StreamParser:
+            return StreamParser(self.grammar, tools, thinking, calls=bool(tools))
+
+        return Parsed(open_, self.grammar, reports=reports)
+
+
+def raw_pools(config: GatewayConfig) -> Mapping[tuple[str, str], RawText]:
+    """Returns the pools of which the gateway reads the raw text, by the names of model and pool."""
+    return {
+        (name, pool_name): RawText(
+            engine_of(pool), model.grammar, thinking_of(model.grammar), thinking_default(model, pool_name)
+        )
+        for name, model, pool_name, pool in config.each_pool()
+        if pool.parse == "gateway"
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = tool.function
+    assert function is not None
+    try:
+        parameters = msgspec.json.decode(function.parameters)
+    except MALFORMED:
+        parameters = {}  # for the engine to refuse
+    return {"name": function.name, "parameters": parameters}

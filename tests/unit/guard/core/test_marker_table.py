@@ -1,0 +1,245 @@
+"""The guard knows the markers of every format: a leak of any family is seen in any pool, and ordinary code is none."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.config.guard import GuardConfig
+from serve.guard.core import check_answer
+from serve.guard.core.leak_scanner import LeakScanner
+from serve.guard.core.marker_table import CANONICAL, NOT_MARKERS
+from serve.guard.core.markup import MARKUP, STARTS, canonical
+from serve.guard.core.shape import Shape
+from serve.guard.core.verdict import Outcome, Severity
+
+_FILE = Path(__file__).parents[5] / "shared" / "conformance" / "families" / "markers.json"
+TOOLS = {"bash", "read_file", "mcp.files.read"}
+
+
+def listed() -> dict[str, dict[str, Any]]:
+    parsers: dict[str, dict[str, Any]] = {}
+    for engine in json.loads(_FILE.read_bytes())["tool_parsers"].values():
+        parsers |= engine
+    return parsers
+
+
+@pytest.mark.skipif(not _FILE.exists(), reason="the study of markers is not here")
+def test_every_marker_of_every_parser_is_known_or_left_out_for_a_reason() -> None:
+    reasoning = json.loads(_FILE.read_bytes())["reasoning_parsers"]
+    texts = [text for parser in listed().values() for text in (*parser["call_openers"], *parser["more"])]
+    texts += [text for parser in reasoning.values() for text in parser["markers"]]
+    unknown = {text for text in texts if text not in NOT_MARKERS and MARKUP.search(text) is None}
+    assert not unknown
+
+
+def test_a_marker_is_found_whole_and_each_spelling_means_one() -> None:
+    for spelling, meant in CANONICAL.items():
+        match = MARKUP.match(spelling)
+        assert match is not None
+        assert match.group() == spelling
+        assert canonical(meant) == meant
+        assert spelling.startswith("◁") or any(start in spelling for start in STARTS)
+
+
+def test_no_marker_is_the_beginning_of_another_so_that_no_cut_decides_which_it_is() -> None:
+    texts = sorted(CANONICAL)
+    assert not [(one, two) for one, two in pairwise(texts) if two.startswith(one)]
+
+
+# One call of bash, as each format writes it; taken from the engines' documentation of their parsers.
+CALLS = {
+    "deepseek_v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>bash\n```json\n{}\n```",
+    "deepseek_v31": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>bash<｜tool▁sep｜>{"command": "ls"}<｜tool▁call▁end｜>',
+    "deepseek_v31 with plain bars": "<|tool▁calls▁begin|><|tool▁call▁begin|>bash<|tool▁sep|>{}",
+    "deepseek_v32": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="bash">\n</｜DSML｜invoke>',
+    "deepseek_v4": '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="bash">\n</｜DSML｜invoke>',
+    "deepseek_v4 with plain bars": '<|DSML|tool_calls>\n<|DSML|invoke name="bash">',
+    "deepseek_v4 with double bars": '<||DSML||tool_calls>\n<||DSML||invoke name="bash">',
+    "deepseek_v4 with blanks": '< | DSML | tool_calls>\n< | DSML | invoke name="bash">',
+    "deepseek_v4 without wrapper": '<｜DSML｜invoke name="bash">\n<｜DSML｜parameter name="command"',
+    "deepseek_v41": '<｜DSML｜ calls>\n<｜DSML｜ invoke name="bash">',
+    "deepseek with its token dropped": '<function_calls>\n<invoke name="bash">\n<parameter name="command">',
+    "glm": "<tool_call>bash<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>",
+    "glm, no arguments": "<tool_call>bash</tool_call>",
+    "glm45": "<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call>",
+    "granite": '<|tool_call|>[{"name": "bash", "arguments": {}}]',
+    "granite, second form": '<tool_call>[{"name": "bash", "arguments": {}}]',
+    "granite 20b": '<function_call> {"name": "bash", "arguments": {}}',
+    "cohere": '<|START_ACTION|>[\n{"tool_call_id": "0", "tool_name": "bash", "parameters": {}}]<|END_ACTION|>',
+    "hunyuan_a13b": '<tool_calls>[{"name": "bash", "arguments": {}}]</tool_calls>',
+    "hy_v3": "<tool_calls:opensource>\n<tool_call:opensource>bash<tool_sep:opensource>\n",
+    "hy_v3 preview": "<tool_calls>\n<tool_call>bash<tool_sep>\n<arg_key>command</arg_key>",
+    "internlm": '<|action_start|><|plugin|>{"name": "bash", "parameters": {}}<|action_end|>',
+    "jamba": '<tool_calls>[\n{"name": "bash", "arguments": {}}\n]</tool_calls>',
+    "lfm2": "<|tool_call_start|>[bash(command='ls')]<|tool_call_end|>",
+    "kimi_k3": '<|open|>tools<|sep|><|open|>call tool="bash" index="1"<|sep|><|open|>argument key="command"',
+    "k2_horizon": "<ifm|tool_calls><ifm|tool_call>bash<ifm|arg_key>command",
+    "llama": '<|python_tag|>{"name": "bash", "parameters": {}}',
+    "llama4 pythonic": "<|python_start|>[bash(command='ls')]<|python_end|>",
+    "longcat": "<longcat_tool_call>bash\n</longcat_tool_call>",
+    "minimax_m2": '<minimax:tool_call>\n<invoke name="bash">\n<parameter name="command">ls</parameter>\n</invoke>',
+    "minimax_m3": ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="bash">]<]minimax[>[<command>ls',
+    "minicpm5": '<function name="bash"><param name="command">ls</param></function>',
+    "mistral": '[TOOL_CALLS]bash[ARGS]{"command": "ls"}',
+    "mistral, first form": '[TOOL_CALLS] [{"name": "bash", "arguments": {}}]',
+    "muse": '<atem:function_calls>\n<atem:invoke name="bash">',
+    "harmony": '<|channel|>commentary to=functions.bash <|constrain|>json<|message|>{"command": "ls"}<|call|>',
+    "harmony, recipient first": "<|start|>assistant to=functions.bash<|channel|>commentary json<|message|>{}",
+    "seed_oss": "<seed:tool_call>\n<function=bash>\n<parameter=command>ls</parameter>",
+    "step3": '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="bash">',
+    "inkling": '<|content_invoke_tool_json|>{"name": "bash"}',
+    "gigachat3": '<|role_sep|>\n{"name": "bash", "arguments": {}}',
+    "functiongemma": "<start_function_call>call:bash{command:ls}<end_function_call>",
+    "gemma4": '<|tool_call>call:bash{command:<|"|>ls<|"|>}<tool_call|>',
+    "apertus": '<|tools_prefix|>[{"bash": {}}, {"name": "bash"}]<|tools_suffix|>',
+}  # fmt: skip
+
+
+def scanned(pieces: list[str], name: str = "content") -> tuple[str, str, Shape, bool]:
+    scanner = LeakScanner(name, TOOLS, patient=True, document=False)
+    passed = "".join(map(scanner.feed, pieces))
+    passed += scanner.finish()
+    return passed, scanner.leak, scanner.shape, scanner.strayed
+
+
+def cut(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("before", ["", "I look:\n\n", "Let me see."])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_of_any_format_is_a_leak_in_any_pool(call: str, before: str, size: int) -> None:
+    assert scanned(cut(before + call, size)) == (before, call, Shape.CALL, False)
+
+
+STRAYS = {
+    "a channel": "<|channel|>analysis<|message|>Let me think.",
+    "a channel of K3": "<|open|>response<|sep|>Hello.",
+    "the end of one": "Hello.<|close|>response<|sep|>",
+    "a wrapper that stays empty": "<｜tool▁calls▁begin｜>",
+    "half a marker": "Hello.]<]minima",
+    "a call of no such tool": "<tool_call>drop_table<arg_key>a</arg_key>",
+    "a thought": "<mm:think>Hm.",
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", STRAYS.values(), ids=STRAYS)
+def test_what_belongs_to_no_call_is_stray(text: str, size: int) -> None:
+    assert scanned(cut(text, size))[2] is Shape.STRAY
+
+
+MENTIONS = (
+    "The marker `<｜tool▁calls▁begin｜>` opens a block of calls.",
+    "Then <minimax:tool_call> opens a block, and </minimax:tool_call> closes it.",
+    "In harmony the <|channel|> marker names a channel, and <|message|> begins its text.",
+    "Run it as `prog [OPTIONS] [ARGS]`; or prog [OPTIONS] [ARGS]",
+    "[TOOL_CALLS] is what Mistral writes first.",
+    "[TOOL_CALLS]\nenabled = true\n",
+    "functools[0] is no call, and functools.partial is one.",
+    'In K3 a call is written as `call tool="bash" index="1"`.',
+    "Use `to=functions.bash` in the header.",
+    "```\n<|open|>tools<|sep|><|open|>call tool=\"bash\" index=\"1\"<|sep|>\n```\nis a call.",
+    '```xml\n<invoke name="bash">\n</invoke>\n```\n',
+    '<invoke name="System.String" />\nis WiX.',
+    "a[0] = b[i]; c = d[[1, 2]]; x = [y for y in z]\nif a < b and c > d: pass",
+    "<response>ok</response>",
+    "<tool_calls> is plain XML here, and so is </function_calls> and </invoke>.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("text", MENTIONS)
+def test_a_word_about_markup_is_text(text: str, size: int) -> None:
+    assert scanned(cut(text, size)) == (text, "", Shape.MENTION, False)
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Here.responsetoolscall tool="bash" index="1"argument key="command" type="string"ls\nls -l\nargumentcalltools',
+        'analysisI look.assistantcommentary to=functions.bash json{"command": "ls"}',
+        'functools[{"name": "bash", "arguments": {}}]',
+    ],
+)
+def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
+    assert scanned(cut(text, size)) == (text, "", Shape.MENTION, True)
+    assert scanned(cut(text.replace("bash", "mop"), size))[3] is False
+
+
+PIECES = st.lists(
+    st.sampled_from([*sorted(CANONICAL), *CALLS.values(), " ", "\n", "`", "a", "bash", "[", "]", "<", '"', "{", "to="]),
+    max_size=8,
+)
+
+
+@given(pieces=PIECES, data=st.data())
+def test_no_cut_changes_what_passes_or_what_leaks(pieces: list[str], data: st.DataObject) -> None:
+    text = "".join(pieces)
+    places = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    parts = [text[one:two] for one, two in pairwise([0, *places, len(text)])]
+    assert scanned(parts) == scanned([text])
+
+
+@given(pieces=PIECES)
+def test_nothing_is_lost(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    passed, leak, _, _ = scanned(list(text))
+    assert passed + leak == text
+
+
+@pytest.mark.skipif(not _FILE.exists(), reason="the study of markers is not here")
+def test_openers_hold_in_themselves_what_the_study_says_of_them() -> None:
+    for name, parser in listed().items():
+        for opener in parser["call_openers"]:
+            assert opener in NOT_MARKERS or re.search(MARKUP, opener), name
+
+
+def verdict(message: dict[str, Any], **settings: Any) -> tuple[Outcome, set[Severity]]:
+    parameters = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": parameters}}]
+    tools += [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+    answer = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    found = check_answer(GuardConfig(**settings), {"tools": tools, "messages": [{"role": "user"}]}, answer)
+    return found.outcome, {defect.severity for defect in found.defects}
+
+
+def empty_call(name: str) -> list[dict[str, Any]]:
+    return [{"id": "c", "type": "function", "function": {"name": name, "arguments": "{}"}}]
+
+
+@pytest.mark.parametrize("schema", ["warn", "enforce"])
+def test_an_empty_object_where_the_schema_requires_members_is_not_clean(schema: str) -> None:
+    outcome, severities = verdict({"content": None, "tool_calls": empty_call("bash")}, schema=schema)
+    assert outcome is Outcome.SCHEMA_MISMATCH
+    assert severities == {Severity.SOFT if schema == "enforce" else Severity.NOTE}
+    assert verdict({"content": None, "tool_calls": empty_call("now")}, schema=schema) == (Outcome.CLEAN, set())
+
+
+@pytest.mark.parametrize(
+    "leaked",
+    [
+        "</arg_value>",
+        "</parameter>",
+        "<arg_key>zone</arg_key>UTC",
+        '\n<｜DSML｜parameter name="zone" string="true">U',
+    ],
+)
+def test_an_empty_call_beside_the_markup_of_arguments_is_suspect(leaked: str) -> None:
+    outcome, severities = verdict({"content": f"So.{leaked}", "tool_calls": empty_call("now")})
+    assert outcome is Outcome.MARKER_LEAK
+    assert severities == {Severity.SUSPECT}
+
+
+def test_an_empty_call_beside_the_end_of_a_block_lost_nothing() -> None:
+    assert verdict({"content": "</tool_call>", "tool_calls": empty_call("now")})[1] == {Severity.NOTE}

@@ -4,15 +4,18 @@ They are written after each batch. vLLM logs to standard output, from several pr
 """
 
 import json
+import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 REPEATS = 5
-OPTED_OUT = (0.0, 0.1, 0.5, 1.0)  # shares of the largest batch
+OPTED_OUT = (0.0, 0.01, 0.1, 0.5, 1.0)  # shares of the largest batch
+GRAPHS = ("FULL", "PIECEWISE", "NONE")  # vLLM's kinds of CUDA graph
 _DRAFTS = "vllm:spec_decode_num_drafts"
 _DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens"
 
@@ -35,7 +38,9 @@ class EngineRun:
 
         self._plan = plan
         self._drafts: int = plan["drafts"]
-        settings: dict[str, Any] = {"max_num_seqs": max(plan["batches"]), **plan["engine"]}
+        settings: dict[str, Any] = {
+            "max_num_seqs": max(plan["batches"]), "cudagraph_metrics": True, **plan["engine"],
+        }  # fmt: skip
         if self._drafts:
             settings["speculative_config"] = {
                 "method": plan["method"], "model": plan["drafter"], "num_speculative_tokens": self._drafts,
@@ -45,22 +50,24 @@ class EngineRun:
         if self._drafts:
             scheduler.install(config)
         self.async_scheduling = bool(config.scheduler_config.async_scheduling)
-        self._engine = LLMEngine.from_vllm_config(config)
+        self._graphs: Counter[str] = Counter()
+        self._engine = LLMEngine.from_vllm_config(config, stat_loggers=[_graph_counter(self._graphs)])
         self.run(max(plan["batches"]), 0.0)  # graphs and kernels are made now
 
     def run(self, batch: int, opted_out: float) -> dict[str, float]:
-        """Generates with a full batch; returns milliseconds a step, and drafts.
+        """Generates with a full batch; returns milliseconds a step, drafts, and the steps by kind of CUDA graph.
 
         Time and steps are those of the requests that speculate, if any does: the others take more steps and end later.
 
         Args:
             batch: Requests, all at a time.
-            opted_out: Share of them without speculation.
+            opted_out: Share of them without speculation, at least one request if above 0.
         """
         from vllm import SamplingParams
 
-        without = round(batch * opted_out)
+        without = math.ceil(batch * opted_out)
         tokens = self._plan["tokens"]
+        self._graphs.clear()
         before = self._counters()
         for number in range(batch):
             parameters = SamplingParams(
@@ -73,7 +80,8 @@ class EngineRun:
         timed = range(without if drafts else 0, batch)
         steps = drafts or tokens * batch
         step_s = sum(ends_s[str(number)] for number in timed) / steps
-        return {"step_ms": step_s * 1e3, "drafts": drafts, "draft_tokens": draft_tokens}
+        graphs = {f"steps_{kind.lower()}": float(self._graphs[kind]) for kind in GRAPHS}
+        return {"step_ms": step_s * 1e3, "drafts": drafts, "draft_tokens": draft_tokens, **graphs}
 
     def _ends_s(self) -> dict[str, float]:
         """Runs the engine until it is idle; returns after how many seconds each request ended."""
@@ -105,6 +113,24 @@ class EngineRun:
     def _median(self, batch: int, opted_out: float) -> dict[str, float]:
         runs = [self.run(batch, opted_out) for _ in range(REPEATS)]
         return {name: round(median(run[name] for run in runs), 4) for name in runs[0]}
+
+
+def _graph_counter(counts: Counter[str]) -> Any:
+    """Returns what vLLM calls for an object that it gives its statistics to after each step."""
+    from vllm.v1.metrics.loggers import StatLoggerBase
+
+    class GraphCounter(StatLoggerBase):  # type: ignore[misc]  # vLLM's types are not followed
+        def __init__(self, _config: Any, _engine: int = 0) -> None:
+            pass
+
+        def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+            if scheduler_stats is not None and scheduler_stats.cudagraph_stats is not None:
+                counts[scheduler_stats.cudagraph_stats.runtime_mode] += 1
+
+        def log_engine_initialized(self) -> None:
+            pass
+
+    return GraphCounter
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from serve.errors import ConfigError
 
-# What old versions import and newer ones no longer do, none of it compiled.
-_ONCE_NEEDED = ("gguf", "diskcache")
+# What other versions import and the installed one does not: the first two are of old ones, the last is new with 0.33.
+_ALSO_NEEDED = ("gguf", "diskcache", "orjson")
 
 
 @contextmanager
@@ -26,14 +26,19 @@ def unpacked(version: str) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for package in (f"vllm=={version}", *_ONCE_NEEDED):
+        for package in (f"vllm=={version}", *_ALSO_NEEDED):
             _download(package, folder)
         python = folder / "python"
         for wheel in folder.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
-                members = [each for each in archive.namelist() if not each.endswith(".so") and "/vllm-rs" not in each]
+                ours = wheel.name.startswith("vllm-")  # gigabytes of it are compiled, for GPUs
+                members = [each for each in archive.namelist() if not (ours and _is_compiled(each))]
                 archive.extractall(python, members)
         yield python
+
+
+def _is_compiled(member: str) -> bool:
+    return member.endswith(".so") or "/vllm-rs" in member
 
 
 def _download(package: str, folder: Path) -> None:

@@ -23,5 +23,8 @@ def test_an_engine_is_measured_once_and_opted_out_requests_draft_nothing(tmp_pat
     assert min(times) > 0
     by_share = {each["share"]: each["draft_tokens"] for each in found["runs"]["1"]["opt_out"]}
     assert by_share[0.0] > by_share[0.5] > by_share[1.0] == 0
+    for each in found["runs"]["1"]["opt_out"]:
+        assert each["steps_none"] > 0, "the CPU has no CUDA graphs"
+        assert each["steps_full"] == each["steps_piecewise"] == 0
     again = subprocess.run(command, check=True, cwd=ROOT, timeout=60, capture_output=True, text=True)
     assert json.loads(again.stdout) == found, "what is measured is not measured again"

@@ -1,7 +1,8 @@
 """Our plug-ins against the Python code of another vLLM: `python tests/support/other_vllm.py 0.33.0`.
 
-Runs the plug-ins' unit tests with that version's Python files in place of the installed ones. Its compiled parts stay
-out: no engine runs.
+Runs the unit tests of whatever we plug into vLLM or call in it (parsers, tokenizer, scheduler, host, sampling on the
+CPU) with that version's Python files in place of the installed ones. Its compiled parts stay out: no engine runs. It
+takes this machine for its platform's CPU, as the files of a GPU build would not.
 """
 
 import os
@@ -12,13 +13,17 @@ from pathlib import Path
 from lab.claims.other_vllm import unpacked
 
 ROOT = Path(__file__).parents[2]
-TESTS = ("tool_parsers", "reasoning_parsers", "tokenizer")
+TESTS = Path("tests", "unit", "engine", "vllm")
 
 
 def check(version: str) -> int:
     """Exit status of the tests."""
     with unpacked(version) as folder:
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep),
+            "VLLM_TARGET_DEVICE": "cpu",
+        }
         ask = [sys.executable, "-W", "ignore", "-c", "import vllm; print(vllm.__version__)"]
         found = subprocess.run(
             ask, env=environment, cwd=ROOT, check=True, capture_output=True, text=True
@@ -26,8 +31,7 @@ def check(version: str) -> int:
         if found != version:
             sys.exit(f"asked for vLLM {version}, imported {found}")
         print(f"vLLM {found}", flush=True)
-        tests = [f"tests/unit/engine/vllm/test_{part}.py" for part in TESTS]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(TESTS)]
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 

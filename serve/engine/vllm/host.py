@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import vllm
+from vllm.config import VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
@@ -89,11 +90,13 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
         opt_out: Install the scheduler that can switch speculation off per request.
 
     Raises:
-        ConfigError: `opt_out` is set for an engine that does not speculate, or a parser is unknown.
+        ConfigError: `opt_out` is set for an engine that does not speculate or has a scheduler of its own, a parser is
+            unknown, or vLLM would draft from stale tokens.
     """
     vllm_plugin.register()
     load_parsers(args)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    refuse_stale_drafts(config)
     if opt_out:
         if config.speculative_config is None:
             raise ConfigError("opt_out: true needs a pool with a speculative-config; without one, remove opt_out")
@@ -112,7 +115,26 @@ async def start_engine(args: argparse.Namespace, *, opt_out: bool) -> HostedEngi
     app = build_app(args, tasks, client.model_config)
     await init_app_state(client, app.state, args, tasks)
     keep_serving(app)
-    return HostedEngine(client, app, _facts(config))
+    return HostedEngine(client, app, facts_of(config))
+
+
+def refuse_stale_drafts(config: VllmConfig) -> None:
+    """Refuses an engine whose pipeline stages would draft and verify before they have the last sampled token.
+
+    Only vLLM's asynchronous scheduler waits until it has come back through the pipeline. With the synchronous one, text
+    is wrong or the engine dies, whether a request opts out or not: a batch is one computation.
+
+    Raises:
+        ConfigError: The engine speculates on the V2 runner, in pipeline stages, with synchronous scheduling.
+    """
+    stages = config.parallel_config.pipeline_parallel_size
+    synchronous = not config.scheduler_config.async_scheduling
+    if config.speculative_config is not None and stages > 1 and synchronous and config.use_v2_model_runner:
+        raise ConfigError(
+            f"speculation with pipeline-parallel-size {stages} and synchronous scheduling decodes from stale tokens on"
+            " vLLM's V2 runner (vllm#52071): remove no-async-scheduling if it is set, or use tensor parallelism alone,"
+            " or remove speculative-config"
+        )
 
 
 def keep_serving(app: Any) -> None:
@@ -142,8 +164,8 @@ def _threads_are_ours() -> bool:
     return os.environ.get("VLLM_CPU_OMP_THREADS_BIND") == "nobind" and "OMP_NUM_THREADS" in os.environ
 
 
-def _facts(config: Any) -> dict[str, Any]:
-    """Returns the facts of the running engine; the policy trusts them over the configuration.
+def facts_of(config: VllmConfig) -> dict[str, Any]:
+    """Returns the facts of a running engine; the policy trusts them over the configuration.
 
     `max_model_len` is for `GET /v1/models` only.
     """

@@ -166,6 +166,13 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
             yield _finding("info", text, facts.model, facts.pool)
         if wrong := wrong_pair(facts):
             yield _finding("error", wrong, facts.model, facts.pool)
+        if _drafts_are_stale(facts):
+            text = (
+                "speculates in pipeline stages with synchronous scheduling on vLLM's V2 runner, which decodes from stale"
+                " tokens (vllm#52071): remove no-async-scheduling, or use tensor parallelism alone; specgate does not"
+                " start such an engine"
+            )
+            yield _finding("error", text, facts.model, facts.pool)
         ours = _STOCK_PARSERS.get(facts.tool_parser or "")
         if ours and facts.kind == "vllm":
             text = f"vLLM's parser {facts.tool_parser!r} has open bugs, with or without speculation; use {ours!r}"
@@ -177,6 +184,18 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if (facts.family or "").startswith("kimi") and facts.settings.get("tokenizer_mode") == "auto":
             text = "tokenizer-mode auto may shift Kimi's special ids (transformers 5); specgate_kimi checks them"
             yield _finding("warning", text, facts.model, facts.pool)
+
+
+def _drafts_are_stale(facts: PoolFacts) -> bool:
+    stages = facts.settings.get("pipeline_parallel_size")
+    return (
+        facts.speculative
+        and facts.engine == "vllm"
+        and facts.runner == "v2"
+        and facts.async_scheduling is False
+        and isinstance(stages, int)
+        and stages > 1
+    )
 
 
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,11 @@ from policies.facts import PoolFacts
 
 _SCHEMA = Path(__file__).parent / "advisories" / "schema.json"
 _EFFECTS = {"speculative": "forbid", "opt_out": "allow", "standard": "allow"}
+_HINTS = {
+    "'scope_reason' is a required property": (
+        ": `affects` names a family or a model's version; name the broken part instead, or say why it can't be named"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Advisory:
         kind: `correctness`, or `security`: a hole of the engine, which `specgate doctor` names.
         effects: The consequence for each mode of serving: `speculative`, `opt_out`, `standard`.
         checked: None if nobody has said.
+        kills: The engine dies or hangs: a suspicion is enough to forbid.
+        scope_reason: Why it names a family or a model's version rather than the broken part; None if it names neither.
         problem: Set if the file could not be read; such an advisory counts as affecting everything.
     """
 
@@ -75,6 +82,8 @@ class Advisory:
     refuted: tuple[Mapping[str, str], ...] = ()
     kind: str = "correctness"
     checked: Checked | None = None
+    scope_reason: str | None = None
+    kills: bool = False
     problem: str | None = None
 
     def matches(self, facts: PoolFacts) -> bool:
@@ -117,7 +126,7 @@ def parse_advisory(document: Any, name: str) -> Advisory:
     problems = sorted(_validator().iter_errors(document), key=lambda error: list(map(str, error.path)))
     if problems:
         where = ".".join(map(str, problems[0].path)) or "(root)"
-        raise PolicyError(f"{where}: {problems[0].message}")
+        raise PolicyError(f"{where}: {problems[0].message}{_HINTS.get(problems[0].message, '')}")
     if document["id"] != name:
         raise PolicyError(f"id {document['id']!r} differs from the file's name {name!r}")
     for conditions in document["affects"]:
@@ -135,6 +144,8 @@ def parse_advisory(document: Any, name: str) -> Advisory:
         refuted=tuple(document.get("refuted", ())),
         kind=document.get("kind", "correctness"),
         checked=_checked(document.get("checked")),
+        scope_reason=document.get("scope_reason"),
+        kills=document.get("kills", False),
     )
 
 

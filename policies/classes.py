@@ -31,6 +31,7 @@ MODIFIERS = (
     "penalties",  # frequency, presence or repetition penalty
     "prompt_logprobs",
     "images",  # images or video among the messages
+    "thinking_budget",  # thinking_token_budget: a bound on the tokens of thinking
 )
 # Needed by advisories but of no interest to readers: not among a request's published classes.
 IMPLIED = (

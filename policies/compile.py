@@ -8,6 +8,7 @@ from policies.advisory import Advisory
 from policies.classes import masks_of_all
 from policies.errors import PolicyError
 from policies.facts import PoolFacts
+from policies.freshness import NEWER_ENGINE, newer_engine
 from policies.policy import Lift, ModelPolicy, Option, Pin, Policy, Rule, digest_of
 from policies.settings import Override, PolicySettings
 
@@ -39,7 +40,7 @@ def compile_policy(
         PolicyError: An override names a model, pool or advisory that does not exist.
     """
     pools = tuple(facts)
-    by_id = tuple(sorted(advisories, key=lambda advisory: advisory.id))
+    by_id = tuple(sorted(_with_built_in(advisories), key=lambda advisory: advisory.id))
     day = today or datetime.now(UTC).date()
     _check_names(pools, by_id, settings)
     overrides = tuple(override for override in settings.overrides if override.holds(day))
@@ -56,6 +57,13 @@ def compile_policy(
         successor=successor,
         until_s=datetime.combine(successor.today, time(), UTC).timestamp() if successor else 0.0,
     )
+
+
+def _with_built_in(advisories: Iterable[Advisory]) -> list[Advisory]:
+    """Returns the advisories, and the suspicion of engines that none of them was checked against."""
+    own = [advisory for advisory in advisories if advisory.id != NEWER_ENGINE]
+    suspicion = newer_engine(own)
+    return own if suspicion is None else [*own, suspicion]
 
 
 def with_pools(policy: Policy, model: str, facts: Iterable[PoolFacts]) -> Policy:
@@ -129,7 +137,10 @@ def _rule(advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Overr
         for override in overrides
         if override.action == "waive" and override.advisory == advisory.id
     ]
-    if facts.proven and force == "suspect":  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
+    suspected = force == "suspect"
+    if suspected and advisory.kills:
+        force = "forbid"
+    if facts.proven and suspected:  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
         lifts.append(Lift(masks_of_all(facts.proven), "proven", "proven right on this pool by the operator"))
     unknown = advisory.assumptions(facts)
     note = f" (assumed: {', '.join(unknown)} not known)" if unknown and not advisory.problem else ""

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from policies.errors import PolicyError
 from policies.facts import PoolFacts, Scalar
 from policies.stated_facts import UNKNOWN, checked
 from policies.vllm_args import facts_of_vllm
+from policies.vllm_options import full_names
 
 # GDN, KDA, Mamba and other recurrent layers; a config that forgets `hybrid: true` must not lose those advisories.
 _HYBRID = re.compile(
@@ -41,6 +43,7 @@ def facts_from_engine_args(
     version: str | None,
     engine_args: Mapping[str, Any],
     overrides: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
 ) -> PoolFacts:
     """Derives facts from the configuration; nothing is looked up in a running engine.
 
@@ -49,15 +52,16 @@ def facts_from_engine_args(
         pool: The configuration's name of the pool.
         family: Model family.
         version: Version within the family.
-        engine_args: vLLM's own, with dashes or underscores. Ignored unless the pool's kind is `vllm`.
+        engine_args: vLLM's own, however they are written. Ignored unless the pool's kind is `vllm`.
         overrides: Facts stated by the operator, by their names in `PoolFacts`; they outweigh derived ones, and
             `settings` are merged.
+        env: Environment variables of the engine's process, some of which choose for it.
 
     Raises:
-        PolicyError: An override names no fact or can't be its value, or the speculative config can't be read.
+        PolicyError: An override names no fact or can't be its value, or an engine argument can't be read.
     """
     stated = checked(f"{model}/{pool}", overrides)
-    args = {key.replace("-", "_"): value for key, value in engine_args.items()}
+    args = _args(f"{model}/{pool}", engine_args) if stated.get("kind", "vllm") == "vllm" else {}
     names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
     known_as = f"{names} {family}-{version}".lower()
     hybrid = bool(_HYBRID.search(known_as) or _HYBRID.search(known_as.replace("_", "-")))  # or by vLLM's model types
@@ -67,11 +71,11 @@ def facts_from_engine_args(
         kind=stated.get("kind", "vllm"),
         family=family,
         model_version=version,
-        quantization=_variant(f"{names} {args.get('quantization', '')}"),
+        quantization=variant_of(f"{names} {args.get('quantization', '')}"),
         settings=_OPT_IN,
     )
     if derived.kind == "vllm":
-        found = facts_of_vllm(f"{model}/{pool}", args, stated)
+        found = facts_of_vllm(f"{model}/{pool}", args, stated, env or {})
         derived = replace(derived, **{**found, "settings": {**_OPT_IN, **found["settings"]}})
     elif derived.kind == "sim":
         derived = replace(derived, engine="sim")
@@ -86,7 +90,14 @@ def facts_from_engine_args(
     return _with_text_versions(replace(derived, **merged))
 
 
-def _variant(text: str) -> str:
+def _args(where: str, engine_args: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return full_names(engine_args)
+    except PolicyError as error:
+        raise PolicyError(f"{where}: {error}") from error
+
+
+def variant_of(text: str) -> str:
     """Returns the usual name of the weights' variant; `none` if no name mentions one."""
     return next((name for name, marks in _VARIANTS if any(mark in text for mark in marks)), "none")
 

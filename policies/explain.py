@@ -25,6 +25,7 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "unspeculable": ("leave out `min_p` and `logit_bias`", {"unspeculable": False}),
     "penalties": ("leave out the penalties", {"penalties": False}),
     "prompt_logprobs": ("leave out `prompt_logprobs`", {"prompt_logprobs": False}),
+    "thinking_budget": ("leave out `thinking_token_budget`", {"thinking_budget": False}),
     "guided": ("replace `guided_*` by `structured_outputs`", {"guided": False, "structured_outputs": True}),
 }
 

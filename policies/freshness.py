@@ -6,10 +6,12 @@ from datetime import date
 import yaml
 from packaging.version import Version
 
-from policies.advisory import Advisory
+from policies.advisory import Advisory, Cure
 
 _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
+NEWER_ENGINE = "engine-newer-than-checked"
+"""The id of the reason against an engine that is newer than all that is known; a waiver may name it."""
 
 
 def stale(
@@ -25,6 +27,54 @@ def stale(
     """
     reasons = {advisory.id: _why(advisory, engines, today, max_age_days) for advisory in advisories}
     return {name: reason for name, reason in reasons.items() if reason}
+
+
+def age_days(advisories: Iterable[Advisory], today: date) -> int | None:
+    """Returns the days since the advisory that waits longest was checked; None if nobody has checked any.
+
+    Args:
+        advisories: All; withdrawn ones don't count.
+        today: The current day.
+    """
+    days = [each.checked.date for each in advisories if each.checked and each.status != "withdrawn"]
+    return (today - min(days)).days if days else None
+
+
+def newest_checked(advisories: Iterable[Advisory]) -> dict[str, str]:
+    """Returns, for each engine, the newest version against which any advisory was checked."""
+    newest: dict[str, str] = {}
+    for each in advisories:
+        for engine, version in each.checked.engine_versions.items() if each.checked else ():
+            newest[engine] = max(newest.get(engine, version), version, key=Version)
+    return dict(sorted(newest.items()))
+
+
+def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
+    """Returns the suspicion of engines newer than every check: a new version may break what the last one did right.
+
+    Args:
+        advisories: All. None of them need name a version; then there is nothing to be newer than.
+    """
+    newest = newest_checked(advisories)
+    if not newest:
+        return None
+    versions = " and ".join(f"{engine} {version}" for engine, version in newest.items())
+    return Advisory(
+        id=NEWER_ENGINE,
+        title="An engine newer than every version that the advisories were checked against",
+        summary=f"Advisories were checked up to {versions}; whether drafts break anything on a newer one is not known.",
+        status="suspected",
+        severity="medium",
+        affects=tuple(
+            {"method": "*", "engine": engine, "engine_version": f">{version}"} for engine, version in newest.items()
+        ),
+        unsafe=("tools", "json", "logprobs"),
+        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
+        cures=(
+            Cure("Take newer advisories, which were checked against this engine", {}),
+            Cure("Probe the pool with `specgate probe`, and state in `proven` what it shows to be right", {}),
+        ),
+    )
 
 
 def _why(advisory: Advisory, engines: Mapping[str, str], today: date, max_age_days: int) -> str | None:

@@ -1,6 +1,5 @@
 """Facts of a pool that its engine's arguments tell, as vLLM would read them; nothing is looked up in an engine."""
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
@@ -11,34 +10,49 @@ from packaging.version import InvalidVersion, Version
 
 from policies.errors import PolicyError
 from policies.facts import Scalar
-from policies.stated_facts import method_of
+from policies.stated_facts import UNKNOWN, method_of
 
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
-_METHOD_BY_NAME = ("eagle3", "eagle", "mtp", "dflash", "dspark", "ngram", "suffix")  # longer names first
+# A drafter's name outweighs any method but these, with which it is not looked at.
+_TAKEN_AT_ITS_WORD = frozenset(
+    {
+        "eagle", "eagle3", "dflash", "dspark", "ngram", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states",
+        UNKNOWN,
+    }
+)  # fmt: skip
+_METHOD_BY_NAME = {"eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash", "dspark": "dspark"}  # in vLLM's order
+# Where vLLM looks into the drafter's own configuration, its name has to do.
+_METHOD_BY_LIKELY_NAME = ("eagle", "mtp", "medusa", "ngram", "suffix")
 _V1_ONLY = frozenset({"suffix", "custom_class", "medusa", "mlp_speculator"})
 _NGRAM = frozenset({"ngram", "ngram_gpu"})  # have one drafter on the V2 runner
 _NEVER_ASYNC = frozenset({"ngram", "suffix", "custom_class"})  # on the V1 runner
 _PARALLEL = frozenset({"dflash", "dspark"})  # draft in parallel on the V2 runner, other methods on V1 only
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
+_RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+_SIMPLE_OFFLOAD_SWITCH = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
 
-def facts_of_vllm(where: str, args: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of_vllm(
+    where: str, args: Mapping[str, Any], stated: Mapping[str, Any], env: Mapping[str, str]
+) -> dict[str, Any]:
     """Returns what vLLM's arguments tell, by the names of `PoolFacts`.
 
     Args:
         where: The pool, for errors.
-        args: vLLM's arguments, with underscores.
+        args: vLLM's arguments, as `full_names` returns them.
         stated: Facts stated by the operator, which take part where others follow from them.
+        env: Environment variables of the engine's process.
 
     Raises:
-        PolicyError: An argument that is a mapping can't be read.
+        PolicyError: An environment variable can't be read.
     """
-    spec = _mapping(where, args, "speculative_config")
+    spec = _mapping(args, "speculative_config")
     method = stated.get("method", _method(spec))
     installed, on_cpu = installed_engine()
     version = stated.get("engine_version", installed or pinned_engine())
     on_v1 = (on_cpu and version == installed) or _falls_back_to_v1(method, spec, args)
-    runner = stated.get("runner", "v1" if on_v1 else _runner(method, version))
+    chosen = _chosen_runner(where, args, env)
+    runner = stated.get("runner", chosen or ("v1" if on_v1 else _runner(method, version)))
     is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
     return {
         "engine": "vllm",
@@ -48,12 +62,12 @@ def facts_of_vllm(where: str, args: Mapping[str, Any], stated: Mapping[str, Any]
         "drafter": _drafter(method, spec),
         "runner": runner,
         "tool_parser": args.get("tool_call_parser") or "none",
-        "reasoning_parser": args.get("reasoning_parser") or "none",
+        "reasoning_parser": args.get("reasoning_parser") or _grammar(args).get("reasoning_parser") or "none",
         "prefix_caching": _switch(args, "enable_prefix_caching", default=True),
         "async_scheduling": _switch(args, "async_scheduling", default=is_async),
         "settings": {
             **_plain_settings(args),
-            **_nested_settings(where, args),
+            **_nested_settings(where, args, env),
             **_speculative_settings(method, spec),
         },
     }
@@ -101,43 +115,81 @@ def _stages(args: Mapping[str, Any]) -> int:
     return int(args.get("pipeline_parallel_size") or 1)
 
 
-def _mapping(where: str, args: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Returns an argument that is a mapping: given as such, as JSON, or member by member (`name.member`)."""
-    value = args.get(name)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise PolicyError(f"{where}: {name.replace('_', '-')} is not JSON: {error}") from error
-    if value is not None and not isinstance(value, Mapping):
-        raise PolicyError(f"{where}: {name.replace('_', '-')} is a mapping, not {value!r}")
-    dotted = {key.removeprefix(f"{name}."): member for key, member in args.items() if key.startswith(f"{name}.")}
-    return {str(key).replace("-", "_"): setting for key, setting in {**(value or {}), **dotted}.items()}
+def _mapping(args: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {str(key).replace("-", "_"): value for key, value in (args.get(name) or {}).items()}
 
 
-def _nested_settings(where: str, args: Mapping[str, Any]) -> dict[str, Scalar]:
+def _grammar(args: Mapping[str, Any]) -> dict[str, Any]:
+    return _mapping(args, "structured_outputs_config")
+
+
+def _nested_settings(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Scalar]:
     """Returns the settings that stand inside other arguments."""
-    grammar = _mapping(where, args, "structured_outputs_config")
-    transfer = _mapping(where, args, "kv_transfer_config")
+    grammar = _grammar(args)
     settings: dict[str, Scalar] = {}
     if "backend" in grammar:
         settings["structured_outputs_backend"] = str(grammar["backend"])
     if "disable_any_whitespace" in grammar:
         settings["disable_any_whitespace"] = _truth(grammar["disable_any_whitespace"])
-    if transfer:
-        settings["kv_connector"] = str(transfer.get("kv_connector") or "unnamed")
+    if connector := _kv_connector(where, args, env):
+        settings["kv_connector"] = connector
     return settings
 
 
+def _kv_connector(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+    """Returns the connector of the KV cache: a cache that is offloaded has one that replaces any other."""
+    if args.get("kv_offloading_size") is not None:
+        backend = args.get("kv_offloading_backend") or "native"
+        if backend == "lmcache":
+            return "LMCacheMPConnector"
+        if backend == "native":
+            simple = _env_switch(where, env, _SIMPLE_OFFLOAD_SWITCH)
+            return "SimpleCPUOffloadConnector" if simple else "OffloadingConnector"
+    transfer = _mapping(args, "kv_transfer_config")
+    return str(transfer.get("kv_connector") or "unnamed") if transfer else None
+
+
+def _chosen_runner(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+    """Returns the runner that somebody asked for; None if vLLM chooses."""
+    if args.get("watermark_config") is not None or _mapping(args, "attention_config").get("hisparse_config"):
+        return "v2"  # has no V1 form, whatever the environment says
+    wanted = _env_switch(where, env, _RUNNER_SWITCH)
+    return None if wanted is None else "v2" if wanted else "v1"
+
+
+def _env_switch(where: str, env: Mapping[str, str], name: str) -> bool | None:
+    """Returns a switch of the environment as vLLM reads it: a whole number."""
+    value = env.get(name)
+    if value is None:
+        return None
+    try:
+        return bool(int(value))
+    except ValueError as error:
+        raise PolicyError(f"{where}: {name} in `env` is 0 or 1, not {value!r}") from error
+
+
 def _method(spec: Mapping[str, Any]) -> str | None:
-    """Returns the stated method, or one guessed from the draft model's name, as vLLM does."""
+    """Returns the method that vLLM makes of the speculative config: the stated one, or one by the drafter's name."""
     if not spec:
         return None
-    method = spec.get("method")
-    if method is None:
-        name = str(spec.get("model", "")).lower()
-        return next((method for method in _METHOD_BY_NAME if method in name), "draft_model")
-    return method_of(str(method))
+    model = str(spec.get("model") or "")
+    stated = None if spec.get("method") is None else method_of(str(spec["method"]).strip("[]"))
+    if spec.get("method") is not None and (stated is None or stated in _TAKEN_AT_ITS_WORD):
+        return stated
+    if stated is None and model.strip("[]") == "ngram":
+        return "ngram"
+    if stated is None and _is_import_path(model):
+        return "custom_class"
+    name = model.lower()
+    if by_name := next((method for mark, method in _METHOD_BY_NAME.items() if mark in name), None):
+        return by_name
+    return stated or next((method for method in _METHOD_BY_LIKELY_NAME if method in name), "draft_model")
+
+
+def _is_import_path(model: str) -> bool:
+    """Returns True for a name such as `package.Proposer`, which vLLM imports."""
+    parts = model.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:
@@ -179,11 +231,8 @@ def _plain_settings(args: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def _switch(args: Mapping[str, Any], name: str, default: bool | None) -> bool | None:
-    negative = f"no_{name}"
-    if negative in args:
-        return not _truth(args[negative])
-    return _truth(args[name]) if name in args else default
+    return default if args.get(name) is None else _truth(args[name])
 
 
 def _truth(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).lower() not in ("false", "0", "no", "off")
+    return value if isinstance(value, bool) else str(value).lower() not in ("false", "0", "no", "off", "none", "")

@@ -176,6 +176,7 @@ OWN: Row = ("Is the gateway itself well?", [
           width=6),
     panel("Keys that expire within 14 days", "none", ("sum(max by (source) (specgate_keys_ending))", ""), kind="stat",
           width=6),
+    panel("Age of the advisories", "d", ("max(specgate_advisories_age_days)", ""), kind="stat", width=6),
 ])  # fmt: skip
 
 

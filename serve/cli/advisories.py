@@ -154,6 +154,7 @@ def _section(advisory: Advisory) -> str:
         "",
         f"- Unsafe: {', '.join(f'`{name}`' for name in advisory.unsafe)} ({effects})",
         *(f"- Affects: {_conditions(conditions)}" for conditions in advisory.affects),
+        *([f"- Scope: {advisory.scope_reason}"] if advisory.scope_reason else []),
         *(f"- Cure: {cure.text}" for cure in advisory.cures),
         *(f"- {item.kind.capitalize()}: {item.finding} {_rate(item)}({item.source})" for item in advisory.evidence),
         *(f'- Refuted: "{claim["claim"]}" {claim["finding"]}' for claim in advisory.refuted),

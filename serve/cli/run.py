@@ -12,8 +12,10 @@ import typer
 from serve.cli.key_service import first_key
 from serve.cli.output import console
 from serve.config.access import AccessConfig, AccessMode
+from serve.config.contradictions import contradictions
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
 from serve.launch.local import Progress, cluster, prepared_environment
 from serve.launch.ports import claim_door, require_free
 from serve.launch.supervisor import supervise
@@ -36,6 +38,7 @@ KeysDir = Annotated[
     Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
 ]
 StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
+AcceptHazards = Annotated[bool, typer.Option("--accept-hazards", help="Start even if facts contradict each other.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
 
@@ -48,9 +51,13 @@ def serve(
     state_dir: KeysDir = None,
     verbose: Verbose = False,
     stop_with_parent: StopWithParent = False,
+    accept_hazards: AcceptHazards = False,
 ) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
-    parsed = _with_access(with_door(GatewayConfig.load(config), port, admin_port), access, state_dir)
+    loaded = GatewayConfig.load(config)
+    if not accept_hazards:
+        _refuse_contradictions(loaded, config)
+    parsed = _with_access(with_door(loaded, port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
@@ -67,6 +74,15 @@ def serve(
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
                 _print(f"Look at it: {parsed.admin.url} (the operator's door)")
             stop.wait()
+
+
+def _refuse_contradictions(parsed: GatewayConfig, config: Path) -> None:
+    wrong = [f"  {model}/{pool}: {text}" for model, pool, text in contradictions(parsed)]
+    if wrong:
+        raise ConfigError(
+            "\n".join((f"{config} has facts that contradict each other:", *wrong))
+            + "\n--accept-hazards starts it anyway."
+        )
 
 
 def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:

@@ -205,7 +205,7 @@ class GatewayConfig(_Strict):
             drafts = pool.sim["num_speculative_tokens"]
             overrides = {"engine": "sim", "method": "sim", "num_speculative_tokens": drafts, **overrides}
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
-        return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides)
+        return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides, pool.env)
 
 
 def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mapping[str, Any]:

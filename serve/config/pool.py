@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
 from serve.config.secret import Secret
 from serve.parsing import GRAMMARS
@@ -58,7 +59,8 @@ class PoolConfig(_Strict):
 
     Attributes:
         kind: `vllm` (an engine hosted here), `remote` (an OpenAI-compatible URL) or `sim` (simulated, for load tests).
-        engine_args: vLLM's own command-line names, with or without dashes; laid over the model's `engine_args`.
+        engine_args: vLLM's own command-line names, full or short (`tp`), with or without dashes; over the model's.
+            Abbreviations, and `config` with a file of options, are refused.
         url: Base URL of a `remote` pool, without `/v1`.
         served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
             see our own names. If not given, the body reaches the engine with the name that the client used.
@@ -204,9 +206,18 @@ class ModelConfig(_Strict):
     pools: dict[Name, PoolConfig] = Field(min_length=1)
 
     def engine_args_of(self, pool: str) -> dict[str, Any]:
-        """Returns a pool's engine arguments over the model's own, all with dashes."""
-        return {**_dashed(self.engine_args), **_dashed(self.pools[pool].engine_args)}
+        """Returns a pool's engine arguments over the model's own, under their full names with dashes."""
+        args = _underscored(self.engine_args) | _underscored(self.pools[pool].engine_args)
+        return {name.replace("_", "-"): value for name, value in full_names(args).items()}
+
+    @model_validator(mode="after")
+    def _engine_args_can_be_read(self) -> Self:
+        for name, pool in self.pools.items():
+            if pool.kind == "vllm":
+                self.engine_args_of(name)
+        return self
 
 
-def _dashed(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.replace("_", "-"): value for key, value in args.items()}
+def _underscored(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments with one spelling for each name, so that a pool's replace the model's."""
+    return {key.replace("-", "_"): value for key, value in args.items()}

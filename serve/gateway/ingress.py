@@ -5,12 +5,14 @@ import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import fastapi
 from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
+from policies.freshness import age_days
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.compiled_policy import compile_for, read_advisories
@@ -102,7 +104,7 @@ class GatewayReplica:
             settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch
         )
         self._api = GatewayApi(settings, self._scale, self._gateway, self.pools, self.updates, metrics)
-        vitals = Vitals(self.allowance, lambda: self.updates.refused)
+        vitals = Vitals(self.allowance, lambda: self.updates.refused, self._advisories_age_days)
         replica_metrics = ReplicaMetrics(metrics, self._scale, self.pools, vitals)
         self._parts = [  # closed in the other direction: what is reported last may still need what stands before it
             Part(close=upstream.close),
@@ -117,6 +119,9 @@ class GatewayReplica:
             Part(routes=self._insight()),
             announcements(door, self.operators_app),
         ]
+
+    def _advisories_age_days(self) -> int | None:
+        return age_days(self._gateway.policy.advisories, datetime.now(UTC).date())
 
     @property
     def hot(self) -> dict[str, AsgiApp]:

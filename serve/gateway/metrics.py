@@ -24,10 +24,12 @@ class Vitals:
     Attributes:
         allowance: Counts the bytes of requests' bodies.
         refused_update: Returns why the last update of the policy was refused; None if it was adopted.
+        advisories_age_days: Returns the days since the advisories were last gone through; None if nobody has said.
     """
 
     allowance: Allowance
     refused_update: Callable[[], str | None]
+    advisories_age_days: Callable[[], int | None] = lambda: None
 
 
 class ReplicaMetrics:
@@ -45,6 +47,10 @@ class ReplicaMetrics:
             return lambda: (
                 (key, number) for key, pool in pools.items() if (number := value(pool.occupancy())) is not None
             )
+
+        def age() -> Iterator[tuple[tuple[()], float]]:
+            if (days := vitals.advisories_age_days()) is not None:
+                yield (), float(days)
 
         def waiting() -> Iterator[tuple[tuple[str, str, str], float]]:
             for (model, name), pool in pools.items():
@@ -82,6 +88,9 @@ class ReplicaMetrics:
             (
                 "specgate_policy_update_refused", "1 if the last update was refused", (),
                 lambda: [((), float(vitals.refused_update() is not None))],
+            ),
+            (
+                "specgate_advisories_age_days", "Days since the advisory that waits longest was last checked", (), age,
             ),
         ):  # fmt: skip
             metrics.read("gauge", name, description, labels, reading)

@@ -105,6 +105,7 @@ class EngineFields(Struct, kw_only=True, gc=False):
     media_io_kwargs: Raw = NONE
     mm_processor_kwargs: Raw = NONE
     prompt_logprobs: Raw = NONE
+    thinking_token_budget: Raw = NONE
     use_beam_search: bool | None = None
     # Where another gateway would send the request.
     api_base: Raw = NONE
@@ -170,7 +171,7 @@ HARMLESS = frozenset(
      "length_penalty", "bad_words",
      "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
      "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
-     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids", "thinking_token_budget",
+     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids",
      "suffix", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention",
      "verbosity", "modalities", "prediction", "functions", "function_call"}
 )  # fmt: skip

@@ -121,6 +121,7 @@ def features_of(
         penalties=_names_a_penalty(request) and has_penalties(request),
         prompt_logprobs=_wants_prompt_logprobs(request),
         images=_has_images(request.messages),
+        thinking_budget=given(request.thinking_token_budget),
         tool_history=_has_tool_history(request.messages),
         conversation_key=_conversation_key(request),
         preference=_preference(request, headers),

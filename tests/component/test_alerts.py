@@ -145,7 +145,16 @@ FAILING = {"model": "failing"}
 BROKEN = {"truncated_string": 1.0}
 
 
-def causes(scene: Scene, replica: GatewayReplica, store: KeyStore) -> list[Cause]:
+def unchecked_since_2025(folder: Path) -> str:
+    """Writes advisories that nobody has gone through for long; returns their folder."""
+    folder.mkdir()
+    text = (Path(NO_ADVISORIES) / "another-model.yaml").read_text(encoding="utf-8")
+    checked = 'checked: {date: "2025-01-01", engine_versions: {vllm: "0.33.0"}}\n'
+    (folder / "another-model.yaml").write_text(text + checked, encoding="utf-8")
+    return str(folder)
+
+
+def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str) -> list[Cause]:
     """Everything that can go wrong without Ray."""
     steady, greedy = scene.key("steady"), scene.key("greedy", requests_per_minute=60)
     thrifty = scene.key("thrifty", tokens_per_month=10**9)
@@ -204,6 +213,8 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore) -> list[Cause
         Cause({"SpecgateRefusing": {"model": "limited"}, "SpecgateTenantThrottled": {"tenant": "greedy"}},
               lambda: scene.ask(greedy, 0.2, prose("limited")), lambda: scene.rest("limited")),
         Cause({"SpecgateQuotaNearlySpent": {"tenant": "thrifty"}}, lambda: quota(5000), lambda: quota(10**9)),
+        # Before the next one, which leaves these advisories in force.
+        Cause({"SpecgateAdvisoriesOld": {}}, lambda: update_policy(advisories=old), update_policy),
         Cause({"SpecgatePolicyUpdateRefused": {}}, lambda: update_policy(nonsense=True), update_policy),
         Cause({"SpecgateKeysEnd": {}}, expire, lambda: store.revoke(ending.pop())),
     ]  # fmt: skip
@@ -241,7 +252,7 @@ async def suffering(folder: Path) -> AsyncIterator[tuple[list[Cause], Cause, Gat
         scene = Scene(data.url, session, store)
         stack.callback(scene.rest_all)
         lag = Cause({"SpecgateEventLoopLag": {"replica": "replica"}}, scene.block, lambda: scene.rest("loop"))
-        yield causes(scene, replica, store), lag, replica
+        yield causes(scene, replica, store, unchecked_since_2025(folder / "old")), lag, replica
 
 
 @needs_prometheus

@@ -27,6 +27,8 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from policies.errors import PolicyError
+from policies.vllm_options import full_names
 from serve.engine.vllm import plugin as vllm_plugin
 from serve.engine.vllm import scheduler
 from serve.errors import ConfigError
@@ -54,7 +56,8 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     """Turn a pool's `engine_args` into vLLM's own parsed arguments.
 
     Args:
-        engine_args: Options of vLLM's command line, without the leading dashes.
+        engine_args: Options of vLLM's command line, without the leading dashes, in any spelling that
+            `policies.vllm_options.full_names` reads.
         names: Model names that the engine accepts; its responses carry the first one.
         key: Bearer token that it requires.
 
@@ -64,14 +67,14 @@ def parse_args(engine_args: Mapping[str, Any], names: Sequence[str], key: str) -
     cli_args = importlib.import_module(
         _first_module("vllm.entrypoints.launchers", "vllm.entrypoints.common") + ".cli_args"
     )
-    given = _with_paths(engine_args)
+    given = _with_paths(_full_names(engine_args))
     if given.get("tool-call-parser"):
         given.setdefault("enable-auto-tool-choice", True)
     if given.get("speculative-config"):
         given.setdefault("per-request-spec-decode-metrics", "summary")
     # In one word: a random key may begin with a dash, and would be taken for an option.
     argv = [*_argv(given), "--served-model-name", *names, f"--api-key={key}"]
-    parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False))
+    parser = cli_args.make_arg_parser(FlexibleArgumentParser(exit_on_error=False, allow_abbrev=False))
     try:
         parsed, unknown = parser.parse_known_args(argv)
         if unknown:
@@ -189,6 +192,14 @@ def _parser_names(args: argparse.Namespace) -> tuple[tuple[str, str | None, set[
         ("tool-call-parser", args.tool_call_parser, set(ToolParserManager.list_registered())),
         ("reasoning-parser", args.reasoning_parser or None, set(ReasoningParserManager.list_registered())),
     )
+
+
+def _full_names(engine_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options as the policy reads them: engine and policy must not differ in what they mean."""
+    try:
+        return {name.replace("_", "-"): value for name, value in full_names(engine_args).items()}
+    except PolicyError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _with_paths(engine_args: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,15 @@ from typing import Any
 from msgspec.structs import asdict
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
+from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
+from serve.config.contradictions import contradictions
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
-from serve.tools.doctor.pairs import wrong_pair
 from serve.tools.doctor.secret_places import secret_findings
 
 _TOOLS = {"tools": 1, "tool_choice": "auto", "stream": True}
@@ -51,11 +52,14 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
     secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
+    wrong = [_finding("error", text, model, pool) for model, pool, text in contradictions(decider.config)]
     openness = open_gateway(decider.config.access, host)
     findings = [
         *([_finding("error", openness)] if openness else []),
+        *wrong,
         *_policy_findings(policy),
         *_pool_findings(policy),
+        *_knowledge(policy),
         *_unstated_methods(decider.config),
         *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
@@ -164,12 +168,10 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if facts.canary_share:
             text = f"a canary: first choice for {facts.canary_share:.3g} of conversations, last choice for the others"
             yield _finding("info", text, facts.model, facts.pool)
-        if wrong := wrong_pair(facts):
-            yield _finding("error", wrong, facts.model, facts.pool)
         if _drafts_are_stale(facts):
             text = (
-                "speculates in pipeline stages with synchronous scheduling on vLLM's V2 runner, which decodes from stale"
-                " tokens (vllm#52071): remove no-async-scheduling, or use tensor parallelism alone; specgate does not"
+                "speculates in pipeline stages with synchronous scheduling on vLLM's V2 runner, which decodes from"
+                " stale tokens (vllm#52071): remove no-async-scheduling, or use tensor parallelism alone; specgate does not"
                 " start such an engine"
             )
             yield _finding("error", text, facts.model, facts.pool)
@@ -196,6 +198,23 @@ def _drafts_are_stale(facts: PoolFacts) -> bool:
         and isinstance(stages, int)
         and stages > 1
     )
+
+
+def _knowledge(policy: Policy) -> Iterator[dict[str, Any]]:
+    """Yields what is to be said about how far the advisories reach: their age, and engines newer than all of them."""
+    days = age_days(policy.advisories, policy.today)
+    if days is not None:
+        level = "warning" if days > MAX_AGE_DAYS else "info"
+        yield _finding(level, f"the advisories were last gone through {days} days ago; take newer ones after a month")
+    newer = next((each for each in policy.advisories if each.id == NEWER_ENGINE), None)
+    for facts in policy.facts:
+        if newer is not None and newer.matches(facts) and not newer.assumptions(facts):
+            checked = newest_checked(policy.advisories)[facts.engine or ""]
+            text = (
+                f"{facts.engine} {facts.engine_version} is newer than {checked}, the newest that any advisory was "
+                "checked against: tools, JSON and logprobs count as suspected with speculation"
+            )
+            yield _finding("warning", text, facts.model, facts.pool, newer)
 
 
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,9 @@
 import json
+import re
+
+import yaml
+
+from serve.config.compiled_policy import SHIPPED_ADVISORIES
 
 
 def test_a_covered_hazard_is_reported_and_passes(specgate, kimi):
@@ -124,3 +129,44 @@ def test_what_nobody_says_of_a_remote_engine_is_pointed_out(specgate, tmp_path):
         messages = [each["message"] for each in json.loads(out)["findings"] if each["pool"] == "a"]
         assert any("does not say `method`" in message for message in messages) is method
         assert any("count as matched" in message and "engine_version" in message for message in messages) is engine
+
+
+def test_facts_that_contradict_each_other_are_errors_of_doctor_deploy_and_serve(specgate, kimi, tmp_path):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(kimi().read_text().replace('"2.6"', '"2.5"'))
+    code, out = specgate("doctor", "-c", wrong, "--json")
+    errors = [each for each in json.loads(out)["findings"] if each["level"] == "error"]
+    assert code == 1
+    assert [("cut tool-call arguments" in each["message"], each["pool"]) for each in errors] == [(True, "speculative")]
+    whole = tmp_path / "whole.yaml"
+    application = {"name": "specgate", "import_path": "serve.app:build", "args": yaml.safe_load(wrong.read_text())}
+    whole.write_text(yaml.safe_dump({"applications": [application]}))
+    for command in ("serve", "deploy"):
+        code, out = specgate(command, "--config", whole)
+        said = " ".join(out.split())
+        assert code != 0
+        assert "cut tool-call arguments" in said
+        assert "--accept-hazards" in said
+
+
+def test_an_engine_newer_than_every_check_is_a_suspicion_and_said(specgate, kimi):
+    new = kimi(drafter="org/kimi-k2.6-eagle3-mla", version="9.9.0")
+    _, out = specgate("doctor", "-c", new, "--json")
+    report = json.loads(out)
+    rows = {" ".join(row["classes"]): row for row in report["models"]["kimi"]["requests"]}
+    assert "engine-newer-than-checked" in rows["tools_auto stream"]["pools"]["speculative"]["forbidden_by"]
+    assert rows["plain"]["pools"]["speculative"]["allowed"]
+    assert any("9.9.0 is newer than" in each["message"] for each in report["findings"])
+    _, out = specgate("doctor", "-c", kimi(drafter="org/kimi-k2.6-eagle3-mla", version="0.32.0"), "--json")
+    assert "newer than" not in out
+
+
+def test_the_age_of_what_is_known_is_said_and_old_knowledge_is_a_warning(specgate, kimi, tmp_path):
+    folder = tmp_path / "advisories"
+    folder.mkdir()
+    text = (SHIPPED_ADVISORIES / "kimi-counting-tool-parser.yaml").read_text()
+    (folder / "kimi-counting-tool-parser.yaml").write_text(re.sub(r'date: "[0-9-]+"', 'date: "2025-01-01"', text))
+    for more, level in (("", "info"), (f"policy: {{advisories: {folder}}}\n", "warning")):
+        _, out = specgate("doctor", "-c", kimi(more=more), "--json")
+        (found,) = [each for each in json.loads(out)["findings"] if "advisories were last" in each["message"]]
+        assert found["level"] == level

@@ -94,3 +94,9 @@ def test_lag_of_the_event_loop_is_a_histogram() -> None:
     assert samples["specgate_event_loop_lag_seconds_sum", None] == 0.03
     assert samples["specgate_event_loop_lag_seconds_bucket", "0.025"] == 0
     assert samples["specgate_event_loop_lag_seconds_bucket", "0.05"] == 1
+
+
+@pytest.mark.parametrize(("days", "value"), [(3, {"": 3.0}), (None, {})])
+def test_the_age_of_the_advisories_is_shown_if_anybody_checked_them(days, value) -> None:
+    vitals = Vitals(Allowance(), lambda: None, None, lambda: days)
+    assert values(shown(vitals), "specgate_advisories_age_days") == value

@@ -9,11 +9,20 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from policies import PolicyError, load_advisories, wilson
-from policies.advisory import parse_advisory
+from policies import (
+    Override,
+    PolicyError,
+    PolicySettings,
+    RequestFeatures,
+    compile_policy,
+    decide,
+    load_advisories,
+    wilson,
+)
+from policies.advisory import Checked, parse_advisory
 from policies.classes import BIT, IMPLIED, masks_of
 from policies.facts import PoolFacts
-from policies.freshness import cut_texts, stale
+from policies.freshness import NEWER_ENGINE, age_days, cut_texts, newer_engine, newest_checked, stale
 
 GOOD = {
     "id": "some-id",
@@ -26,6 +35,10 @@ GOOD = {
     "cures": [{"text": "Do better"}],
     "evidence": [{"kind": "read", "source": "the code", "finding": "It is wrong."}],
 }
+CHECKED = parse_advisory(
+    GOOD | {"affects": [{"engine": "other"}], "checked": {"date": "2026-11-22", "engine_versions": {"vllm": "0.33.0"}}},
+    "some-id",
+)
 
 
 def test_every_shipped_advisory_can_be_read(shipped):
@@ -81,6 +94,23 @@ def test_basis_tells_our_measurements_from_claims(shipped):
 def test_a_wrong_document_is_refused_with_the_reason(change, says):
     with pytest.raises(PolicyError, match=says):
         parse_advisory(GOOD | change, "some-id")
+
+
+@pytest.mark.parametrize("scope", [{"family": "kimi*"}, {"model_version": "==2.6"}, {"family": {"not": "qwen*"}}])
+def test_an_advisory_that_names_a_model_rather_than_the_broken_part_says_why(scope):
+    document = GOOD | {"affects": [{"engine": "vllm"}, {"tool_parser": "hermes", **scope}]}
+    with pytest.raises(PolicyError, match="name the broken part instead"):
+        parse_advisory(document, "some-id")
+    reason = "The tokenizer of this family is what breaks."
+    assert parse_advisory(document | {"scope_reason": reason}, "some-id").scope_reason == reason
+
+
+def test_an_advisory_that_names_no_model_owes_no_reason(shipped):
+    names = [{*conditions} & {"family", "model_version"} for each in shipped for conditions in each.affects]
+    assert any(names)
+    for each in shipped:
+        scoped = any({*conditions} & {"family", "model_version"} for conditions in each.affects)
+        assert scoped is (each.scope_reason is not None), each.id
 
 
 @pytest.mark.parametrize("text", ["", "[", "just text", yaml.safe_dump(GOOD | {"status": "?"}), "a: b\n\xff"])
@@ -214,3 +244,39 @@ def test_a_hole_is_open_up_to_the_release_that_closes_it(shipped, hole, open_in,
     assert advisory.kind == "security"
     assert advisory.matches(facts)
     assert not advisory.matches(replace(facts, engine_version=closed_in))
+
+
+def test_an_engine_newer_than_every_check_is_suspected_of_what_the_last_one_did_right():
+    def effects(version, request, engine="vllm", **known):
+        facts = PoolFacts("m", "p", method="eagle3", engine=engine, engine_version=version, **known)
+        policy = compile_policy([facts], [CHECKED], PolicySettings(**settings))
+        return {(reason.advisory, reason.effect) for reason in decide(policy, request, None).reasons}
+
+    settings = {}
+    tools = RequestFeatures("m", tools=1)
+    forbidden = {(NEWER_ENGINE, "forbid")}
+    for request in (tools, RequestFeatures("m", response_format="json_object"), RequestFeatures("m", logprobs=True)):
+        assert effects("0.35.0", request) == effects("0.33.1", request) == forbidden
+        assert effects("0.33.0", request) == effects("0.33.0+cu129", request) == effects("0.19.1", request) == set()
+        assert effects("0.35.0", request, engine="sim") == set()
+    assert effects(None, tools) == forbidden
+    assert effects("0.35.0", RequestFeatures("m")) == set()
+    assert effects("0.35.0", tools, proven=frozenset({"tools"})) == {(NEWER_ENGINE, "proven")}
+    waiver = Override("waive", "we looked", advisory=NEWER_ENGINE, expires=date(2999, 1, 1))
+    settings = {"overrides": (waiver,)}
+    assert effects("0.35.0", tools) == {(NEWER_ENGINE, "waived")}
+    settings = {"optimistic": True, "guard": True}
+    assert effects("0.35.0", tools) == {(NEWER_ENGINE, "optimistic")}
+
+
+def test_what_is_newest_is_the_newest_of_all_checks_and_a_folder_without_any_suspects_nothing():
+    older = replace(CHECKED, id="older", checked=Checked(date(2026, 11, 1), {"vllm": "0.9.2", "sglang": "0.5.23"}))
+    assert newest_checked([older, CHECKED]) == {"sglang": "0.5.23", "vllm": "0.33.0"}
+    assert newer_engine([replace(CHECKED, checked=None)]) is None
+
+
+def test_the_age_of_the_advisories_is_that_of_the_one_that_waits_longest():
+    older = replace(CHECKED, checked=Checked(date(2026, 11, 1), {"vllm": "0.9.2"}))
+    withdrawn = replace(CHECKED, status="withdrawn", checked=Checked(date(2020, 1, 1), {"vllm": "0.9.2"}))
+    assert age_days([CHECKED, older, withdrawn], date(2026, 11, 25)) == 24
+    assert age_days([replace(CHECKED, checked=None)], date(2026, 11, 25)) is None

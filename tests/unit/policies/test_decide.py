@@ -279,3 +279,16 @@ class TestCanary:
         greedy = [dataclasses.replace(first, pool=name, canary_share=0.5) for name in ("a", "b")]
         with pytest.raises(PolicyError, match="add up to 1"):
             compile_policy((*greedy, standard), (), PolicySettings(), DAY)
+
+
+@pytest.mark.parametrize("optimistic", [False, True])
+def test_a_suspicion_that_the_engine_dies_holds_free_text_too(advisory, pools, optimistic):
+    settings = PolicySettings(optimistic=optimistic, guard=True)
+    for kills in (False, True):
+        suspicion = advisory(status="suspected", unsafe=("any",), kills=kills)
+        for request in (RequestFeatures("m"), RequestFeatures("m", tools=1)):
+            decided = decide(compile_policy(pools(), [suspicion], settings), request, None)
+            held = kills or (request.tools > 0 and not optimistic)
+            assert decided.speculative is not held, (kills, request.tools)
+        proven = compile_policy(pools(proven=frozenset({"plain"})), [suspicion], settings)
+        assert decide(proven, RequestFeatures("m"), None).speculative

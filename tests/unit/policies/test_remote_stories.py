@@ -1,8 +1,23 @@
 """Stories of engines that are only told of: vLLM behind a URL, SGLang, smg and simulated ones."""
 
-import pytest
+from pathlib import Path
 
-from policies import PolicyError, PolicySettings, RequestFeatures, compile_policy, decide, facts_from_engine_args
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import policies
+from policies import (
+    PolicyError,
+    PolicySettings,
+    RequestFeatures,
+    compile_policy,
+    decide,
+    facts_from_engine_args,
+    load_advisories,
+)
+from policies.stated_facts import METHODS, UNKNOWN, method_of
+from tests.unit.policies.test_properties import requests
 from tests.unit.policies.test_stories import FORCED, JSON, REFUSED, TOOLS
 
 REMOTE = {"kind": "remote", "engine": "vllm", "method": "eagle3", "tool_parser": "kimi_k2", "hybrid": False}
@@ -139,3 +154,48 @@ def test_a_proof_of_answers_does_not_vouch_for_log_probabilities(shipped, proven
     policy = compile_policy(facts, shipped, PolicySettings())
     decision = decide(policy, RequestFeatures("m", prompt_logprobs=True), None)
     assert decision.speculative is speculative
+
+
+ADVISORIES = load_advisories(Path(policies.__file__).parent / "advisories")
+KNOWN = st.fixed_dictionaries(
+    {},
+    optional={
+        "engine": st.sampled_from(["vllm", "sglang"]),
+        "engine_version": st.sampled_from(
+            ["0.5.6", "0.5.23", "0.15.1", "0.18.1", "0.19.1", "0.22.0", "0.26.0", "0.29.0", "0.32.0", "0.33.0"]
+        ),
+        "tool_parser": st.sampled_from(["kimi_k2", "qwen3_coder", "hermes", "deepseek_v31", "deepseekv3", "none"]),
+        "reasoning_parser": st.sampled_from(["kimi_k2", "qwen3", "none"]),
+        "prefix_caching": st.booleans(),
+        "async_scheduling": st.booleans(),
+        "runner": st.sampled_from(["v1", "v2"]),
+        "drafter": st.sampled_from(["none", "kimi-k2.6-eagle3", "org/x"]),
+        "num_speculative_tokens": st.integers(1, 8),
+        "hybrid": st.booleans(),
+    },
+)
+
+
+@given(
+    family=st.sampled_from(["kimi-k2", "qwen3.6", "qwen3", "glm-5", "deepseek-v3", "mimo", "gemma-4", "gpt-oss"]),
+    known=KNOWN,
+    request=requests.filter(lambda request: request.model == "m"),
+)
+def test_a_method_that_nobody_knows_is_never_trusted_more_than_one_that_is(family, known, request):
+    def allowed(method):
+        stated = {"kind": "remote", "method": method, **known}
+        facts = facts_from_engine_args("m", "s", family, None, {}, stated)
+        return not decide(compile_policy([facts], ADVISORIES, PolicySettings()), request, None).refused
+
+    if allowed(UNKNOWN):
+        assert [method for method in sorted(METHODS) if not allowed(method)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("NEXTN", "mtp"), ("FROZEN_KV_MTP", "mtp"), ("STANDALONE", "draft_model"), ("EAGLE", "eagle"),
+     ("EAGLE3", "eagle3"), ("NGRAM", "ngram"), ("DFLASH", "dflash"), ("DSPARK", "dspark"), ("NONE", None),
+     ("SOME_PLUG_IN", UNKNOWN)],
+)  # fmt: skip
+def test_sglangs_algorithms_are_methods(name, method):
+    assert method_of(name) == method

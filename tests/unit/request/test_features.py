@@ -95,6 +95,8 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "s
         ({"frequency_penalty": 0, "presence_penalty": 0.0, "repetition_penalty": 1.0}, {"plain"}),
         ({"repetition_penalty": None}, {"plain"}),
         ({"prompt_logprobs": 0}, {"plain", "prompt_logprobs"}),
+        ({"thinking_token_budget": 0}, {"plain", "thinking_budget"}),
+        ({"thinking_token_budget": None}, {"plain"}),
         ({"prompt_logprobs": None}, {"plain"}),
         ({"echo": True, "logprobs": 1}, {"plain", "logprobs", "prompt_logprobs"}),
         ({"echo": False, "logprobs": 1}, {"plain", "logprobs"}),

@@ -21,7 +21,7 @@ from typing import Any
 
 import jsonschema
 
-from bench.schema_bombs import BOMBS
+from lab.attacks.schema_costs import BOMBS
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import UnjudgedError
 

@@ -26,14 +26,14 @@ _MS = 1e3
 async def attack(target: Gateway, each: Attack) -> tuple[str, float, float]:
     """Runs one; returns what was wrong, the longest hold and the worst wait, in seconds."""
     target.engine.script = each.script
-    target.engine.asked.clear()
+    target.engine.forget()
     await target.vitals()
     target.worst_health_s()
     wrong = await each.run(target)
     await asyncio.sleep(_SETTLE_S)
     vitals = await target.vitals()
     worst_s = target.worst_health_s()
-    target.engine.asked.clear()
+    target.engine.forget()
     return wrong, vitals["hold_s"], worst_s
 
 

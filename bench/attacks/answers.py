@@ -3,62 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
 
-from bench.attacks.lab import Asked, Reply, Script
-
-_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-DONE = b"data: [DONE]\n\n"
-
-
-def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
-    """Returns a chunk of a stream."""
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice], **more}
-
-
-def whole(message: dict[str, Any], finish: str = "stop", **more: Any) -> dict[str, Any]:
-    """Returns a whole answer."""
-    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage,
-            **more}  # fmt: skip
-
-
-def entry(arguments: str, name: str = "f", index: int = 0) -> dict[str, Any]:
-    """Returns a call."""
-    function = {"name": name, "arguments": arguments}
-    return {"index": index, "id": f"call{index}", "type": "function", "function": function}
-
-
-def frame(payload: Any) -> bytes:
-    """Returns one frame."""
-    return b"data: " + json.dumps(payload).encode() + b"\n\n"
-
-
-def chunked(data: bytes) -> bytes:
-    """Returns bytes as one chunk."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def stream(frames: Iterable[bytes], *, done: bool = True) -> bytes:
-    """Returns a whole response that streams frames, a chunk each."""
-    return _STREAM + b"".join(map(chunked, [*frames, DONE] if done else frames)) + b"0\r\n\r\n"
-
-
-def body(payload: Any, status: str = "200 OK", head: str = "") -> bytes:
-    """Returns a whole response."""
-    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    kind = "" if "content-type" in head else "content-type: application/json\r\n"
-    return f"HTTP/1.1 {status}\r\n{kind}{head}content-length: {len(data)}\r\n\r\n".encode() + data
+from bench.attacks.lab import Reply
+from lab.attacks.answers import body, chunk, entry, frame, stream, whole
+from lab.scripted.arrival import Arrival, Script
 
 
 def says(streamed: bytes, otherwise: bytes | None = None) -> Script:
     """Returns the script that writes one response to streamed requests, and another to the others."""
 
-    async def script(asked: Asked) -> None:
-        asked.writer.write(streamed if asked.streamed or otherwise is None else otherwise)
+    async def script(arrival: Arrival) -> None:
+        await arrival.raw(streamed if arrival.streamed or otherwise is None else otherwise)
 
     return script
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bench.attacks.answers import HELLO
-from bench.attacks.lab import Gateway, Script
+from bench.attacks.lab import Gateway
+from lab.scripted.arrival import Script
 
 Run = Callable[[Gateway], Awaitable[str]]
 

@@ -11,6 +11,7 @@ from typing import Any
 from bench.attacks.answers import fault
 from bench.attacks.attack import Attack
 from bench.attacks.lab import CHAT, COUNT, MESSAGES, RESPONSES, TEXT, Gateway
+from lab.attacks.bombs import HISTORIES, MEMBERS
 
 _EXPLAIN = "/v1/route/explain"
 _AT_ONCE = 16
@@ -154,6 +155,8 @@ def _history(*arguments: str) -> bytes:
 
 _MB = 2**20
 _BODIES: dict[str, bytes] = {
+    **{name: _chat(members) for name, members in MEMBERS.items()},
+    **{name: _history(*calls) for name, calls in HISTORIES.items()},
     "M1 4 MB of numbers and our own field": _chat('"enable_speculative":true,"x":[' + ",".join(["1"] * 2 * _MB) + "]"),
     "M1 30 MB of numbers": _chat('"enable_speculative":true,"x":[' + ",".join(["12345678"] * 3_400_000) + "]"),
     "M1 a cut call of 1 MB": _history('{"a": "' + "x\n" * 500_000),
@@ -177,7 +180,7 @@ _BODIES: dict[str, bytes] = {
     "1e999 everywhere": _chat('"temperature":1e999,"top_p":-1e999,"seed":1e999,"max_tokens":1e999,"min_p":1e999'),
     "400 digits everywhere": _chat(",".join(f'"{name}":{"9" * 400}' for name in (
         "temperature", "n", "seed", "max_tokens", "min_p", "top_logprobs", "prompt_cache_key"))),
-    "5,000 digits": _chat('"seed":' + "9" * 5_000), "an exponent of 4 MB": _chat('"x":1e' + "0" * 4 * _MB + "1"),
+    "a seed of 5,000 digits": _chat('"seed":' + "9" * 5_000), "an exponent of 4 MB": _chat('"x":1e' + "0" * 4 * _MB + "1"),
     "a number of 4 MB": _chat('"x":' + "9" * 4 * _MB), "a fraction of 4 MB": _chat('"x":0.' + "9" * 4 * _MB),
     "brackets, 4 MB": _chat('"x":' + "[" * 2 * _MB + "]" * 2 * _MB), "open brackets": b"[" * 4 * _MB,
     "open braces": b'{"a":' * 800_000, "brackets in content": _chat("", '[{"role":"user","content":' + "[" * 900 + "]" * 900
@@ -189,7 +192,7 @@ _BODIES: dict[str, bytes] = {
     "spaces, 20 MB": _chat("" + " " * 20 * _MB), "a list": b"[]", "text": b'"x"', "nothing": b"", "space": b"  \n",
     "two documents": _chat("") + _chat(""), "a comment": b"/* x */" + _chat(""), "NaN": _chat('"x":NaN'),
     "a comma behind": _chat("")[:-1] + b",}", "single quotes": b"{'model':'m'}",
-    "200,000 members": _chat(",".join(f'"k{n}":0' for n in range(200_000))),
+    "200,000 more members": _chat(",".join(f'"k{n}":0' for n in range(200_000))),
     "200,000 equal members": _chat(",".join(['"k":0'] * 200_000)),
     "60,000 messages": _chat("", "[" + ",".join(['{"role":"user","content":"x"}'] * 60_000) + "]"),
     "29,000 messages": _chat("", "[" + ",".join(['{"role":"user","content":"x"}'] * 29_000) + "]"),

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +21,8 @@ from typing import Any
 import yaml
 
 from bench.attacks.replica import VITALS
+from lab.scripted.arrival import Script
+from lab.scripted.engine import ScriptedEngine
 from serve.launch.ports import free_port
 
 CHAT = "/v1/chat/completions"
@@ -28,55 +30,11 @@ TEXT = "/v1/completions"
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 RESPONSES = "/v1/responses"
+_ENGINE_PATHS = (CHAT, TEXT, "/tokenize")
 PATIENCE_S = 20.0  # after which an answer that does not come is a hang
 _MB = 2**20
 _WINDOW = 2**16
 _BYSTANDER_PAUSE_S = 0.005
-
-
-@dataclass
-class Asked:
-    """A request as it reached the engine."""
-
-    head: bytes
-    body: bytes
-    writer: asyncio.StreamWriter
-
-    @property
-    def streamed(self) -> bool:
-        return b'"stream": true' in self.body or b'"stream":true' in self.body
-
-
-Script = Callable[[Asked], Awaitable[None]]
-
-
-class Engine:
-    """Answers every request by the script of the attack that is under way.
-
-    Attributes:
-        script: As said; may write anything.
-        asked: All requests of that attack.
-    """
-
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        self.asked: list[Asked] = []
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one connection."""
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or b"0")
-                asked = Asked(head, await reader.readexactly(length), writer)
-                self.asked.append(asked)
-                await self.script(asked)
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the gateway has left, or the last attack is over
-        finally:
-            writer.close()
 
 
 @dataclass
@@ -127,7 +85,7 @@ class Gateway:
 
     port: int
     pid: int
-    engine: Engine
+    engine: ScriptedEngine
     log: Path
     bystander: Connection = field(repr=False)
 
@@ -255,9 +213,9 @@ async def gateway(script: Script) -> AsyncIterator[Gateway]:
     Args:
         script: Of the engine, where an attack has none of its own.
     """
-    engine = Engine(script)
-    server = await asyncio.start_server(engine.serve, "127.0.0.1", 0, limit=64 * _MB)
-    engine.port = server.sockets[0].getsockname()[1]
+    engine = ScriptedEngine("m", paths=_ENGINE_PATHS)
+    engine.script = script
+    await engine.listen()
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         config, log = Path(folder) / "config.yaml", Path(folder) / "log"
@@ -275,7 +233,7 @@ async def gateway(script: Script) -> AsyncIterator[Gateway]:
                 bystander.kill()
             finally:
                 process.terminate()
-                server.close()
+                await engine.hang_up()
 
 
 async def _listening(port: int, process: subprocess.Popen[bytes]) -> None:

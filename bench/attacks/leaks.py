@@ -9,6 +9,7 @@ from typing import Any
 from bench.attacks.answers import fault
 from bench.attacks.attack import Attack
 from bench.attacks.lab import CHAT, COUNT, MESSAGES, RESPONSES, TEXT, Gateway
+from lab.attacks.fields import ADDRESSES, CREDENTIALS, FIELDS, STEERING, spellings
 
 _SECRET = "SECRETSECRET"
 
@@ -16,26 +17,21 @@ _SECRET = "SECRETSECRET"
 def _leak(name: str, body: Callable[[], bytes], path: str, head: str = "") -> Attack:
     async def run(gateway: Gateway) -> str:
         reply = await gateway.post(body(), path, head)
-        got = [asked for asked in gateway.engine.asked if _SECRET.encode() in asked.head + asked.body]
+        arrivals = [*gateway.engine.strays, *(arrival for _, arrival in gateway.engine.arrivals)]
+        got = [each for each in arrivals if _SECRET.encode() in each.body or _SECRET in f"{each.path} {each.headers}"]
         return fault(reply) or ("it reached the engine" if got else "")
 
     return Attack(f"leak: {name}", run)
 
 
-_FIELDS = ("kv_transfer_params", "chat_template", "prompt_embeds", "cache_salt", "request_id", "priority", "lora_path",
-           "media_io_kwargs", "vllm_xargs", "api_base", "extra_headers", "logits_processors", "custom_logit_processor",
-           "session_id", "mm_processor_kwargs", "data_parallel_rank", "rid", "input_embeds")  # fmt: skip
-_HEADERS = ("api-key", "x-goog-api-key", "authorization", "x-amz-security-token", "baggage", "x-vllm-priority",
-            "x-data-parallel-rank", "cookie", "x-specgate-pool", "x-forwarded-for", "forwarded", "anthropic-beta",
-            "openai-organization", "x-stainless-os", "x-api-key", "proxy-authorization", "x-original-url",
-            "x-http-method-override", "x-session-id", "x-request-id")  # fmt: skip
+_MORE = ("vllm_xargs", "api_base", "extra_headers", "session_id", "rid")
+_HEADERS = sorted({*CREDENTIALS, *ADDRESSES, *STEERING, "authorization", "x-specgate-pool", "anthropic-beta",
+                   "openai-organization", "x-stainless-os", "x-session-id", "x-request-id"})  # fmt: skip
 
 
 def _member(name: str) -> Iterator[tuple[str, str]]:
     value = json.dumps({"a": _SECRET})
-    yield "", f'"{name}":{value}'
-    yield " escaped", f'"\\u{ord(name[0]):04x}{name[1:]}":{value}'
-    yield " twice", f'"{name}":null,"{name}":{value}'
+    yield from ((how and f" {how}", member) for how, member in spellings(name, value).items())
     yield " as text", f'"{name}":"{_SECRET}"'
 
 
@@ -54,7 +50,7 @@ def _leaks() -> Iterator[Attack]:
 
     for path, small in _SMALL.items():
         start = json.dumps(small)[:-1]
-        for name in _FIELDS:
+        for name in (*FIELDS, *_MORE):
             for how, member in _member(name):
                 yield _leak(f"{name}{how} in {path}", sending(f"{start},{member}}}".encode()), path)
     plain = json.dumps(_SMALL[CHAT]).encode()

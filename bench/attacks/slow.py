@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.attacks.answers import chunk, frame, says, stream
+from bench.attacks.answers import says
 from bench.attacks.attack import Attack
 from bench.attacks.lab import CHAT, Gateway, request
+from lab.attacks.answers import chunk, frame, stream
 
 _HELD = 2_000
 _HOLD_S = 1.0

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.goodput.virtual_client import Answer, ask
-from bench.goodput.virtual_time import run_in_virtual_time
 from lab.sim import SimSettings, build_sim_app
 from lab.sim.economics import Economics
 from lab.sim.prompt import prompt_parts
 from lab.simulation.engine import SimEngine
 from lab.simulation.request import ACCEPTANCE, JSON, PROSE, TOOLS, Drafter, SimRequest
 from lab.simulation.simulation import Recorded
+from lab.simulation.virtual_time import run_in_virtual_time
 
 TOLERANCE = 0.05
 SEATS = 64

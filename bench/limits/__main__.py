@@ -60,7 +60,7 @@ def main() -> None:
 
 def held() -> list[dict[str, Any]]:
     """Returns how well limits hold."""
-    return [row(name, setting, asyncio.run(play(setting))) for name, setting in SETTINGS.items()]
+    return [row(name, setting, play(setting)) for name, setting in SETTINGS.items()]
 
 
 def costs() -> list[dict[str, Any]]:

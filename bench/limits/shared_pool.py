@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from statistics import quantiles
 
-from bench.goodput.virtual_time import run_in_virtual_time
+from lab.simulation.virtual_time import run_in_virtual_time
 from serve.limits.answer_meter import Meter
 from serve.limits.estimate import Estimates, Size
 from serve.limits.usage import Usage

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import heapq
+import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any, Literal
 
 from opentelemetry.trace import INVALID_SPAN
 
+from lab.simulation.virtual_time import run_in_virtual_time
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import PERIOD_S, Accounts
 from serve.limits.book import UsageBook
-from serve.limits.charge import Charge
 from serve.limits.estimate import Size
 from serve.limits.ledger import Ledger
 from serve.limits.usage import Usage
@@ -92,97 +92,80 @@ class _Link:
 
 class _Run:
     def __init__(self, setting: Setting) -> None:
-        self.now_s = 0.0
         self.outcome = Outcome()
         self._setting = setting
         self._random = random.Random(setting.seed)
-        self._events: list[tuple[float, int, Callable[[], Awaitable[None]]]] = []
-        self._numbers = count()
         self._reserved = 0.0
-        self._ledger = _Link(lambda: self.now_s)
+        clock = asyncio.get_running_loop().time
+        self._ledger = _Link(clock)
         config = RateLimitsConfig(enabled=True, estimate=setting.estimate, burst_s=BURST_S)
-        calendar = lambda: _EPOCH + timedelta(seconds=self.now_s)  # noqa: E731
+        calendar = lambda: _EPOCH + timedelta(seconds=clock())  # noqa: E731
         self._accounts = [
-            Accounts(config, self._ledger, setting.replicas, lambda: self.now_s, calendar)
-            for _ in range(setting.replicas)
+            Accounts(config, self._ledger, setting.replicas, clock, calendar) for _ in range(setting.replicas)
         ]
+        self._clock = clock
         tenant = Tenant("tenant", limits=Limits(tokens_per_minute=TOKENS_PER_MINUTE))
         self._principal = Principal("key", tenant, frozenset({"infer"}))
 
     async def play(self) -> Outcome:
-        for number, accounts in enumerate(self._accounts):
-            self._at(number * PERIOD_S / self._setting.replicas, self._report(accounts))
-        for number in range(self._setting.clients):
-            self._at(0.01 + self._random.random(), self._ask(self._accounts[number % self._setting.replicas]))
-        if self._setting.dead is not None:
-            dies_s, back_s = self._setting.dead
-            self._at(dies_s, self._die)
-            self._at(back_s, self._come_back)
-        while self._events and self._events[0][0] <= self._setting.duration_s:
-            self.now_s, _, act = heapq.heappop(self._events)
-            await act()
+        setting = self._setting
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(setting.duration_s), asyncio.TaskGroup() as group:
+                if setting.dead is not None:
+                    group.create_task(self._die(*setting.dead))
+                for number, accounts in enumerate(self._accounts):
+                    group.create_task(self._report(accounts, number * PERIOD_S / setting.replicas))
+                for number in range(setting.clients):
+                    group.create_task(self._client(number % setting.replicas, 0.01 + self._random.random()))
         return self.outcome
 
-    def _at(self, at_s: float, act: Callable[[], Awaitable[None]]) -> None:
-        heapq.heappush(self._events, (at_s, next(self._numbers), act))
-
-    def _report(self, accounts: Accounts) -> Callable[[], Awaitable[None]]:
-        async def act() -> None:
+    async def _report(self, accounts: Accounts, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        while True:
             await accounts.sync()
-            self._at(self.now_s + PERIOD_S, self._report(accounts))
+            await asyncio.sleep(PERIOD_S)
 
-        return act
+    async def _client(self, replica: int, after_s: float) -> None:
+        while True:
+            await asyncio.sleep(after_s)
+            after_s = await self._ask(self._accounts[replica])
+            if self._clock() >= self._setting.moves_s:
+                replica = 0
 
-    def _ask(self, accounts: Accounts) -> Callable[[], Awaitable[None]]:
-        if self.now_s >= self._setting.moves_s:
-            accounts = self._accounts[0]
-
-        async def act() -> None:
-            size = Size(self._random.randrange(400, 8000), max_output=_MAX_OUTPUT)
-            usage = Usage(
-                int(size.text_bytes * self._random.uniform(*_TOKENS_PER_BYTE)),
-                0,
-                min(_MAX_OUTPUT, int(self._random.lognormvariate(4.5, 0.8))),
-            )
-            try:
-                charge = await accounts.reserve(self._principal, "model", "plain", size, [])
-            except RateLimitError as error:
-                self.outcome.refused += 1
-                self._at(self.now_s + error.retry_after_s * self._random.uniform(1, 1.2), self._ask(accounts))
-                return
-            cost = charge.reservation.cost
-            self.outcome.used.append((self.now_s, _cost(usage)))
-            self._spend(cost)
-            self._at(
-                self.now_s + _FIRST_TOKEN_S + usage.output / _TOKENS_PER_S, self._end(accounts, charge, cost, usage)
-            )
-
-        return act
-
-    def _end(self, accounts: Accounts, charge: Charge, cost: float, usage: Usage) -> Callable[[], Awaitable[None]]:
-        async def act() -> None:
-            meter = charge.attempt("pool", False, False)
-            meter.status = 200
-            meter.whole(
-                b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
-            )
-            charge.settle(200, INVALID_SPAN)
-            actual = _cost(usage)
-            self._spend(min(actual - cost, 0.0))
-            self.outcome.settled.append((self.now_s, actual))
-            self._at(self.now_s, self._ask(accounts))
-
-        return act
+    async def _ask(self, accounts: Accounts) -> float:
+        """Returns in how many seconds the client asks again."""
+        size = Size(self._random.randrange(400, 8000), max_output=_MAX_OUTPUT)
+        usage = Usage(
+            int(size.text_bytes * self._random.uniform(*_TOKENS_PER_BYTE)),
+            0,
+            min(_MAX_OUTPUT, int(self._random.lognormvariate(4.5, 0.8))),
+        )
+        try:
+            charge = await accounts.reserve(self._principal, "model", "plain", size, [])
+        except RateLimitError as error:
+            self.outcome.refused += 1
+            return error.retry_after_s * self._random.uniform(1, 1.2)
+        cost, actual = charge.reservation.cost, _cost(usage)
+        self.outcome.used.append((self._clock(), actual))
+        self._spend(cost)
+        await asyncio.sleep(_FIRST_TOKEN_S + usage.output / _TOKENS_PER_S)
+        meter = charge.attempt("pool", False, False)
+        meter.status = 200
+        meter.whole(b'{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output))
+        charge.settle(200, INVALID_SPAN)
+        self._spend(min(actual - cost, 0.0))
+        self.outcome.settled.append((self._clock(), actual))
+        return 0.0
 
     def _spend(self, cost: float) -> None:
         self._reserved += cost
-        flowed = TOKENS_PER_MINUTE / 60 * (self.now_s + BURST_S)
+        flowed = TOKENS_PER_MINUTE / 60 * (self._clock() + BURST_S)
         self.outcome.most_over = max(self.outcome.most_over, self._reserved - flowed)
 
-    async def _die(self) -> None:
+    async def _die(self, dies_s: float, back_s: float) -> None:
+        await asyncio.sleep(dies_s)
         self._ledger.ledger = None
-
-    async def _come_back(self) -> None:
+        await asyncio.sleep(back_s - dies_s)
         self._ledger.begin(SETTLE_S)
 
 
@@ -190,6 +173,10 @@ def _cost(usage: Usage) -> float:
     return usage.cost(TokenWeights())
 
 
-async def play(setting: Setting) -> Outcome:
+def play(setting: Setting) -> Outcome:
     """Returns what came of a run."""
-    return await _Run(setting).play()
+
+    async def main() -> Outcome:
+        return await _Run(setting).play()
+
+    return run_in_virtual_time(main())

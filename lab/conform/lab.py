@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 
-from lab.conform.arrival import Arrival, Script
 from lab.conform.client import Reply, send
-from lab.conform.engine import ScriptedEngine
+from lab.scripted.arrival import Arrival, Script
+from lab.scripted.engine import ScriptedEngine
 from serve.errors import ConfigError
 
 
@@ -160,7 +160,7 @@ async def laboratory(
     """
     engine = ScriptedEngine(model, host, port)
     try:
-        await engine.start()
+        await engine.listen()
     except OSError as error:
         raise ConfigError(f"the engine can't listen on {host}:{port}: {error.strerror}; choose another port") from error
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -168,4 +168,4 @@ async def laboratory(
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
             yield Lab(url, key, model, engine, session, pace or Pace())
     finally:
-        await engine.stop()
+        await engine.hang_up()

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -12,6 +13,8 @@ from support.guard_harness import TOOLS
 from support.guard_stack import chunks_in, config, post
 from support.stack import listening, running
 
+from lab.attacks.bombs import BOMBS
+from lab.attacks.shapes import DENSE
 from policies import Policy, Trial
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
@@ -171,13 +174,7 @@ def answering_call(arguments: str, streamed: bool) -> Any:
     return answering({**chunk({}), "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
 
 
-DOUBLING = {
-    "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}},
-    "$ref": "#/$defs/d0",
-}
-
-
-HOSTILE = {"bomb": DOUBLING, "pattern": {"pattern": "("}, "reference": {"$ref": "http://x/y"}}
+HOSTILE = {"bomb": json.loads(BOMBS["doubling"][0]), "pattern": {"pattern": "("}, "reference": {"$ref": "http://x/y"}}
 
 
 @pytest.mark.parametrize("unjudged", ["pass", "refuse"])
@@ -232,18 +229,11 @@ async def test_numbers_of_thousands_of_digits_are_the_clients_fault(path: str) -
     assert (response.status, "digits" in said, engine.requests) == (400, True, [])
 
 
-ODD_WHOLES = {
-    "escapes": '{"choices": [], "x": "' + "\\n" * 1_100_000 + '"}',
-    "long numbers": '{"choices": [], "x": [' + ",".join(["7" * 4_000] * 300) + "]}",
-    "members": '{"choices": [], "x": {' + ",".join(f'"{n}":0' for n in range(510_000)) + "}}",
-}
-
-
-@pytest.mark.parametrize("answer", ODD_WHOLES.values(), ids=ODD_WHOLES)
-async def test_a_whole_answer_that_would_hold_everybody_up_is_the_engines_fault(answer: str) -> None:
+@pytest.mark.parametrize("answer", DENSE.values(), ids=DENSE)
+async def test_a_whole_answer_that_would_hold_everybody_up_is_the_engines_fault(answer: Callable[[], str]) -> None:
     async def says(engine: Engine, send: Any, _: bytes) -> None:
         await start(send)
-        await end(send, answer.encode())
+        await end(send, answer().encode())
 
     engine = Engine(says)
     async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:

@@ -10,12 +10,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from lab.attacks.fields import FIELDS
+
 _KNOWN = {"model", "messages", "stream", "temperature", "seed", "n", "tools", "logprobs", "stream_options"}
-_KNOWN |= {
-    "kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_room", "chat_template", "lora_path",
-    "logits_processors", "custom_logit_processor", "prompt_embeds", "input_embeds", "media_io_kwargs",
-    "mm_processor_kwargs", "priority", "cache_salt", "request_id", "data_parallel_rank", "chat_template_kwargs",
-}  # fmt: skip
+_KNOWN |= {*FIELDS, "chat_template_kwargs"}
 _OPERATORS = ("/v1/route/explain", "/admin/v1/quarantine")
 _BULKY = 8 * 2**20
 _STALL_S = 0.6

@@ -4,24 +4,18 @@ import asyncio
 import time
 
 import aiohttp
-from aiohttp import web
 
-from lab.conform.arrival import Arrival
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab, Trial
-from lab.conform.scripts import begin, text_frames
+from lab.scripted.arrival import Arrival
+from lab.scripted.scripts import silent, text_frames
 
 
-async def _never(_: web.Request, __: Arrival) -> web.StreamResponse:
-    await asyncio.sleep(3600)
-    raise AssertionError
-
-
-async def _without_end(request: web.Request, _: Arrival) -> web.StreamResponse:
-    response = await begin(request)
+async def _without_end(arrival: Arrival) -> None:
+    await arrival.begin()
     while True:
         for piece in text_frames(["more "], finish=None):
-            await response.write(piece)
+            await arrival.write(piece)
         await asyncio.sleep(0.1)
 
 
@@ -39,7 +33,7 @@ async def _freed(lab: Lab, trial: Trial, left: float) -> CaseResult:
 
 
 async def _leave_in_prefill(lab: Lab, *, stream: bool) -> CaseResult:
-    trial = lab.trial(_never)
+    trial = lab.trial(silent)
     asking = asyncio.create_task(lab.send(lab.body(trial, stream=stream)))
     await trial.arrival()
     asking.cancel()

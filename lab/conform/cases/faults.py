@@ -4,20 +4,17 @@ import asyncio
 import json
 import time
 
-from aiohttp import web
-
-from lab.conform.arrival import Arrival, Script
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.client import Reply
-from lab.conform.engine import crash
 from lab.conform.lab import Lab
-from lab.conform.scripts import (
-    STREAM_HEADERS,
+from lab.scripted.arrival import Arrival, Script
+from lab.scripted.scripts import (
     TOOLS,
     answering,
-    begin,
     call_completion,
     call_frames,
+    crash,
+    dying,
     error,
     streaming,
     text_frames,
@@ -54,18 +51,12 @@ async def engine_reset(lab: Lab) -> CaseResult:
 
 
 async def engine_garbage(lab: Lab) -> CaseResult:
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        assert request.transport is not None
-        request.transport.write(b"\x15\x03\x01 this is no HTTP\r\n\r\n")
-        return await crash_after(request, arrival, 0.2)
+    async def script(arrival: Arrival) -> None:
+        await arrival.raw(b"\x15\x03\x01 this is no HTTP\r\n\r\n")
+        await asyncio.sleep(0.2)
+        await arrival.crash()
 
     return await _tries(lab, script, (500, 502, 503, 504))
-
-
-async def crash_after(request: web.Request, arrival: Arrival, seconds: float) -> web.StreamResponse:
-    """Let what was written reach the gateway, then break the connection."""
-    await asyncio.sleep(seconds)
-    return await crash(request, arrival)
 
 
 async def engine_400(lab: Lab) -> CaseResult:
@@ -94,11 +85,11 @@ async def one_failure(lab: Lab) -> CaseResult:
     """The engine fails once, then works."""
     failed: list[Arrival] = []
 
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
+    async def script(arrival: Arrival) -> None:
         if not failed:
             failed.append(arrival)
-            return await crash(request, arrival)
-        return web.json_response(whole({"content": "hello"}))
+            await arrival.crash()
+        await arrival.json(whole({"content": "hello"}))
 
     reply, trial = await lab.ask(script)
     return passed_if(reply.text == "hello", f"{reply.summary()} after {len(trial.arrivals)} tries")
@@ -110,20 +101,17 @@ def _told_as_failed(reply: Reply) -> CaseResult:
 
 
 async def whole_cut(lab: Lab) -> CaseResult:
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
+    async def script(arrival: Arrival) -> None:
         body = json.dumps(whole({"content": "hello"})).encode()
-        response = await begin(request, {"content-type": "application/json", "content-length": str(len(body))})
-        await response.write(body[:60])
-        return await crash_after(request, arrival, 0.1)
+        await arrival.begin({"content-type": "application/json", "content-length": str(len(body))})
+        await arrival.write(body[:60])
+        await asyncio.sleep(0.1)
+        await arrival.crash()
 
     return _told_as_failed((await lab.ask(script))[0])
 
 
-async def _broken_stream(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-    response = await begin(request)
-    for piece in text_frames(["half "], finish=None):
-        await response.write(piece)
-    return await crash_after(request, arrival, 0.1)
+_broken_stream = dying(text_frames(["half "], finish=None))
 
 
 async def stream_dies(lab: Lab) -> CaseResult:
@@ -137,12 +125,7 @@ async def stream_error_frame(lab: Lab) -> CaseResult:
 
 async def stream_dies_in_head(lab: Lab) -> CaseResult:
     """The head of a stream, then nothing: no word has reached the client, so a proper status still can."""
-
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        await begin(request, STREAM_HEADERS)
-        return await crash_after(request, arrival, 0.1)
-
-    return _told_as_failed((await lab.ask(script, stream=True))[0])
+    return _told_as_failed((await lab.ask(dying([]), stream=True))[0])
 
 
 async def stream_stops(lab: Lab) -> CaseResult:

@@ -1,10 +1,9 @@
 """Headers in both directions: those that must pass, and those that must not."""
 
-from lab.conform import scripts
 from lab.conform.case import Case, CaseResult, not_applicable, passed_if
 from lab.conform.client import Reply
-from lab.conform.engine import crash
 from lab.conform.lab import Lab, Trial
+from lab.scripted import scripts
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _EVERYWHERE = frozenset({"x-request-id", "x-content-type-options", "x-frame-options", "x-xss-protection"})
@@ -93,7 +92,9 @@ async def limits_told(lab: Lab) -> CaseResult:
 
 async def address(lab: Lab) -> CaseResult:
     """In good answers and in bad ones."""
-    replies = [(await lab.ask(script))[0] for script in (None, scripts.answering(scripts.error("x", 500), 500), crash)]
+    replies = [
+        (await lab.ask(script))[0] for script in (None, scripts.answering(scripts.error("x", 500), 500), scripts.crash)
+    ]
     where = f":{lab.engine.port}"
     leaks = [name for reply in replies for name, value in reply.headers if where in value]
     leaks += ["the body of an error" for reply in replies if where.encode() in reply.body]

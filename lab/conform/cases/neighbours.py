@@ -6,14 +6,10 @@ import socket
 import time
 from urllib.parse import urlsplit
 
-from aiohttp import web
-
-from lab.conform.arrival import Arrival, Script
 from lab.conform.case import Case, CaseResult, passed_if
-from lab.conform.cases.faults import crash_after
-from lab.conform.engine import crash
 from lab.conform.lab import Lab
-from lab.conform.scripts import answering, begin, chunk, error, text_frames
+from lab.scripted.arrival import Arrival, Script
+from lab.scripted.scripts import answering, chunk, crash, dying, error, silent, text_frames
 from serve.http1.sse import encode_frame
 
 _CLEAN = 5
@@ -45,24 +41,13 @@ async def poison_reset(lab: Lab) -> CaseResult:
 
 
 async def poison_stream(lab: Lab) -> CaseResult:
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        response = await begin(request)
-        for piece in text_frames(["half "], finish=None):
-            await response.write(piece)
-        return await crash_after(request, arrival, 0.01)
-
-    return await _poison(lab, script, stream=True)
+    return await _poison(lab, dying(text_frames(["half "], finish=None), 0.01), stream=True)
 
 
 async def leavers(lab: Lab) -> CaseResult:
     """Clients that give up are no engine failures."""
-
-    async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     for _ in range(lab.pace.poison):
-        trial = lab.trial(script)
+        trial = lab.trial(silent)
         asking = asyncio.create_task(lab.send(lab.body(trial)))
         await trial.arrival()
         asking.cancel()
@@ -75,13 +60,11 @@ async def leavers(lab: Lab) -> CaseResult:
 async def slow_client(lab: Lab) -> CaseResult:
     """A client that asks for a long stream and reads nothing: the engine must be slowed, and nobody else."""
 
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        response = await begin(request)
+    async def script(arrival: Arrival) -> None:
+        await arrival.begin()
         piece = encode_frame(chunk({"content": "x" * _PIECE}))
         for _ in range(_PIECES):
-            await response.write(piece)
-            arrival.sent += len(piece)
-        return response
+            await arrival.write(piece)
 
     trial = lab.trial(script)
     connection = _asked_and_unread(lab, json.dumps(lab.body(trial, stream=True)).encode())

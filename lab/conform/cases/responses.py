@@ -5,15 +5,12 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from aiohttp import web
-
-from lab.conform.arrival import Arrival
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab
-from lab.conform.scripts import (
+from lab.scripted.arrival import Arrival
+from lab.scripted.scripts import (
     TOOLS,
     answering,
-    begin,
     call_completion,
     call_frames,
     chunk,
@@ -146,17 +143,15 @@ async def flush(lab: Lab) -> CaseResult:
     """The engine goes on only when the client has its first words; a gateway that gathers would wait for ever."""
     heard, waited = asyncio.Event(), asyncio.Event()
 
-    async def script(request: web.Request, _: Arrival) -> web.StreamResponse:
-        response = await begin(request)
+    async def script(arrival: Arrival) -> None:
+        await arrival.begin()
         for piece in text_frames(["first"], finish=None):
-            await response.write(piece)
+            await arrival.write(piece)
         with suppress(TimeoutError):
             await asyncio.wait_for(heard.wait(), 5.0)
             waited.set()
         for piece in (*text_frames([" last"]), DONE):
-            await response.write(piece)
-        await response.write_eof()
-        return response
+            await arrival.write(piece)
 
     text = b""
     async with lab.open(lab.body(lab.trial(script), stream=True)) as response:
@@ -176,9 +171,9 @@ async def large(lab: Lab) -> CaseResult:
 
 async def slow(lab: Lab) -> CaseResult:
     def after(seconds: float) -> Any:
-        async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
+        async def script(arrival: Arrival) -> None:
             await asyncio.sleep(seconds)
-            return web.json_response(whole({"content": "at last"}))
+            await arrival.json(whole({"content": "at last"}))
 
         return script
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab
-from lab.conform.scripts import TOOLS, call_frames, streaming, text_frames
+from lab.scripted.scripts import TOOLS, call_frames, streaming, text_frames
 from serve.http1.sse import DONE
 
 _TEXTS = ("你好，", "世界", " 🧑‍🚀", " naïve", " нет")

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from lab.conform.apis.api import Api
 from lab.conform.apis.turn import End, readable
-from lab.conform.arrival import Script
 from lab.conform.case import CaseResult, passed_if
 from lab.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, sound
 from lab.conform.cases.apis.speech import CALL, OTHER_CALL, USAGE, Said, saying
 from lab.conform.lab import Lab
+from lab.scripted.arrival import Script
 
 _TEXT = 'Grüße, 世界 🧑‍🚀 \\ "x" \n\t</b>'
 _THOUGHT = 'Erst denken: 你好 "a" \\n.'

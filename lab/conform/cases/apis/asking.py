@@ -7,10 +7,10 @@ from typing import Any
 
 from lab.conform.apis.api import Api
 from lab.conform.apis.turn import End, Turn
-from lab.conform.arrival import Script
 from lab.conform.case import Case, CaseResult, not_applicable, passed_if
 from lab.conform.client import Reply
 from lab.conform.lab import Lab, Trial
+from lab.scripted.arrival import Script
 
 _NOT_SERVED = (404, 405, 501)
 BOTH = {"whole": False, "streamed": True}

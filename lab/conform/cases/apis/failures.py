@@ -1,37 +1,17 @@
 """Engines that fail: the client must learn it in the words of its API."""
 
-import asyncio
-
-from aiohttp import web
-
 from lab.conform.apis.api import Api
 from lab.conform.apis.turn import End
-from lab.conform.arrival import Arrival, Script
 from lab.conform.case import CaseResult
 from lab.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, send, sound
-from lab.conform.engine import crash
 from lab.conform.lab import Lab
-from lab.conform.scripts import answering, begin, call_frames, error, streaming, text_frames, whole
+from lab.scripted.scripts import answering, call_frames, crash, dying, error, streaming, text_frames, whole
 from serve.http1.sse import DONE, encode_frame
 
-_PAUSE_S = 0.05
 _OVERFLOW = (
     "This model's maximum context length is 4096 tokens. However, your prompt contains 9000 input tokens, which "
     "exceeds this limit even without any output tokens. Please reduce the length of the input prompt."
 )
-
-
-def _dying(pieces: list[bytes]) -> Script:
-    """Returns a script that begins a stream and breaks the connection."""
-
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        response = await begin(request)
-        for piece in pieces:
-            await response.write(piece)
-        await asyncio.sleep(_PAUSE_S)  # what was written reaches the gateway
-        return await crash(request, arrival)
-
-    return script
 
 
 async def dies(api: Api, lab: Lab) -> CaseResult:
@@ -40,9 +20,9 @@ async def dies(api: Api, lab: Lab) -> CaseResult:
     call = call_frames('{"city": "Köln"}')[:4]
     failure = encode_frame(error("EngineCore died", 500))
     scripts = {
-        "in a text": _dying(half),
-        "in a call": _dying([*half, *call]),
-        "before the first word": _dying([]),
+        "in a text": dying(half),
+        "in a call": dying([*half, *call]),
+        "before the first word": dying([]),
         "without a finish": streaming(half),
         "without a finish, but [DONE]": streaming([*half, DONE]),
         "with an error in the stream": streaming([*half, failure, DONE]),

@@ -2,15 +2,13 @@
 
 import json
 
-from aiohttp import web
-
 from lab.conform.apis.api import Api
 from lab.conform.apis.turn import End, ToolCall, mapping
-from lab.conform.arrival import Arrival
 from lab.conform.case import CaseResult, not_applicable, passed_if
 from lab.conform.cases.apis.asking import BOTH, ApiCase, all_of, ask, sound
 from lab.conform.cases.apis.speech import Said, saying
 from lab.conform.lab import Lab
+from lab.scripted.arrival import Arrival
 
 _PATCH = '*** Begin Patch\n+print("日本 \\n")\n*** End Patch'
 _CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Edits files."}
@@ -34,11 +32,11 @@ async def count_tokens(api: Api, lab: Lab) -> CaseResult:
 async def custom_tool(api: Api, lab: Lab) -> CaseResult:
     """The engine gets a function of one string, whatever its name, and calls it."""
 
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
+    async def script(arrival: Arrival) -> None:
         function = json.loads(arrival.body)["tools"][0]["function"]
         argument = next(iter(function["parameters"]["properties"]))
         call = ToolCall("call_1", function["name"], json.dumps({argument: _PATCH}))
-        return await saying(Said(calls=(call,), finish="tool_calls"))(request, arrival)
+        await saying(Said(calls=(call,), finish="tool_calls"))(arrival)
 
     wanted = [ToolCall("call_1", "apply_patch", _PATCH)]
     seen = {}

@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
 from lab.conform.apis.turn import ToolCall
-from lab.conform.arrival import Arrival, Script
-from lab.conform.scripts import chunk, streaming, whole
+from lab.scripted.arrival import Arrival, Script
+from lab.scripted.scripts import chunk, streaming, whole
 from serve.http1.sse import DONE, encode_frame
 
 USAGE = {
@@ -87,14 +85,15 @@ def saying(
     """
     parts = list(said.deltas() if deltas is None else deltas)
 
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
+    async def script(arrival: Arrival) -> None:
         body = json.loads(arrival.body)
         if not body.get("stream"):
-            return web.json_response(said.completion())
+            await arrival.json(said.completion())
+            return
         chunks = [*(chunk(part) for part in parts), chunk({}, said.finish)]
         if (body.get("stream_options") or {}).get("include_usage"):
             chunks.append({**chunk({}), "choices": [], "usage": USAGE})
-        return await streaming(cut([*map(encode_frame, chunks), DONE]))(request, arrival)
+        await streaming(cut([*map(encode_frame, chunks), DONE]))(arrival)
 
     return script
 

@@ -2,73 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from lab.attacks.framing import CHUNKS, CODINGS, LENGTHS, LINES, Hidden
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab, Trial
 from lab.conform.raw import exchange, head
-from lab.conform.scripts import answering, whole
-
-# Lines of a head, from the length up to the hidden request and the length with it.
-_Lines = Callable[[int, int], str]
-_WRAP = 2**64
-
-_LENGTHS: Mapping[str, _Lines] = {
-    "two lengths": lambda part, all_: f"content-length: {all_}\r\ncontent-length: {part}",
-    "two lengths, short one first": lambda part, all_: f"content-length: {part}\r\ncontent-length: {all_}",
-    "a list": lambda part, all_: f"content-length: {part}, {all_}",
-    "a plus": lambda part, _: f"content-length: +{part}",
-    "a minus": lambda part, _: f"content-length: -{part}",
-    "hexadecimal": lambda part, _: f"content-length: 0x{part:x}",
-    "2^64 too much": lambda part, _: f"content-length: {_WRAP + part}",
-    "a fraction": lambda part, _: f"content-length: {part}.0",
-    "an underscore": lambda part, _: f"content-length: {str(part)[0]}_{str(part)[1:]}",
-    "two numbers": lambda part, all_: f"content-length: {part} {all_}",
-    "a vertical tab": lambda part, _: f"content-length: \x0b{part}",
-    "a NUL": lambda part, _: f"content-length: {part}\0",
-}
-
-_CODINGS: Mapping[str, str] = {
-    "chunked": "transfer-encoding: chunked",
-    "capitals": "Transfer-Encoding: CHUNKED",
-    "xchunked": "transfer-encoding: xchunked",
-    "identity": "transfer-encoding: identity",
-    "chunked twice": "transfer-encoding: chunked, chunked",
-    "chunked before identity": "transfer-encoding: chunked, identity",
-    "chunked before gzip": "transfer-encoding: chunked, gzip",
-    "two lines": "transfer-encoding: chunked\r\ntransfer-encoding: identity",
-    "quoted": 'transfer-encoding: "chunked"',
-    "a parameter": "transfer-encoding: chunked;q=1",
-    "an empty one": "transfer-encoding:\r\ntransfer-encoding: chunked",
-    "a vertical tab": "transfer-encoding: \x0bchunked",
-}
-
-_LINES: Mapping[str, str] = {
-    "a bare LF": "x-odd: y\ntransfer-encoding: chunked",
-    "a bare CR": "x-odd: y\rtransfer-encoding: chunked",
-    "a space before the colon": "transfer-encoding : chunked",
-    "a tab before the colon": "transfer-encoding\t: chunked",
-    "a fold": "x-odd: y\r\n transfer-encoding: chunked",
-    "a folded value": "transfer-encoding:\r\n chunked",
-    "a value cut by a fold": "transfer-encoding: chun\r\n ked",
-    "a NUL in the name": "transfer-encoding\0: chunked",
-    "a NUL in the value": "transfer-encoding: chunked\0",
-    "a line without a colon": "x-odd\r\ntransfer-encoding: chunked",
-    "a name that is empty": ": y\r\ntransfer-encoding: chunked",
-}
-
-_CHUNKS: Mapping[str, Callable[[bytes], bytes]] = {
-    "2^64 too much": lambda data: b"%x\r\n%b\r\n0\r\n\r\n" % (_WRAP + len(data), data),
-    "hexadecimal with 0x": lambda data: b"0x%x\r\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "a plus": lambda data: b"+%x\r\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "a minus": lambda data: b"-%x\r\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "words behind the size": lambda data: b"%x x\r\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "a bare LF behind the size": lambda data: b"%x\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "a bare LF in an extension": lambda data: b"%x;a\nb\r\n%b\r\n0\r\n\r\n" % (len(data), data),
-    "no line end behind the data": lambda data: b"%x\r\n%b0\r\n\r\n" % (len(data), data),
-    "a bare LF behind the data": lambda data: b"%x\r\n%b\n0\r\n\r\n" % (len(data), data),
-    "no size": lambda data: b"\r\n%b\r\n0\r\n\r\n" % data,
-}
+from lab.scripted.scripts import answering, whole
 
 
 def _echo(lab: Lab) -> Trial:
@@ -87,26 +27,19 @@ def _request(lab: Lab, trial: Trial) -> bytes:
     return head(lab.url, lab.headers(), f"content-length: {len(body)}") + body
 
 
-def _chunked(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
-
-
-async def _two_for_one(lab: Lab, lines: _Lines, framed: Callable[[bytes], bytes]) -> bool:
+async def _two_for_one(lab: Lab, attack: Hidden) -> bool:
     """True if a request that hides another one reached the engine twice, or if the hidden one did."""
     outer, inner = lab.trial(), lab.trial()
-    first = framed(_body(lab, outer))
+    first = attack.framed(_body(lab, outer))
     hidden = _request(lab, inner)
     length = len(first) + len(hidden)
-    await exchange(lab.url, head(lab.url, lab.headers(), lines(len(first), length)) + first + hidden)
+    await exchange(lab.url, head(lab.url, lab.headers(), attack.lines(len(first), length)) + first + hidden)
     return bool(inner.arrivals) or len(outer.arrivals) > 1
 
 
-async def _framed(
-    lab: Lab, variants: Mapping[str, _Lines], framed: Mapping[str, Callable[[bytes], bytes]] | None = None
-) -> CaseResult:
+async def _framed(lab: Lab, variants: Mapping[str, Hidden]) -> CaseResult:
     """Sends every variant, then asks as another client, who must get an answer of his own."""
-    framings = framed or dict.fromkeys(variants, bytes)
-    broken = await asyncio.gather(*(_two_for_one(lab, variants[name], framings[name]) for name in variants))
+    broken = await asyncio.gather(*(_two_for_one(lab, attack) for attack in variants.values()))
     wrong = [name for name, two in zip(variants, broken, strict=True) if two]
     follower = _echo(lab)
     reply = await lab.send(lab.body(follower))
@@ -116,29 +49,20 @@ async def _framed(
     return passed_if(not wrong, seen)
 
 
-def _beside_length(lines: Mapping[str, str]) -> dict[str, _Lines]:
-    """Returns lines that stand beside a length in which the hidden request is part of the body."""
-
-    def beside(line: str) -> _Lines:
-        return lambda _, all_: f"content-length: {all_}\r\n{line}"
-
-    return {name: beside(line) for name, line in lines.items()}
-
-
 async def lengths(lab: Lab) -> CaseResult:
-    return await _framed(lab, _LENGTHS)
+    return await _framed(lab, LENGTHS)
 
 
 async def codings(lab: Lab) -> CaseResult:
-    return await _framed(lab, _beside_length(_CODINGS), dict.fromkeys(_CODINGS, _chunked))
+    return await _framed(lab, CODINGS)
 
 
 async def line_ends(lab: Lab) -> CaseResult:
-    return await _framed(lab, _beside_length(_LINES), dict.fromkeys(_LINES, _chunked))
+    return await _framed(lab, LINES)
 
 
 async def chunks(lab: Lab) -> CaseResult:
-    return await _framed(lab, dict.fromkeys(_CHUNKS, lambda _, __: "transfer-encoding: chunked"), _CHUNKS)
+    return await _framed(lab, CHUNKS)
 
 
 async def trailers(lab: Lab) -> CaseResult:

@@ -2,37 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from lab.attacks.fields import FIELDS, HARD, escaped, spellings
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.cases.security.leaks import holds_field
 from lab.conform.lab import Lab
 
 _OTHER = "conform-other-model"
-_FIELDS: Mapping[str, Any] = {
-    "kv_transfer_params": {"remote_host": "203.0.113.7"},
-    "chat_template": "{{ 1 }}",
-    "prompt_embeds": "AAAA",
-    "priority": -1_000_000,
-    "cache_salt": "conform",
-}
-
-
-def escaped(name: str) -> str:
-    """Returns a name as JSON may write it, without a letter of it."""
-    return "".join(f"\\u{ord(letter):04X}" for letter in name)
-
-
-def _spellings(name: str, text: str) -> dict[str, str]:
-    """Returns JSON members of which the last one that means the field gives it a value."""
-    return {
-        "escaped throughout": f'"{escaped(name)}": {text}',
-        "plain, then escaped": f'"{name}": null, "{escaped(name)}": {text}',
-        "escaped, then plain": f'"{escaped(name)}": null, "{name}": {text}',
-        "three times": f'"{name}": {text}, "{name}": null, "{name}": {text}',
-        "behind another member": f'"conform": {{"{name}": null}}, "{name}" : {text}',
-    }
+_FIELDS = ("kv_transfer_params", "chat_template", "prompt_embeds", "priority", "cache_salt")
 
 
 async def fields(lab: Lab) -> CaseResult:
@@ -45,8 +22,8 @@ async def fields(lab: Lab) -> CaseResult:
 
     tried = [
         (name, how, member)
-        for name, value in _FIELDS.items()
-        for how, member in _spellings(name, json.dumps(value)).items()
+        for name in _FIELDS
+        for how, member in spellings(name, json.dumps(FIELDS[name]), HARD).items()
     ]
     seen = await asyncio.gather(*(one(name, member) for name, _, member in tried))
     wrong = [f"{name}, {how}: {what}" for (name, how, _), what in zip(tried, seen, strict=True) if what]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.schema_bombs import BOMBS
+from lab.attacks.schema_costs import BOMBS
 from serve.guard.core import schema as schema_module
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget, UnjudgedError

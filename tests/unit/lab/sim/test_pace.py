@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench.goodput.virtual_client import Answer, ask
-from bench.goodput.virtual_time import run_in_virtual_time
 from lab.sim import SimSettings, build_sim_app
+from lab.simulation.virtual_time import run_in_virtual_time
 from policies.load_model import PUBLISHED
 from serve.http1.asgi import AsgiApp
 

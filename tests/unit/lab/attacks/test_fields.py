@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lab.conform.cases.security.spellings import _spellings, escaped
+from lab.attacks.fields import escaped, spellings
 
 
 @pytest.mark.parametrize("name", ["model", "kv_transfer_params"])
@@ -14,5 +14,5 @@ def test_an_escaped_name_is_the_same_name_without_a_letter_of_it(name: str) -> N
 
 
 def test_every_spelling_gives_the_field_its_value() -> None:
-    for member in _spellings("priority", "7").values():
+    for member in spellings("priority", "7").values():
         assert json.loads(f"{{{member}}}")["priority"] == 7

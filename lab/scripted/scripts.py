@@ -7,12 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiohttp import web
-
-from lab.conform.arrival import Arrival, Script
+from lab.scripted.arrival import Arrival, Script
 from serve.http1.sse import DONE, encode_frame
-
-STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
 def whole(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> dict[str, Any]:
@@ -69,44 +65,53 @@ def error(message: str, status: int) -> dict[str, Any]:
     return {"error": {"message": message, "type": "InternalServerError", "param": None, "code": status}}
 
 
-async def begin(request: web.Request, headers: Mapping[str, str] = STREAM_HEADERS) -> web.StreamResponse:
-    """Send the head of a stream."""
-    response = web.StreamResponse(headers=dict(headers))
-    await response.prepare(request)
-    return response
-
-
-async def plain(request: web.Request, arrival: Arrival) -> web.StreamResponse:
+async def plain(arrival: Arrival) -> None:
     """Send a short answer: a chat or a text completion, whole or streamed, as requested."""
     body = json.loads(arrival.body)
-    if not request.path.endswith("/chat/completions"):
+    if not arrival.path.partition("?")[0].endswith("/chat/completions"):
         choice = {"index": 0, "text": "hello", "finish_reason": "stop", "logprobs": None}
-        return web.json_response({**whole({}), "object": "text_completion", "choices": [choice]})
-    if body.get("stream"):
-        return await streaming([*text_frames(["hel", "lo"]), DONE])(request, arrival)
-    return web.json_response(whole({"content": "hello"}))
+        await arrival.json({**whole({}), "object": "text_completion", "choices": [choice]})
+    elif body.get("stream"):
+        await streaming([*text_frames(["hel", "lo"]), DONE])(arrival)
+    else:
+        await arrival.json(whole({"content": "hello"}))
 
 
 def answering(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Script:
     """Returns a script that answers with one JSON body."""
-
-    async def script(_: web.Request, __: Arrival) -> web.StreamResponse:
-        return web.json_response(body, status=status, headers=headers)
-
-    return script
+    return lambda arrival: arrival.json(body, status, headers)
 
 
 def streaming(pieces: Iterable[bytes], pause_s: float = 0.0) -> Script:
     """Returns a script that sends the given bytes, one write each, and ends the stream."""
     parts = list(pieces)
 
-    async def script(request: web.Request, arrival: Arrival) -> web.StreamResponse:
-        response = await begin(request)
+    async def script(arrival: Arrival) -> None:
+        await arrival.begin()
         for part in parts:
-            await response.write(part)
-            arrival.sent += len(part)
+            await arrival.write(part)
             await asyncio.sleep(pause_s)
-        await response.write_eof()
-        return response
 
     return script
+
+
+def dying(pieces: Iterable[bytes], pause_s: float = 0.1) -> Script:
+    """Returns a script that begins a stream and breaks the connection once what it has sent has arrived."""
+    parts = list(pieces)
+
+    async def script(arrival: Arrival) -> None:
+        await streaming(parts)(arrival)
+        await asyncio.sleep(pause_s)
+        await arrival.crash()
+
+    return script
+
+
+async def silent(arrival: Arrival) -> None:
+    """Never answer, as in a long prefill."""
+    await asyncio.Event().wait()
+
+
+async def crash(arrival: Arrival) -> None:
+    """Reset the connection without a response."""
+    await arrival.crash()

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
+
+from lab.attacks.bombs import chain, doubling
 
 SLOW = "^(x|xx)*[^x]$"
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
-
-
-def doubling(keyword: str, count: int) -> dict[str, Any]:
-    """Returns a schema whose naive evaluation takes two to the power of `count` steps."""
-    defs = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(count)}
-    return {"$defs": {**defs, f"d{count}": {"type": "object"}}, "$ref": "#/$defs/d0"}
-
-
-def chain(link: Callable[[Any], Any], count: int) -> dict[str, Any]:
-    """Returns a schema each of whose definitions leads to the next."""
-    defs = {f"d{n}": link({"$ref": f"#/$defs/d{n + 1}"}) for n in range(count)}
-    return {"$defs": {**defs, f"d{count}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
 def nested(link: str, depth: int) -> Any:

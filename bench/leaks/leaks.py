@@ -9,7 +9,8 @@ from typing import Any
 from bench.leaks.case import GRAMMARS, Answer, Call, Case, Part, answer, call, content, reasoning, written
 from bench.leaks.prompts import prompts
 from bench.leaks.sound import CARRIERS, files
-from lab.sim.segments import FORMATS, PlannedCall
+from lab.sim.formats import FORMATS
+from lab.sim.segments import PlannedCall
 
 # Pairs of calls: the first leaks or is damaged, the second is for the kinds that need two.
 PAIRS: tuple[tuple[PlannedCall, PlannedCall], ...] = (

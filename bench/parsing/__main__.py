@@ -27,7 +27,7 @@ from bench.parsing.sides import (
     REPARSED,
     Arguments,
     Open,
-    has_plugin,
+    is_in_vllm,
     machine,
     machine_arguments,
     reparse,
@@ -47,6 +47,12 @@ VLLM = {  # tool and reasoning parser
     "deepseek_v32": ("deepseek_v32", "deepseek_r1"),
     "deepseek_v4": ("deepseek_v4", "deepseek_v4"),
     "deepseek_v41": ("deepseek_v41", "deepseek_v41"),
+    "mimo": ("mimo", "mimo"),
+    "glm47": ("glm47", "glm45"),
+    "hy_v3": ("hy_v3", "hy_v3"),
+    "minimax_m2": ("minimax_m2", "minimax_m2"),
+    "minimax_m3": ("minimax_m3", "minimax_m3"),
+    "kimi_k3": ("kimi_k3", "kimi_k3"),
 }
 PLACES = 6  # places at which a sampled stream is measured
 SAMPLE = 4  # steps measured at each place
@@ -74,7 +80,7 @@ class Figure:
     sampled: bool
 
 
-Row = dict[str, Any]  # grammar, tokens, step, and a Figure by side
+Row = dict[str, Any]  # grammar, tokens, step, and a Figure by side, of those sides that read the grammar
 
 
 def sides(grammar: str) -> list[Side]:
@@ -82,9 +88,11 @@ def sides(grammar: str) -> list[Side]:
     longest = max(LENGTHS)
     plugin = f"specgate_{grammar}"
     found = [Side("ours", machine(grammar), machine_arguments, longest)]
-    if has_plugin(grammar):
+    if is_in_vllm(plugin):
         found.append(Side("plug-in", through_vllm(plugin, plugin), vllm_arguments, longest))
-    found.append(Side("vLLM", through_vllm(*VLLM[grammar]), vllm_arguments, longest if grammar == "kimi_k2" else 1_000))
+    if grammar in VLLM:  # its parser of harmony reads nothing but gpt-oss' own tokens
+        theirs = through_vllm(*VLLM[grammar])
+        found.append(Side("vLLM", theirs, vllm_arguments, longest if grammar == "kimi_k2" else 1_000))
     if grammar in REPARSED:
         found.append(Side("re-parse", reparse(grammar), "".join, 10_000))
     return found
@@ -169,12 +177,13 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         for (name, grammar, step, tokens), total in seconds.items()
         if len(lengths) > 1 and tokens == lengths[-1]
     }
-    vllm = _least(rows, "vLLM", "plug-in")
-    reparsed = _least([row for row in rows if row["tokens"] == 10_000], "re-parse", "ours")
+    vllm = min(filter(None, (_ratio(row, "vLLM", "plug-in") for row in rows)), default=None)
+    at_10k = (_ratio(row, "re-parse", "ours") for row in rows if row["tokens"] == 10_000)
+    reparsed = min(filter(None, at_10k), default=None)
     return {
         "time_of_longest_over_next": growth,
         "least_vllm_over_plugin": vllm,
-        "least_vllm_over_ours": _least(rows, "vLLM", "ours"),
+        "least_vllm_over_ours": min(filter(None, (_ratio(row, "vLLM", "ours") for row in rows)), default=None),
         "least_reparse_over_ours_at_10k": reparsed,
         "goals_met": max(growth.values(), default=0) <= GOAL_GROWTH
         and (vllm or 0) > 1
@@ -182,12 +191,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _ratio(row: Row, side: str, other: str) -> float | None:
-    return row[side].us / row[other].us if side in row and other in row else None
-
-
-def _least(rows: Sequence[Row], side: str, other: str) -> float | None:
-    return min((ratio for row in rows if (ratio := _ratio(row, side, other)) is not None), default=None)
+def _ratio(row: Row, slow: str, fast: str) -> float | None:
+    """Returns how many times as long one side takes as another; None if one of them does not read the grammar."""
+    return float(row[slow].us / row[fast].us) if slow in row and fast in row else None
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -197,8 +203,8 @@ def table(rows: Sequence[Row]) -> Table:
         result.add_column(name, justify="right")
     for row in rows:
         figures = [f"{'~' if row[name].sampled else ''}{row[name].us:,.1f}" if name in row else "" for name in _NAMES]
-        ratios = (_ratio(row, "vLLM", "plug-in"), _ratio(row, "re-parse", "ours"))
-        shown = ("" if ratio is None else f"{ratio:,.1f}" for ratio in ratios)
+        ratios = [_ratio(row, "vLLM", "plug-in"), _ratio(row, "re-parse", "ours")]
+        shown = [f"{ratio:,.1f}" if ratio else "" for ratio in ratios]
         result.add_row(row["grammar"], f"{row['tokens']:,}", str(row["step"]), *figures, *shown)
     return result
 
@@ -209,7 +215,8 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
 
     grammars = list(dict.fromkeys(row["grammar"] for row in rows))
     drawing = Drawing(figsize=(5 * len(grammars), 4))
-    for axes, grammar in zip(drawing.subplots(1, len(grammars), sharey=True, squeeze=False)[0], grammars, strict=True):
+    columns = drawing.subplots(1, len(grammars), sharey=True, squeeze=False)[0]
+    for axes, grammar in zip(columns, grammars, strict=True):
         mine = [row for row in rows if row["grammar"] == grammar and row["step"] == 1]
         for name, colour in zip(reversed(_NAMES), ("C3", "C1", "C0", "C2"), strict=True):
             if name not in mine[0]:
@@ -233,8 +240,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--json", type=Path, default=Path("bench/results/parsing.json"))
     options.add_argument("--plot", type=Path, default=Path("docs/img/parsing.png"))
     options.add_argument("--rounds", type=int, default=ROUNDS)
-    options.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     options.add_argument("--grammars", nargs="+", choices=FRAMES, default=list(FRAMES))
+    options.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     given = options.parse_args(arguments)
     logging.disable(logging.WARNING)
     rows = list(measure(given.grammars, given.lengths, given.rounds))

@@ -56,12 +56,14 @@ def through_vllm(tool_parser: str, reasoning_parser: str) -> Open:
     return start
 
 
-def has_plugin(grammar: str) -> bool:
-    """Returns whether vLLM can be given our parser of a grammar as a plug-in."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns while vLLM is imported
-        from serve.engine.vllm.tool_parsers import TOOL_PARSERS
-    return f"specgate_{grammar}" in TOOL_PARSERS
+def is_in_vllm(tool_parser: str) -> bool:
+    """Returns whether vLLM has a tool parser of that name, our plug-ins included."""
+    from vllm.tool_parsers import ToolParserManager
+
+    from serve.engine.vllm import tool_parsers as vllm_parsers
+
+    vllm_parsers.register()
+    return tool_parser in ToolParserManager.list_registered()
 
 
 def vllm_arguments(outputs: Sequence[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ def _dsml(wrapper: str, gap: str = "") -> tuple[Sequence[str], Sequence[str], Se
     )  # fmt: skip
 
 
+MARK = "]<]minimax[>["
 FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # before the long argument, it, after it
     "kimi_k2": (
         ("Hm", ".", "</think>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions", ".write", ":0",
@@ -55,6 +57,51 @@ FRAMES: dict[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {  # bef
     "deepseek_v32": _dsml("function_calls"),
     "deepseek_v4": _dsml("tool_calls"),
     "deepseek_v41": _dsml(" calls", gap=" "),
+    "mimo": (
+        ("Hm", ".", "</think>", "<tool_call>", "<function=write>", "<parameter=path>", "a", "</parameter>",
+         "<parameter=body>"),
+        WORDS,
+        ("</parameter>", "</function>", "</tool_call>"),
+    ),
+    "glm47": (
+        ("Hm", ".", "</think>", "<tool_call>", "write", "<arg_key>", "path", "</arg_key>", "<arg_value>", "a",
+         "</arg_value>", "<arg_key>", "body", "</arg_key>", "<arg_value>"),
+        WORDS,
+        ("</arg_value>", "</tool_call>"),
+    ),
+    "hy_v3": (
+        ("Hm", ".", "</think>", "<tool_calls>", "\n", "<tool_call>", "write", "<tool_sep>", "\n", "<arg_key>", "path",
+         "</arg_key>", "\n", "<arg_value>", "a", "</arg_value>", "\n", "<arg_key>", "body", "</arg_key>", "\n",
+         "<arg_value>"),
+        WORDS,
+        ("</arg_value>", "\n", "</tool_call>", "\n", "</tool_calls>"),
+    ),
+    "minimax_m2": (
+        ("Hm", ".", "</think>", "<minimax:tool_call>", "\n", "<invoke", ' name="write">', "\n", "<parameter",
+         ' name="path">', "a", "</parameter>", "\n", "<parameter", ' name="body">'),
+        WORDS,
+        ("</parameter>", "\n", "</invoke>", "\n", "</minimax:tool_call>"),
+    ),
+    "minimax_m3": (
+        ("<mm:think>", "Hm", ".", "</mm:think>", MARK, "<tool_call>", "\n", MARK, "<invoke", ' name="write">', MARK,
+         "<path>", "a", MARK, "</path>", MARK, "<body>"),
+        WORDS,
+        (MARK, "</body>", MARK, "</invoke>", "\n", MARK, "</tool_call>"),
+    ),
+    "kimi_k3": (
+        ("Hm", ".", "<|close|>", "think", "<|sep|>", "<|open|>", "response", "<|sep|>", "<|close|>", "response",
+         "<|sep|>", "<|open|>", "tools", "<|sep|>", "<|open|>", "call", ' tool="write"', ' index="1"', "<|sep|>",
+         "<|open|>", "argument", ' key="path"', ' type="string"', "<|sep|>", "a", "<|close|>", "argument", "<|sep|>",
+         "<|open|>", "argument", ' key="body"', ' type="string"', "<|sep|>"),
+        WORDS,
+        ("<|close|>", "argument", "<|sep|>", "<|close|>", "call", "<|sep|>", "<|close|>", "tools", "<|sep|>"),
+    ),
+    "harmony": (
+        ("Hm", ".", "<|end|>", "<|start|>", "assistant", "<|channel|>", "comment", "ary", " to", "=functions", ".write",
+         " ", "<|constrain|>", "json", "<|message|>", '{"path": "a", "body": "'),
+        JSON_WORDS,
+        ('"}', "<|call|>"),
+    ),
 }  # fmt: skip
 PROMPT = "<think>"
 Step = tuple[str, list[int]]  # text and token ids of one delta
@@ -78,8 +125,10 @@ class Vocabulary:
         return "".join(self._texts[token] for token in ids)
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Returns the ids of a text that is one token."""
-        return [self._ids[text]]
+        """Returns the ids of a text: one token, or a tag of several."""
+        if text in self._ids:
+            return [self._ids[text]]
+        return [self._ids[part] for part in re.findall(r"<\|\w+\|>|[^<]+", text)]
 
 
 VOCABULARY = Vocabulary([PROMPT, *(word for frame in FRAMES.values() for part in frame for word in part)])

@@ -129,7 +129,7 @@ class LeakingParser:
     def feed(self, tokens: Sequence[ModelToken]) -> Delta:
         delta: Delta = {}
         for token in tokens:
-            if token.segment.part != "think_end":
+            if token.segment.part not in ("think_begin", "think_end"):
                 append_text(delta, "reasoning" if token.segment.part == "reasoning" else "content", token.text)
         return delta
 

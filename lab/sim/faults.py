@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from lab.sim.segments import FORMATS, Segment
+from lab.sim.formats import FORMATS
+from lab.sim.segments import Segment
 
 Edit = Callable[[list[Segment], str, Random], list[Segment]]
+_TALK = ("think_begin", "reasoning", "think_end", "content")
 Transport = Literal["stall", "disconnect", "error_mid_stream", "http_500", "slow_start"]
 
 
@@ -91,19 +93,17 @@ def _cascade(segments: list[Segment], grammar: str, rng: Random) -> list[Segment
 
 
 def _without_calls(segments: Sequence[Segment]) -> list[Segment]:
-    return [segment for segment in segments if segment.part in ("reasoning", "think_end", "content")]
+    return [segment for segment in segments if segment.part in _TALK]
 
 
 def _no_section_begin(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:
     """Lose the first opening marker: an engine's parser then takes the rest as text."""
-    opening = ("section_begin",) if grammar == "kimi_k2" else ()
-    kept = [segment for segment in segments if segment.part not in opening]
+    kept = [segment for segment in segments if segment.part != "section_begin"]
     return [_as_text(segment) for segment in kept]
 
 
 def _as_text(segment: Segment) -> Segment:
-    talk = segment.part in ("reasoning", "think_end", "content")
-    return segment if talk else Segment("content", segment.text)
+    return segment if segment.part in _TALK else Segment("content", segment.text)
 
 
 def _merge(segments: list[Segment], grammar: str, rng: Random) -> list[Segment]:

@@ -9,7 +9,8 @@ from typing import Any
 from lab.sim import faults
 from lab.sim.answer import acceptance_class, answer_to, calls_before, random_of, thinks
 from lab.sim.deltas import Delta, DeltaParser, LeakingParser, OwnParser, PassingParser
-from lab.sim.segments import FORMATS, segments_of
+from lab.sim.formats import FORMATS
+from lab.sim.segments import segments_of
 from lab.sim.settings import SimSettings
 from lab.sim.steps import Speculation, steps_of, tokens_of
 
@@ -59,7 +60,7 @@ class Generation:
 
     @property
     def reasoning_tokens(self) -> int:
-        return sum(token.segment.part in ("reasoning", "think_end") for token in self._tokens)
+        return sum(token.segment.part in ("think_begin", "reasoning", "think_end") for token in self._tokens)
 
     @property
     def finish_reason(self) -> str:
@@ -93,7 +94,10 @@ def _reports(body: Mapping[str, Any]) -> bool:
 PARSERS: dict[str, Callable[[Mapping[str, Any], SimSettings, Random], DeltaParser]] = {
     "passing": lambda body, settings, rng: PassingParser(settings.grammar, rng),
     "specgate": lambda body, settings, rng: OwnParser(
-        settings.grammar, body.get("tools") or (), thinking=thinks(body, settings), reports=_reports(body)
+        settings.grammar,
+        body.get("tools") or (),
+        thinking=thinks(body, settings) and not FORMATS[settings.grammar].think_begin,  # else the model opens it itself
+        reports=_reports(body),
     ),
     "leaking": lambda body, settings, rng: LeakingParser(),
 }

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from lab.sim.formats import FORMATS, ToolCallFormat
+
 Part = Literal[
-    "reasoning", "think_end", "content", "json", "section_begin", "call_begin", "name", "arg_begin", "args", "call_end",
-    "between", "section_end",
+    "think_begin", "reasoning", "think_end", "content", "json", "section_begin", "call_begin", "name", "arg_begin",
+    "args", "call_end", "between", "section_end",
 ]  # fmt: skip
 
 
@@ -60,39 +62,6 @@ class Segment:
         return replace(self, text=text, passed=None)
 
 
-@dataclass(frozen=True)
-class ToolCallFormat:
-    """A tool-call format: the markup around a call's name and arguments."""
-
-    section_begin: str
-    call_begin: str
-    arg_begin: str
-    call_end: str
-    between: str
-    section_end: str
-    closing: str
-    special: tuple[str, ...]
-
-
-FORMATS = {
-    "kimi_k2": ToolCallFormat(
-        "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "",
-        "<|tool_calls_section_end|>", "<|tool_call_end|>",
-        ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
-         "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"),
-    ),
-    "qwen3_coder": ToolCallFormat(
-        "", "<tool_call>\n<function=", ">\n", "</function>\n</tool_call>", "\n", "", "</tool_call>",
-        ("<tool_call>", "</tool_call>", "<think>", "</think>"),
-    ),
-    "hermes": ToolCallFormat(
-        "", '<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", "\n", "", "</tool_call>",
-        ("<tool_call>", "</tool_call>", "<think>", "</think>"),
-    ),
-}  # fmt: skip
-"""Markup per grammar; `closing` ends a call; `special` markers are one token each."""
-
-
 def segments_of(answer: PlannedAnswer, grammar: str, *, first_call: int) -> list[Segment]:
     """Returns the answer in a model's own format.
 
@@ -101,40 +70,36 @@ def segments_of(answer: PlannedAnswer, grammar: str, *, first_call: int) -> list
         grammar: A key of `FORMATS`.
         first_call: Number of earlier calls in the conversation, from which Kimi numbers on.
     """
+    form = FORMATS[grammar]
     segments: list[Segment] = []
     if answer.reasoning:
-        segments += [Segment("reasoning", answer.reasoning), Segment("think_end", "</think>")]
-    if answer.content:
-        segments.append(Segment("content", answer.content))
+        segments += [
+            Segment("think_begin", form.think_begin),
+            Segment("reasoning", answer.reasoning),
+            Segment("think_end", form.think_end),
+        ]
+    text = [Segment("content", answer.content)] if answer.content else []
     if answer.json_text:
-        segments.append(Segment("json", answer.json_text))
-    return segments + _calls(answer.calls, grammar, first_call)
+        text.append(Segment("json", answer.json_text))
+    if not answer.calls:
+        return [*segments, Segment("between", form.final_begin), *text, Segment("between", form.final_end)]
+    if text or form.always_content:
+        segments += [Segment("between", form.content_begin), *text, Segment("between", form.content_end)]
+    if text:
+        segments.append(Segment("between", form.before_calls))
+    return segments + _calls(answer.calls, form, first_call)
 
 
-def _calls(calls: Sequence[PlannedCall], grammar: str, first_call: int) -> list[Segment]:
-    if not calls:
-        return []
-    form = FORMATS[grammar]
+def _calls(calls: Sequence[PlannedCall], form: ToolCallFormat, first_call: int) -> list[Segment]:
     segments = [Segment("section_begin", form.section_begin)]
     for index, call in enumerate(calls):
-        name = f"functions.{call.name}:{first_call + index}" if grammar == "kimi_k2" else call.name
         arguments = json.dumps(call.arguments, ensure_ascii=False)
-        written = _xml(call.arguments) if grammar == "qwen3_coder" else arguments
         segments += [
             Segment("between", form.between if index else ""),
             Segment("call_begin", form.call_begin, index),
-            Segment("name", name, index, call.name),
-            Segment("arg_begin", form.arg_begin, index),
-            Segment("args", written, index, arguments),
+            Segment("name", form.named(call.name, first_call + index), index, call.name),
+            Segment("arg_begin", form.arg_begin.replace("I", str(index + 1)), index),
+            Segment("args", form.arguments(call.arguments), index, arguments),
             Segment("call_end", form.call_end, index),
         ]
     return [*segments, Segment("section_end", form.section_end)]
-
-
-def _xml(arguments: dict[str, Any]) -> str:
-    """Returns arguments as Qwen's template writes them: strings raw, containers as JSON, other scalars by `str`."""
-    written = []
-    for key, value in arguments.items():
-        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-        written.append(f"<parameter={key}>\n{text}\n</parameter>\n")
-    return "".join(written)

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 from lab.sim.economics import Economics
 from lab.sim.faults import FAULTS
+from lab.sim.formats import FORMATS
 from serve.config.pool import NO_GRAMMAR
 from serve.errors import ConfigError
 
-GrammarName = Literal["kimi_k2", "qwen3_coder", "hermes"]
 ParserName = Literal["passing", "specgate", "leaking"]
 Acceptance = tuple[float, ...] | Mapping[str, tuple[float, ...]]
 ACCEPTANCE_CLASSES = frozenset({"tools", "json", "thinking", "prose"})
@@ -52,7 +52,7 @@ class SimSettings:
     """
 
     model: str = "sim"
-    grammar: GrammarName = "kimi_k2"
+    grammar: str = "kimi_k2"
     thinking: bool = False
     parser: ParserName = "passing"
     seed: int = 0
@@ -84,7 +84,7 @@ class SimSettings:
             "fault rates must be in 0..1 and add up to at most 1": (
                 all(0 <= rate <= 1 for rate in self.faults.values()) and sum(self.faults.values()) <= 1 + 1e-9
             ),
-            f"unknown grammar {self.grammar!r}": self.grammar in get_args(GrammarName),
+            f"unknown grammar {self.grammar!r}": self.grammar in FORMATS,
             f"unknown parser {self.parser!r}": self.parser in get_args(ParserName),
             "num_speculative_tokens must not be negative": self.num_speculative_tokens >= 0,
             "acceptance needs at least one probability, all in 0..1": all(

@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,12 +14,11 @@ from serve.parsing.tools import Schema
 
 _ALIASES = {
     "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
-    "int": "integer", "int8": "integer", "int16": "integer", "int32": "integer", "int64": "integer",
-    "uint": "integer", "uint8": "integer", "uint16": "integer", "uint32": "integer", "uint64": "integer",
-    "long": "integer", "short": "integer", "unsigned": "integer",
-    "float": "number", "float32": "number", "float64": "number", "double": "number",
-    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "arr": "array", "sequence": "array",
+    "double": "number", "decimal": "number", "bool": "boolean", "binary": "boolean",
+    "dict": "object", "map": "object", "list": "array", "arr": "array", "sequence": "array",
 }  # fmt: skip
+# Beginnings of the names that other languages give their numbers: int64, uint8, long, float32, numeric.
+_NUMBERS = (("integer", ("int", "uint", "long", "short", "unsigned")), ("number", ("num", "float")))
 _PYTHON_TYPES = {
     type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array",
 }  # fmt: skip
@@ -52,26 +51,34 @@ def stated_types(schema: Schema | None, root: Schema | None, depth: int = _DEPTH
         depth: Limit of nested references and unions.
     """
     types: set[str] = set()
-    _add_types(schema, root, depth, types, set())
+    for each in alternatives(schema, root, depth):
+        own = _own_types(each)
+        if each.get("nullable") is True:  # OpenAPI's spelling
+            own |= {"null"} if own else {"string", "null"}
+        types |= own
     return frozenset(types)
 
 
-def _add_types(schema: Any, root: Schema | None, depth: int, types: set[str], followed: set[str]) -> None:
-    """Adds the types that a schema states. Each reference is followed once: unions of references to themselves grow."""
+def alternatives(schema: Any, root: Schema | None, depth: int = _DEPTH) -> Iterator[Schema]:
+    """Yields a schema, and those that its unions and references lead to.
+
+    Each reference is followed once: unions of references to themselves grow.
+    """
+    return _alternatives(schema, root, depth, set())
+
+
+def _alternatives(schema: Any, root: Schema | None, depth: int, followed: set[str]) -> Iterator[Schema]:
     if not isinstance(schema, Mapping) or depth == 0:
         return
-    own = _own_types(schema)
-    if schema.get("nullable") is True:  # OpenAPI's spelling
-        own |= {"null"} if own else {"string", "null"}
-    types |= own
+    yield schema
     for union in ("anyOf", "oneOf", "allOf"):
         members = schema.get(union)
         for member in members if isinstance(members, list | tuple) else ():
-            _add_types(member, root, depth - 1, types, followed)
+            yield from _alternatives(member, root, depth - 1, followed)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in followed:
         followed.add(reference)
-        _add_types(_resolve(reference, root), root, depth - 1, types, followed)
+        yield from _alternatives(_resolve(reference, root), root, depth - 1, followed)
 
 
 def _own_types(schema: Schema) -> set[str]:
@@ -80,10 +87,14 @@ def _own_types(schema: Schema) -> set[str]:
     names = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
     plain = [name.strip().lower() for name in names if isinstance(name, str)]
     if plain:
-        return {_ALIASES.get(name, name) for name in plain}
+        return {_ALIASES.get(name) or _number_type(name) or name for name in plain}
     if isinstance(schema.get("enum"), list):
         return {_PYTHON_TYPES.get(type(value), "string") for value in schema["enum"]}
     return {_PYTHON_TYPES.get(type(schema["const"]), "string")} if "const" in schema else set()
+
+
+def _number_type(name: str) -> str | None:
+    return next((kind for kind, beginnings in _NUMBERS if name.startswith(beginnings)), None)
 
 
 def _resolve(reference: str, root: Schema | None) -> Schema | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from serve.parsing.kimi_k2 import JSON_SPACE, KimiK2
+from serve.parsing.json_call import JSON_SPACE
+from serve.parsing.kimi_k2 import KimiK2
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, reasoning_table

@@ -349,14 +349,13 @@ class Dsml(Block, Turns):
         self._misspelt = self._misspelt or tag.is_odd or self._is_misspelt(raw)
         self.raw.append(raw)
         self._value = DsmlValue(self.tools.parameter(self._name, key), self.tools.schema(self._name), tag.is_string)
-        self._closings = Closings(self._wrapper is not None)
+        self._closings = Closings(wrapped=self._wrapper is not None)
         self._value_at = len(self.raw)
         self._value_begin = self.position + len(raw)
         self._emit(f"{opening}{json.dumps(key, ensure_ascii=False)}: ")
         if tag.closed:
             self._emit(self._value.finish())
             return State.PARAMETERS
-        self.in_string = self.has_shown(_TOKEN)  # then only tokens close the value
         return State.VALUE
 
     def _plausible(self, key: str) -> bool:
@@ -371,7 +370,7 @@ class Dsml(Block, Turns):
         key = Tag(raw).name
         properties = self.tools.properties(self._name)
         known = self._plausible(key) if properties is None else key in properties
-        if self._is_foreign(raw) or not (self.in_string or (known and key not in self._given)):
+        if self._is_foreign(raw) or not (self.real or (known and key not in self._given)):
             self.tag_in_value(raw)
             return None
         self._mended = True
@@ -393,7 +392,7 @@ class Dsml(Block, Turns):
         self._candidate = kind
         self._held = [raw]
         self._held_at = self.position
-        return self._close() if self.in_string else State.CLOSING
+        return self._close() if self.real else State.CLOSING
 
     def _is_foreign(self, raw: str) -> bool:
         """Returns whether a tag in a value lacks the token that the call's own tags have."""
@@ -434,7 +433,6 @@ class Dsml(Block, Turns):
         implied = self._candidate in ("end_function", "end_block")
         self._misspelt = self._misspelt or self._candidate == "drifted" or self._is_misspelt(tag)
         self._end_value()
-        self.in_string = False
         if not implied:
             self.raw += [tag, *space]
             return State.PARAMETERS
@@ -477,7 +475,6 @@ class Dsml(Block, Turns):
         return self.dispatch(raw, self._end(""))
 
     def cut_value(self, raw: str) -> State:
-        self.in_string = False
         self._emit(self._value.cut())
         return self.cut_call(raw)
 
@@ -604,7 +601,7 @@ class Dsml(Block, Turns):
                     **dict.fromkeys(_ENDS, maybe_close),
                 },
                 end=cut_value,
-                json=True,
+                exact=True,
             ),
             State.CLOSING: Row(text=after_maybe, end=cut_maybe),
             State.PARAMETERS: Row(

@@ -28,8 +28,8 @@ def _end_of_space(text: str, start: int) -> int:
 class Hermes(Block):
     """`<tool_call>{"name": "f", "arguments": {…}}</tool_call>`; the arguments stream as they were written."""
 
-    call_openers: ClassVar = ("<tool_call>",)
-    structural_tag: ClassVar = "hermes"
+    call_openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
+    structural_tag: ClassVar[str | None] = "hermes"
     lexicon: ClassVar[Lexicon] = Lexicon({**THINK, "<tool_call>": "block", "</tool_call>": "end_block"})
     token_ids: ClassVar[Mapping[int, str]] = QWEN_IDS
 
@@ -46,6 +46,7 @@ class Hermes(Block):
         self.keep_space(raw)
         self._envelope = Envelope()
         self._started = False
+        self.out.by_tags = False
         return self._read(raw, start)
 
     def read(self, raw: str) -> State:
@@ -113,7 +114,6 @@ class Hermes(Block):
         self.enter_call()
         self.spoiled = False
         self._started = True
-        self.out.by_tags = False
         self.out.start_call(f"call_{self.out.calls}", self._envelope.name)
 
     def _finish(self) -> State:

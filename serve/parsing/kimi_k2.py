@@ -6,20 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from serve.parsing.arguments import plain_text, read_object
 from serve.parsing.events import ViolationKind
-from serve.parsing.inference import infer
-from serve.parsing.json_scanner import JsonScanner
+from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon
 from serve.parsing.machine import Row, State
 from serve.parsing.prose import THINK, Prose, content_row, reasoning_row, reasoning_table
-from serve.parsing.strict_json import repeats_a_key
 
 _NUMBERED = re.compile(r"(?P<name>[^\s<>{}@\"']+):\d+")
-JSON_SPACE = " \t\r\n"
 
 
-class KimiK2(Prose):
+class KimiK2(JsonCall):
     """`<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, in a section or bare.
 
     Attributes:
@@ -59,15 +55,7 @@ class KimiK2(Prose):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        self._begin = 0  # where the call, or the section in front of it, begins
-        self._raw: list[str] = []
         self._noisy = False  # text stands between a section's begin and its first call
-        self._header: list[str] = []
-        self._trailing = JSON_SPACE  # signs that may stand behind the arguments
-        self._space: list[str] = []  # such signs after the arguments so far
-        self._unnamed: list[str] | None = None  # arguments of a call that must be named by them
-        self._meant: list[str] = []  # tools that the id may name
-        self._scanner = JsonScanner()
 
     # Around calls
 
@@ -155,16 +143,6 @@ class KimiK2(Prose):
         self._raw.append(raw)
         return self._begin_arguments("".join(self._header).strip())
 
-    def _begin_arguments(self, header: str) -> State:
-        name = self._name(header)
-        self._scanner = JsonScanner()
-        self.in_string = False
-        self._space = []
-        self._unnamed = [] if name is None else None
-        if name is not None:
-            self.out.start_call(self._id(header, name), name)
-        return State.ARGUMENTS
-
     def drop_header(self, raw: str) -> State:
         """Ends a call whose arguments have not begun."""
         self._fail("malformed_call" if raw else "unfinished_call", raw)
@@ -179,8 +157,7 @@ class KimiK2(Prose):
         return self._begin_header(raw)
 
     def _fail(self, kind: ViolationKind, raw: str = "") -> None:
-        self.out.violation(kind, self._begin, "".join([*self._raw, raw]), hidden=kind != "stray_marker")
-        self._raw = []
+        super()._fail(kind, raw)
         self._noisy = False
 
     def _id(self, header: str, name: str) -> str:
@@ -196,22 +173,6 @@ class KimiK2(Prose):
         return match["name"].removeprefix("functions.") or None if match else None
 
     # The arguments
-
-    def read_arguments(self, raw: str) -> None:
-        self._raw.append(raw)
-        self.in_string = self._scanner.feed_strings(raw)
-        body = raw.rstrip(self._trailing)
-        if not body:
-            self._space.append(raw)
-            return
-        text = "".join([*self._space, body]) if self._space else body
-        self._space = [raw[len(body) :]] if len(body) < len(raw) else []
-        if self._unnamed is not None:
-            self._unnamed.append(text)
-        elif self.out.has_arguments():
-            self.out.arguments(text)
-        else:
-            self.out.arguments(text.lstrip(JSON_SPACE))
 
     def end_call(self, raw: str) -> State:
         self._raw.append(raw)
@@ -233,36 +194,6 @@ class KimiK2(Prose):
     def end_output(self, raw: str) -> State:
         self._finish_call(cut=True)
         return State.BETWEEN
-
-    def _finish_call(self, cut: bool = False) -> None:
-        """Ends the call; one without its end marker is complete if its JSON is."""
-        raw = "".join(self._raw)
-        self._raw = []
-        if self._unnamed is not None and not self._infer(raw):
-            return
-        arguments = self.out.current_arguments()
-        fault: ViolationKind | None = None
-        if not arguments and not cut:
-            self.out.arguments("{}")
-        elif cut and read_object(arguments) is None:
-            fault = "unfinished_call"
-        self.out.end_call(self._begin, raw, fault)
-
-    def _infer(self, raw: str) -> bool:
-        """Names a call by its arguments; returns False if they name none."""
-        text = "".join(self._unnamed or ()).strip(JSON_SPACE)
-        arguments = read_object(text or "{}")
-        found = None if arguments is None else infer(arguments, self.tools, self._meant)
-        if found is not None and found.arguments is not None:
-            text = "" if repeats_a_key(text, len(arguments or ())) else plain_text(found.arguments)
-            found = found if text else None
-        if found is None:
-            self.out.violation("unresolved_call", self._begin, raw, hidden=True)
-            return False
-        self.out.start_call(self._id("".join(self._header).strip(), found.name), found.name)
-        if text:
-            self.out.arguments(text)
-        return True
 
     _calls: ClassVar = {"section": open_section, "call": open_call}
     _strays: ClassVar = {**_calls, "end_call": stray, "arguments": stray_arguments}
@@ -291,7 +222,7 @@ class KimiK2(Prose):
             end=drop_header,
         ),
         State.ARGUMENTS: Row(
-            text=read_arguments,
+            text=JsonCall.read_arguments,
             on={
                 "end_call": end_call,
                 "call": end_call_at_next,

@@ -19,16 +19,20 @@ class Lexicon:
 
     Args:
         markers: Kind of each spelling. A spelling that ends in `…` stands for all that follows up to the next `>`:
-            `<function=…` is `<function=name>`. No marker is the beginning of another.
+            `<function=…` is `<function=name>`. Of two markers that begin alike the longer one counts.
     """
 
     def __init__(self, markers: dict[str, str]) -> None:
         self.kinds = {spelling: kind for spelling, kind in markers.items() if not spelling.endswith("…")}
         self._open = {spelling[:-1]: kind for spelling, kind in markers.items() if spelling.endswith("…")}
-        exact = [re.escape(spelling) for spelling in sorted(self.kinds, key=len, reverse=True)]
-        self.pattern = re.compile("|".join([*exact, *(re.escape(start) + _REST + ">" for start in self._open)]))
         spellings = [*self.kinds, *self._open]
-        self._prefixes = frozenset(text[:size] for text in spellings for size in range(1, len(text) + 1))
+        longest_first = sorted(spellings, key=len, reverse=True)
+        self.pattern = re.compile(
+            "|".join(re.escape(text) + (_REST + ">" if text in self._open else "") for text in longest_first)
+        )
+        self._prefixes = frozenset(text[:size] for text in spellings for size in range(1, len(text)))
+        self._prefixes |= self._open.keys()
+        self._beginnings = self._prefixes & self.kinds.keys()  # markers that others begin with
         self._unclosed = re.compile("|".join(re.escape(start) + _REST for start in self._open) or r"(?!)")
         self._sign = spellings[0][0]
         others = "".join({text[0] for text in spellings} - {self._sign})
@@ -47,14 +51,22 @@ class Lexicon:
         """Returns whether no marker begins in `text`."""
         return self._sign not in text and (self._other_sign is None or self._other_sign.search(text) is None)
 
+    def is_finished(self, text: str, marker: re.Match[str]) -> bool:
+        """Returns whether no text behind a marker, which `text` may lack yet, can make another marker of it."""
+        if marker.group() not in self._beginnings:
+            return True
+        return not self._may_go_on(text[marker.start() : marker.start() + self._longest])
+
     def unfinished(self, text: str, place: int) -> int:
         """Returns where in `text`, from `place` on, a marker begins that more text may complete; its length if none."""
         end = len(text)
         for match in self._any_sign.finditer(text, max(place, end - self._longest)):
-            tail = text[match.start() :]
-            if tail in self._prefixes or self._unclosed.fullmatch(tail) is not None:
+            if self._may_go_on(text[match.start() :]):
                 return match.start()
         return end
+
+    def _may_go_on(self, tail: str) -> bool:
+        return tail in self._prefixes or self._unclosed.fullmatch(tail) is not None
 
 
 class Lexer:
@@ -65,23 +77,25 @@ class Lexer:
         self._lexicon = lexicon
 
     def feed(self, text: str) -> list[Token]:
+        return self._split(self.held + text, final=False)
+
+    def finish(self) -> list[Token]:
+        """Returns what was held back, and is no beginning of a marker after all."""
+        return self._split(self.held, final=True)
+
+    def _split(self, text: str, *, final: bool) -> list[Token]:
         lexicon = self._lexicon
-        text = self.held + text
         tokens = []
         place = 0
         for match in lexicon.pattern.finditer(text):
+            if not final and not lexicon.is_finished(text, match):
+                break
             if match.start() > place:
                 tokens.append(Token("", text[place : match.start()]))
             tokens.append(Token(lexicon.kind(match.group()), match.group()))
             place = match.end()
-        end = lexicon.unfinished(text, place)
+        end = len(text) if final else lexicon.unfinished(text, place)
         self.held = text[end:]
         if end > place:
             tokens.append(Token("", text[place:end]))
         return tokens
-
-    def finish(self) -> str:
-        """Returns what was held back and is text after all."""
-        held = self.held
-        self.held = ""
-        return held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -35,6 +35,19 @@ class State(Enum):
     # deepseek_v3
     NAME = "name of a call, behind its kind and in front of its JSON"
     STOPPED = "after the token that ends a turn"
+    # glm47 and hy_v3
+    WRAPPER = "after <tool_calls>, no call yet"
+    KEY = "name of a parameter"
+    KEY_ENDED = "after the name of a parameter, no value yet"
+    NEXT_KEY = "in a value, what may be the key of the next parameter"
+    NEXT_KEY_ENDED = "after such a key"
+    # minimax_m3
+    ELEMENT = "inside a parameter that may hold elements"
+    # kimi_k3
+    TAG = "inside a tag"
+    # harmony
+    BARE = "text outside any message"
+    FOREIGN = "message that is neither reasoning nor content nor a call to a tool"
 
 
 _BEHIND_CALLS = (State.CONTENT, State.BETWEEN, State.AFTER)
@@ -54,7 +67,9 @@ class Row:
     Attributes:
         json: The state reads JSON. Inside its strings a marker is text, unless token ids show it to be real.
         prose: The state reads prose. A marker right after an opening backtick is text, unless token ids show it to be
-            real.
+            real, and so are those behind it up to the closing backtick.
+        exact: Once the output comes with token ids, a marker that holds a token of the vocabulary is text, unless they
+            show it to be real; else the action decides.
     """
 
     text: Action
@@ -62,6 +77,11 @@ class Row:
     end: Action | None = None
     json: bool = False
     prose: bool = False
+    exact: bool = False
+
+    def but(self, **on: Action) -> Row:
+        """Returns the row with other actions on some markers."""
+        return replace(self, on={**self.on, **on})
 
 
 class Machine:
@@ -71,28 +91,39 @@ class Machine:
         position: Characters before the token at hand.
         ended: True once the output is over; text that comes now was held back as the beginning of a marker.
         in_string: True inside a JSON string, in the states that read JSON.
+        real: True if token ids show the marker at hand to be real.
+        has_ids: True once token ids have shown some marker to be real: the output comes with them.
         reasoning_end: The place of the first thing after reasoning, once that has ended.
+        reasoning_events: Number of events before that place in the step that brought it, if there may be more
+            reasoning behind it.
+        newlines_behind_reasoning: Number of newlines that the templates put between reasoning and content.
+        newlines_before_calls: Number of newlines that the templates put between content and a call.
     """
 
+    newlines_behind_reasoning: ClassVar[int] = 0
+    newlines_before_calls: ClassVar[int] = 0
     lexicon: ClassVar[Lexicon]
     table: ClassVar[Mapping[State, Row]]
     token_ids: ClassVar[Mapping[int, str]]  # of the model family's own tokenizer
     reasoning_only: ClassVar[Mapping[State, Row]]
 
     def __init__(self, tools: Tools, thinking: bool, calls: bool, marker_ids: Mapping[int, str] | None) -> None:
-        self.out = Output(tools)
+        self.out = Output(tools, self.newlines_behind_reasoning, self.newlines_before_calls)
         self.tools = tools
         self.thinking = thinking
         self.position = 0
         self.ended = False
         self.in_string = False
+        self.real = False
+        self.has_ids = False
         self.reasoning_end: int | None = None
+        self.reasoning_events: int | None = None
         self._rows = self.table if calls else self.reasoning_only
         self._ids = self.token_ids if marker_ids is None else marker_ids
+        self._spellings = frozenset(self._ids.values())
         self._lexer = Lexer(self.lexicon)
         self._real: Counter[str] = Counter()  # tokens that ids announced and the text has not shown yet, by spelling
         self._ahead: Counter[str] = Counter()  # markers of this step from the one at hand on, by their token's spelling
-        self._shown: set[str] = set()  # tokens that ids announced and the text has shown
         self.state = State.REASONING if thinking else State.CONTENT
         self._row = self._rows[self.state]
 
@@ -109,12 +140,14 @@ class Machine:
     def finish(self) -> list[Event]:
         """Ends the output and settles what was held back."""
         self.ended = True
-        rest = self._lexer.finish()
-        if rest and self._is_cut_end(rest):
-            self.out.violation("stray_marker", self.position, rest)
-            self.position += len(rest)
-        elif rest:
-            self._text(rest)
+        for kind, raw in self._lexer.finish():
+            if kind:
+                self._marker(kind, raw)
+            elif self._is_cut_end(raw):
+                self.out.violation("stray_marker", self.position, raw)
+                self.position += len(raw)
+            else:
+                self._text(raw)
         while self._row.end is not None:
             before = self.state
             self._go(self._row.end(self, ""))
@@ -143,10 +176,6 @@ class Machine:
         real = self._real.get(token, 0)
         return real > 0 and real >= self._ahead[token]
 
-    def has_shown(self, token: str) -> bool:
-        """Returns whether token ids have announced this token before: then the same letters without an id are text."""
-        return token in self._shown
-
     def _is_cut_end(self, rest: str) -> bool:
         """Returns whether the end of the output is half a closing marker, right behind a call."""
         if self.state not in _BEHIND_CALLS or not self.out.at_call or len(rest) < _LEAST_OF_A_MARKER:
@@ -158,6 +187,8 @@ class Machine:
     def _feed_tokens(self, tokens: Sequence[Token]) -> None:
         if self._real:
             self._ahead = Counter(self.token_of(token.raw) for token in tokens if token.kind)
+            if self._lexer.held:  # its token may be here, and the rest of the marker is not
+                self._ahead[self.token_of(self._lexer.held)] += 1
         for kind, raw in tokens:
             if kind:
                 self._marker(kind, raw)
@@ -171,21 +202,21 @@ class Machine:
     def _marker(self, kind: str, raw: str) -> None:
         row = self._row
         action = row.on.get(kind)
-        if action is not None and ((row.json and self.in_string) or (row.prose and self.out.quoting)):
-            action = action if self.announced(raw) else None
-        if self._real:
-            self._spend(raw, meant=action is not None)
+        token = self.token_of(raw)
+        self.real = bool(self._real) and self.announced(raw)
+        if self.real:
+            self.has_ids = True
+        elif action is not None and row.prose and self.out.quoting:
+            action = None
+            self.out.quote()
+        elif (row.json and self.in_string) or (row.exact and self.has_ids and token in self._spellings):
+            action = None
+        if self._real and self._real[token] > 0 and (action is not None or self.real):
+            self._real[token] -= 1
         self._go((action or row.text)(self, raw))
         if self._real:
-            self._ahead[self.token_of(raw)] -= 1
+            self._ahead[token] -= 1
         self.position += len(raw)
-
-    def _spend(self, raw: str, meant: bool) -> None:
-        """Takes a marker for the token that ids announced."""
-        token = self.token_of(raw)
-        if self._real[token] > 0 and (meant or self.announced(raw)):
-            self._real[token] -= 1
-            self._shown.add(token)
 
     def _go(self, state: State | None) -> None:
         if state is not None and state is not self.state:

@@ -25,19 +25,25 @@ class Output:
     """Collects the events of one stream.
 
     Whitespace at the beginning of a run of content is held back until the run has a word: between markers it is part
-    of the markup. So is whitespace in front of `</think>`.
+    of the markup. So is whitespace in front of `</think>`, and so are the newlines that templates put around content.
+
+    Args:
+        tools: Those that the request declares.
+        newlines_behind_reasoning: Number of newlines between reasoning and content that are markup.
+        newlines_before_calls: Number of newlines between content and a call that are markup.
 
     Attributes:
         events: Those not taken yet.
         wrote_reasoning: True once there is reasoning.
         wrote_content: True once there is content.
         calls: Number of calls begun.
-        quoting: True if the prose ends with the opening backtick of a quotation.
+        quoting: True if the prose ends with the opening backtick of a quotation, or in one that began with a marker.
+        quotation: True inside a quotation that began with a marker.
         tail: The last pieces of content.
         by_tags: True if each argument has a tag of its own.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, newlines_behind_reasoning: int = 0, newlines_before_calls: int = 0) -> None:
         self.events: list[Event] = []
         self.tools = tools
         self.wrote_reasoning = False
@@ -47,9 +53,14 @@ class Output:
         self.by_tags = False
         self.tail: deque[str] = deque(maxlen=_TAIL)
         self._space: list[str] = []
+        self._newlines_behind_reasoning = newlines_behind_reasoning
+        self._newlines_before_calls = newlines_before_calls
+        self._newlines = ""  # at the end of the content so far, as many as may be markup
+        self._behind_reasoning = False
         self._in_run = False
         self._bounded = False
         self._odd_ticks = False
+        self.quotation = False
         self._pieces: list[str] = []
         self._name = ""
 
@@ -59,7 +70,7 @@ class Output:
         body = text.rstrip()
         if not body:
             self._space.append(text)
-            self.quoting = False
+            self.quoting = self.quotation = self.quotation and "\n" not in text
             return
         self._flush_space(Reasoning)
         self.events.append(Reasoning(body))
@@ -72,24 +83,46 @@ class Output:
         if keep_space:
             self._flush_space(Reasoning)
         self.boundary()
+        self._behind_reasoning = not keep_space
 
     def content(self, text: str) -> None:
         if not self._in_run:
             if text.isspace():
                 self._space.append(text)
                 return
-            self._flush_space(Content)
-            self._in_run = True
-            self.wrote_content = True
-        self.events.append(Content(text))
-        self.tail.append(text)
+            text = self._begin_run(text)
         self._watch_quotes(text)
+        if self._newlines_before_calls:
+            text = self._without_last_newlines(self._newlines + text)
+        if text:
+            self.events.append(Content(text))
+            self.tail.append(text)
+
+    def _begin_run(self, text: str) -> str:
+        """Returns the first text of a run of content with the whitespace in front of it that is no markup."""
+        text = "".join([*self._space, text])
+        self._space.clear()
+        self._in_run = True
+        self.wrote_content = True
+        if self._behind_reasoning:
+            newlines = min(len(text) - len(text.lstrip("\n")), self._newlines_behind_reasoning)
+            return text[newlines:]
+        return text
+
+    def _without_last_newlines(self, text: str) -> str:
+        """Returns text without newlines at its end, which are held back until more text shows that they are none."""
+        newlines = min(len(text) - len(text.rstrip("\n")), self._newlines_before_calls)
+        self._newlines = "\n" * newlines
+        return text[: len(text) - newlines]
 
     def boundary(self) -> None:
         """Ends a run of prose at markup."""
         self._space.clear()
+        self._newlines = ""
+        self._behind_reasoning = False
         self._in_run = False
         self._odd_ticks = False
+        self.quotation = False
         self.quoting = False
         self._bounded = True
 
@@ -99,6 +132,9 @@ class Output:
         return self.calls > 0 and not self._in_run
 
     def finish(self, reasoning: bool) -> None:
+        if self._newlines:
+            self.events.append(Content(self._newlines))
+            self._newlines = ""
         if reasoning:
             self._flush_space(Reasoning)
         elif not self._bounded:
@@ -109,10 +145,15 @@ class Output:
             self.events.append(kind("".join(self._space)))
             self._space.clear()
 
+    def quote(self) -> None:
+        """Notes that a marker is quoted: all up to the closing backtick, or the end of the line, is the quotation."""
+        self.quotation = True
+
     def _watch_quotes(self, text: str) -> None:
         if "`" in text:
             self._odd_ticks ^= text.count("`") & 1 == 1
-        self.quoting = self._odd_ticks and text[-1] == "`"
+        self.quotation = self.quotation and "`" not in text and "\n" not in text
+        self.quoting = self.quotation or (self._odd_ticks and text[-1] == "`")
 
     # Calls
 

@@ -8,10 +8,15 @@ from typing import Any
 from serve.parsing.deepseek import DeepSeekV3, DeepSeekV31
 from serve.parsing.dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
 from serve.parsing.events import Event, Message, fold
+from serve.parsing.glm import Glm, HyV3, HyV4, Ling3
+from serve.parsing.harmony import Harmony
 from serve.parsing.hermes import Hermes
 from serve.parsing.kimi_k2 import KimiK2
+from serve.parsing.kimi_k3 import KimiK3
+from serve.parsing.minimax_m2 import MiniMaxM2
+from serve.parsing.minimax_m3 import MiniMaxM3
 from serve.parsing.prose import Prose
-from serve.parsing.qwen3_coder import Qwen3Coder
+from serve.parsing.qwen3_coder import MiMo, NemotronV3, Qwen3Coder, Step3p5, Step5
 from serve.parsing.tools import Tools
 
 GRAMMARS: dict[str, type[Prose]] = {
@@ -23,6 +28,18 @@ GRAMMARS: dict[str, type[Prose]] = {
     "deepseek_v32": DeepSeekV32,
     "deepseek_v4": DeepSeekV4,
     "deepseek_v41": DeepSeekV41,
+    "glm47": Glm,
+    "ling3": Ling3,
+    "hy_v3": HyV3,
+    "hy_v4": HyV4,
+    "step3p5": Step3p5,
+    "step5": Step5,
+    "mimo": MiMo,
+    "nemotron_v3": NemotronV3,
+    "minimax_m2": MiniMaxM2,
+    "minimax_m3": MiniMaxM3,
+    "kimi_k3": KimiK3,
+    "harmony": Harmony,
 }
 
 

@@ -12,7 +12,8 @@ class Prose(Machine):
     """Actions on prose. `<think>` opens reasoning only at the start of an output, where models put it.
 
     Attributes:
-        thinking_switch: The argument of the family's chat templates that turns thinking on or off.
+        thinking_switch: The argument of the family's chat templates that turns thinking on or off; empty if they have
+            none, and the family thinks always.
         thinking_tags: The markers that open and end reasoning.
         call_openers: The markers that end reasoning because a call begins, and belong to the call themselves.
         structural_tag: vLLM's name of the structural tag (a grammar for calls) of the family; None if it has none.
@@ -32,7 +33,7 @@ class Prose(Machine):
         """Begins after reasoning that `ReasoningSplit` has taken off."""
         self.open_thought = True
         self.thought = True
-        self.out.boundary()
+        self.out.end_reasoning(keep_space=False)
 
     def reason(self, raw: str) -> None:
         self.out.reasoning(raw)

@@ -56,8 +56,9 @@ class ReasoningSplit:
         return self._parts(self._parser.finish())
 
     def _parts(self, events: list[Event]) -> Parts:
-        reasoning = "".join(event.text for event in events if isinstance(event, Reasoning))
-        end = self._parser.machine.reasoning_end
+        machine = self._parser.machine
+        end = machine.reasoning_end
+        reasoning = "".join(event.text for event in events[: machine.reasoning_events] if isinstance(event, Reasoning))
         self.ended = end is not None
         faults = [event.violation for event in events if isinstance(event, Fault)]
         before = tuple(fault for fault in faults if end is None or fault.position < end)

@@ -73,9 +73,8 @@ class Block(Prose):
     def malformed(self, raw: str) -> State:
         """Releases a call that a marker has spoilt, and the marker with it."""
         self.enter_call()
-        origin = self.release("malformed_call")
-        self._write(raw)
-        return origin
+        self.raw.append(raw)
+        return self.release("malformed_call")
 
     def fault(self) -> ViolationKind:
         """Returns the violation of a call that goes no further."""

@@ -63,7 +63,7 @@ class LeakScanner:
                 "<" not in text
                 and "◁" not in text
                 and "]" not in text  # with which a marker of MiniMax begins
-                and (self._json or ("{" not in text and "[" not in text))
+                and (("{" not in text and "[" not in text) or self._json)
             ):
                 self._pass(text)
                 return text

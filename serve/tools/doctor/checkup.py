@@ -171,8 +171,8 @@ def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
         if _drafts_are_stale(facts):
             text = (
                 "speculates in pipeline stages with synchronous scheduling on vLLM's V2 runner, which decodes from"
-                " stale tokens (vllm#52071): remove no-async-scheduling, or use tensor parallelism alone; specgate does not"
-                " start such an engine"
+                " stale tokens (vllm#52071): remove no-async-scheduling, or use tensor parallelism alone; specgate does"
+                " not start such an engine"
             )
             yield _finding("error", text, facts.model, facts.pool)
         ours = _STOCK_PARSERS.get(facts.tool_parser or "")

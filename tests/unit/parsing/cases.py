@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,13 @@ from typing import Any
 import pytest
 
 from serve.parsing import Event, Message, StreamParser, fold, parse
+from tests.unit.parsing.formats import UNIT
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(os.environ.get("SPECGATE_CONFORMANCE") or ROOT.parent / "shared" / "conformance")
 TRACES = Path(__file__).parent / "traces"
 GRAMMARS = {"kimi_k2": "kimi_k2", "qwen3_coder": "qwen3_coder", "hermes": "hermes", "qwen3_json": "hermes",
             "qwen3_reasoning": "qwen3_coder", "kimi_k2_reasoning": "kimi_k2"}  # fmt: skip
-UNIT = re.compile(
-    r"</?[｜|‖ ]*DSML[｜|‖]+ ?[^<>]*>|<｜[^｜<>]+｜>|<\|[a-z_]+\|>|</?think>|</?tool_call>|<function=[^>]*>|</function>"
-    r"|<parameter=[^>]*>|</parameter>|.",
-    re.DOTALL,
-)
 
 
 def rows(*names: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serve.parsing import GRAMMARS, coerce, parse
-from tests.unit.parsing.test_laws import good_call
+from tests.unit.parsing.formats import good_call
 
 ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a/b": {"type": "boolean"}}}
 
@@ -30,6 +30,10 @@ ROOT = {"$defs": {"n": {"type": "integer"}, "loop": {"$ref": "#/$defs/loop"}, "a
         ("true", {"const": True}, True),
         ("{'a': None}", {"type": "object"}, {"a": None}),
         ("[1]", {"type": ["object", "string"]}, "[1]"),
+        ("7", {"type": "int128"}, 7),
+        ("1.5", {"type": "Numeric"}, 1.5),
+        ("true", {"type": "binary"}, True),
+        ("9 to 5", {"type": "interval"}, "9 to 5"),
         ("1e999", {"type": "number"}, "1e999"),
         ("[1e999]", {"type": "array"}, "[1e999]"),
         ("9" * 5000, {"type": "integer"}, "9" * 5000),

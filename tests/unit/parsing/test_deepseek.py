@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from serve.parsing import Message, StreamParser, fold, parse
 from tests.unit.parsing import cases
-from tests.unit.parsing.test_laws import DSML_TAGS, SECTIONS, TOOLS, dsml_call, good_call
+from tests.unit.parsing.formats import DSML_TAGS, FORMATS, TOOLS, any_call, good_call
 
 JSON_FAMILIES = ("deepseek_v3", "deepseek_v31")
 FAMILIES = (*JSON_FAMILIES, *DSML_TAGS)
@@ -23,9 +23,9 @@ def answer(grammar: str, calls: int = 2) -> str:
     cities = [f"City{number}" for number in range(calls)]
     if grammar in DSML_TAGS:
         wrapper = DSML_TAGS[grammar][1]
-        body = "\n".join(dsml_call(grammar, city, number, form=1) for number, city in enumerate(cities))
+        body = "\n".join(any_call(grammar, 1, city, number) for number, city in enumerate(cities))
         return f"Hm.</think>Text.\n\n<{wrapper}>\n{body}\n</{wrapper}>"
-    begin, end = SECTIONS[grammar]
+    begin, end = FORMATS[grammar].wrapper
     body = "\n".join(good_call(grammar, city, number) for number, city in enumerate(cities))
     return f"Hm.</think>Text.{begin}{body}{end}"
 

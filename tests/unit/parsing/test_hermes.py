@@ -3,7 +3,7 @@
 import pytest
 
 from serve.parsing import Violation, parse
-from tests.unit.parsing.test_laws import TOOLS
+from tests.unit.parsing.formats import TOOLS
 
 GOOD = '{"name": "get_weather", "arguments": {"city": "Bern"}}'
 

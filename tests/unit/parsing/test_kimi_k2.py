@@ -3,7 +3,7 @@
 import pytest
 
 from serve.parsing import Violation, ViolationKind, parse
-from tests.unit.parsing.test_laws import TOOLS
+from tests.unit.parsing.formats import TOOLS
 
 SECTION = "<|tool_calls_section_begin|>"
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,44 +17,8 @@ from hypothesis import strategies as st
 from serve.parsing import GRAMMARS, CallEnd, CallStart, Message, ReasoningSplit, StreamParser, fold, parse
 from serve.parsing.machine import State
 from tests.unit.parsing import cases
+from tests.unit.parsing.formats import FORMATS, MARKERS, TOOLS, answer, any_call, good_call, with_second_city
 
-TOOLS = [
-    {"type": "function", "function": {"name": "get_weather", "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "note": {"type": ["string", "null"]}},
-        "required": ["city"]}}},
-    {"type": "function", "function": {"name": "mcp.fs.write", "parameters": {
-        "type": "object", "properties": {"path": {"type": "string"}, "tags": {"type": "array"}}}}},
-]  # fmt: skip
-DEEPSEEK = [
-    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
-    "<｜tool▁outputs▁begin｜>", "<｜end▁of▁sentence｜>", "<|tool_call_begin|>", "<|tool▁sep|>", "<｜tool_call_end｜>",
-    "<think>", "</think>", "function<｜tool▁sep｜>get_weather\n```json\n", "\n```",
-]  # fmt: skip
-DSML = [
-    "<｜DSML｜function_calls>", "</｜DSML｜function_calls>", '<｜DSML｜invoke name="get_weather">', "</｜DSML｜invoke>",
-    '<｜DSML｜parameter name="city" string="true">', '<｜DSML｜parameter name="days" string="false">',
-    '<｜DSML｜parameter name="note">', "</｜DSML｜parameter>", "<think>", "</think>", "<｜end▁of▁sentence｜>",
-    '<｜DSML｜invoke name="get_weather"/>', '<｜DSML｜parameter name="arguments" string="false">',
-    "</｜DSML｜parameter\n", "<|DSML|tool_calls>", '<invoke name="get_weather">', '<parameter name="city">',
-    "</invoke>", "</parameter>", "<tool_calls>", '<｜DSML｜invoke name="x', '<｜DSML｜invoke name="x y">',
-    "<｜DSML｜toolcalls>", "｜DSML｜", "<|DSML|tool_use>", '｜DSML｜invoke name="get_weather">',
-    "<｜DSML｜function_calls\n",
-]  # fmt: skip
-MARKERS = {
-    "deepseek_v3": DEEPSEEK,
-    "deepseek_v31": DEEPSEEK,
-    "deepseek_v32": DSML,
-    "deepseek_v4": [marker.replace("function_calls", "tool_calls") for marker in DSML],
-    "deepseek_v41": [marker.replace("｜function_", "｜").replace("DSML｜", "DSML｜ ", 1) for marker in DSML],
-    "kimi_k2": ["<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_calls_section_end|>",
-                "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<think>", "</think>"],
-    "qwen3_coder": ["<tool_call>", "</tool_call>", "<function=get_weather>", "<function=x y>", "</function>",
-                    "<parameter=city>", "<parameter=days>", "<parameter=a=b>", "</parameter>", "</parameter1>",
-                    "<think>", "</think>", "<function=", "<parameter=", '<function name="get_weather">',
-                    '<parameter name="city">', '<parameter name="a"/>', "</function_invocation>"],
-    "hermes": ["<tool_call>", "</tool_call>", "<think>", "</think>"],
-}  # fmt: skip
 WORDS = [" ", "\n", "\n\n", "Tokyo", "7", "null", "`", "<", "<<", "<|", '"', '\\"', "\\", "{", "}", "[", "]", ":", ",",
          '{"city": "', '"}', "functions.get_weather:0", "call_3", "0", "检查", "🌍", "é", "get_weather", "x",
          '{"name": "get_weather", "arguments": {', '"arguments"', '"name"', "true", "1.5", ">", "=", "�"]  # fmt: skip
@@ -69,65 +34,13 @@ FUZZ_CASES = int(os.environ.get("SPECGATE_FUZZ_CASES", "6000"))
 FUZZ_SEED = int(os.environ.get("SPECGATE_FUZZ_SEED", "7"))
 
 
-def good_call(grammar: str, city: str, number: int) -> str:
-    """A well-formed call, as the models' templates print it."""
-    arguments = json.dumps({"city": city, "days": number}, ensure_ascii=False)
-    if grammar in DSML_TAGS:
-        return dsml_call(grammar, city, number)
-    return {
-        "deepseek_v3": "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
-        f"{arguments}\n```<｜tool▁call▁end｜>",
-        "deepseek_v31": f"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
-        "kimi_k2": f"<|tool_call_begin|>functions.get_weather:{number}<|tool_call_argument_begin|>{arguments}"
-        "<|tool_call_end|>",
-        "qwen3_coder": f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{city}\n</parameter>\n"
-        f"<parameter=days>\n{number}\n</parameter>\n</function>\n</tool_call>",
-        "hermes": f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>',
-    }[grammar]
-
-
-SECTIONS = {  # around the calls of an answer
-    "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-    "deepseek_v3": ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-    "deepseek_v31": ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-}
-DSML_TAGS = {  # what stands behind the token, and the wrapper
-    "deepseek_v32": ("｜DSML｜", "｜DSML｜function_calls"),
-    "deepseek_v4": ("｜DSML｜", "｜DSML｜tool_calls"),
-    "deepseek_v41": ("｜DSML｜ ", "｜DSML｜ calls"),
-}
-
-
-def dsml_call(grammar: str, city: str, number: int, form: int = 0) -> str:
-    """A call in a wrapper, without one, and with an object in place of parameters."""
-    token, wrapper = DSML_TAGS[grammar]
-    body = json.dumps({"city": city, "days": number}, ensure_ascii=False) if form == 2 else (
-        f'\n<{token}parameter name="city" string="true">{city}</{token}parameter>'
-        f'\n<{token}parameter name="days" string="false">{number}</{token}parameter>\n'
-    )  # fmt: skip
-    call = f'<{token}invoke name="get_weather">{body}</{token}invoke>'
-    return call if form == 1 else f"<{wrapper}>\n{call}\n</{wrapper}>"
-
-
-def any_call(grammar: str, form: int, city: str, number: int) -> str:
-    """A call in any form that a grammar reads."""
-    if grammar in DSML_TAGS:
-        return dsml_call(grammar, city, number, form)
-    if grammar != "qwen3_coder" or form == 0:
-        return good_call(grammar, city, number)
-    if form == 1:
-        return good_call("hermes", city, number)
-    return re.sub(r"<(function|parameter)=(\w+)>", r'<\1 name="\2">', good_call(grammar, city, number))
-
-
 @st.composite
 def mutated(draw: st.DrawFn, grammar: str) -> str:
     """A well-formed answer with markers dropped, doubled, swapped, and cut anywhere."""
     cities = draw(st.lists(st.text(LETTERS + 'ab"\\\n<', min_size=1, max_size=8), max_size=3))
     calls = "".join(any_call(grammar, draw(st.integers(0, 2)), city, number) for number, city in enumerate(cities))
-    calls = calls.join(SECTIONS.get(grammar, ("", "")))
-    text = f"{draw(st.text(LETTERS, max_size=4))}</think>{draw(st.text(LETTERS + ' ', max_size=4))}{calls}end"
-    units = cases.UNIT.findall(text)
+    thought, content = draw(st.text(LETTERS, max_size=4)), draw(st.text(LETTERS + " ", max_size=4))
+    units = cases.units(answer(grammar, thought, content, calls, rest="end"))
     places = [place for place, unit in enumerate(units) if len(unit) > 1]
     for _ in range(draw(st.integers(0, 3))):
         place, other = draw(st.sampled_from(places)), draw(st.sampled_from(places))
@@ -154,11 +67,14 @@ def letters(text: str) -> list[str]:
     return [char for char in decoded if ord(char) in NUMBERED]
 
 
-def check_nothing_vanishes(text: str, whole: Message) -> None:
-    """Every letter ends up in exactly one place or in a violation, in the order of the text."""
+def check_nothing_vanishes(text: str, whole: Message, *, nested: bool) -> None:
+    """Every letter ends up in exactly one place or in a violation, in the order of the text.
+
+    Elements that are `nested` are the exception: those of one name, and the text between them, stand together in JSON.
+    """
     places = [whole.reasoning or "", whole.content or "", *(call.arguments for call in whole.tool_calls)]
     found = [letters(place) for place in places]
-    for place in found:
+    for place in found[:2] if nested else found:
         assert place == sorted(place), ("out of order", place, whole)
     shown = [*itertools.chain(*found), *(char for call in whole.tool_calls for char in letters(call.id or call.name))]
     assert len(set(shown)) == len(shown), ("twice", whole)
@@ -176,7 +92,7 @@ def check_laws(grammar: str, text: str, thinking: bool, cuts: Any) -> None:
     assert cases.stream(text, **how) == whole
     places = sorted({0, len(text), *cuts})
     assert cases.stream((text[a:b] for a, b in itertools.pairwise(places)), **how) == whole
-    check_nothing_vanishes(text, whole)
+    check_nothing_vanishes(text, whole, nested=FORMATS[grammar].nested)
     for call, end in zip(whole.tool_calls, ends(text, **how), strict=True):
         if end.good:
             assert isinstance(json.loads(call.arguments), dict)
@@ -200,8 +116,8 @@ def damage(steps: random.Random, grammar: str) -> str:
         )
         for number in range(steps.randint(1, 3))
     )
-    calls = calls.join(SECTIONS.get(grammar, ("", "")))
-    units = cases.units(f"{steps.choice(LETTERS)}</think>{steps.choice(LETTERS)}{calls}{steps.choice(LETTERS)}")
+    thought, content, rest = steps.choices(LETTERS, k=3)
+    units = cases.units(answer(grammar, thought, content, calls, rest))
     for _ in range(steps.randint(0, 4)):
         place, other = steps.randrange(len(units)), steps.randrange(len(units))
         units[place] = steps.choice(["", units[place] * 2, units[other], steps.choice(words)])
@@ -246,8 +162,8 @@ def test_the_laws_hold_for_damaged_answers(grammar: str, data: st.DataObject, th
 @given(cities=st.lists(st.text(min_size=1, max_size=12).filter(lambda text: "<" not in text), min_size=1, max_size=4))
 def test_well_formed_calls_come_back_as_they_were_written(grammar: str, cities: list[str]) -> None:
     cities = [city.replace("\r", "") or "x" for city in cities]
-    for form in range(3):
-        calls = "".join(any_call(grammar, form, city, number) for number, city in enumerate(cities))
+    for form in FORMATS[grammar].forms:
+        calls = "".join(form(city, number) for number, city in enumerate(cities))
         message = parse(calls, grammar=grammar, tools=TOOLS)
         assert [json.loads(call.arguments) for call in message.tool_calls] == [
             {"city": city, "days": number} for number, city in enumerate(cities)
@@ -303,9 +219,9 @@ def test_splitting_reasoning_off_keeps_every_letter_behind_it(
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_every_state_of_a_table_that_holds_text_back_settles_it_at_the_end(grammar: str) -> None:
     table = GRAMMARS[grammar].table
-    holding = {State.HEADER, State.ARGUMENTS, State.OPENED, State.FUNCTION, State.VALUE, State.CLOSING, State.ENVELOPE,
-               State.NAME, State.STOPPED}  # fmt: skip
-    assert all(table[state].end is not None for state in table.keys() & holding)
+    no_text_held = {State.REASONING, State.CONTENT, State.SECTION, State.BETWEEN, State.AFTER, State.REMAINS,
+                    State.REMAINS_END, State.BARE}  # fmt: skip
+    assert all(table[state].end is not None for state in table.keys() - no_text_held)
 
 
 def test_arguments_stream_as_they_arrive() -> None:
@@ -327,15 +243,31 @@ def test_a_call_starts_before_its_arguments_and_only_once() -> None:
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_an_argument_that_comes_twice_is_reported_once(grammar: str) -> None:
-    parameter = "<parameter=city>\nRome\n</parameter>\n</function>"
-    text = good_call(grammar, "Bern", 1).replace('"days"', '"city": "Rome", "days"').replace("</function>", parameter)
-    if grammar in DSML_TAGS:
-        token = DSML_TAGS[grammar][0]
-        end = f"</{token}invoke>"
-        text = good_call(grammar, "Bern", 1).replace(
-            end, f'<{token}parameter name="city" string="true">Rome</{token}parameter>{end}'
-        )
-    message = parse(text, grammar, TOOLS)
+    message = parse(with_second_city(grammar), grammar, TOOLS)
     assert [violation.kind for violation in message.violations] == ["duplicate_argument"]
     assert "Bern" in message.tool_calls[0].arguments
     assert "Rome" in message.tool_calls[0].arguments
+
+
+def one_marker_off(grammar: str, text: str) -> Iterator[tuple[str, str]]:
+    """The text with one of its markers dropped, doubled, or turned into another, and what was done."""
+    markers = list(dict.fromkeys(GRAMMARS[grammar].token_ids.values()))
+    units = cases.units(text)
+    for place, unit in enumerate(units):
+        if unit in markers:
+            for other in ["", unit * 2, *markers]:
+                if other != unit:
+                    yield f"{unit} {place} -> {other!r}", "".join([*units[:place], other, *units[place + 1 :]])
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k3", "harmony"])
+@pytest.mark.parametrize("form", range(3))
+@pytest.mark.parametrize("calls", [1, 2])
+def test_one_marker_off_costs_no_call_without_a_report(grammar: str, form: int, calls: int) -> None:
+    good = "".join(any_call(grammar, form, "Bern", number) for number in range(calls))
+    for thinking, text in ((False, good), (True, answer(grammar, "Hm.", "Well.", good, rest=""))):
+        expected = parse(text, grammar, TOOLS, thinking)
+        assert len(expected.tool_calls) == calls
+        for what, damaged in one_marker_off(grammar, text):
+            message = parse(damaged, grammar, TOOLS, thinking)
+            assert message.violations or message == expected, what

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from serve.parsing import StreamParser, Violation, fold, parse
-from tests.unit.parsing.test_laws import TOOLS
+from tests.unit.parsing.formats import TOOLS
 
 FREE = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 SPACED = [{"type": "function", "function": {"name": "f", "parameters": {
@@ -212,3 +212,18 @@ def test_tags_with_attributes_in_the_value_of_a_plain_tag_are_text() -> None:
 def test_an_object_behind_a_call_of_tags_is_text() -> None:
     message = parse(XML_CALL.replace("</function>", '</function>{"a": 1}'), "qwen3_coder", WEATHER)
     assert (message.content, len(message.tool_calls)) == ('{"a": 1}\n', 1)
+
+
+def test_what_stands_behind_a_broken_object_reads_the_same_in_any_chunking() -> None:
+    broken = '<tool_call>\n{"name": "get_weather", "arguments":]{"city": "Oslo"}\n</tool_call>'
+    for text in (broken, XML_CALL + broken):
+        parser = StreamParser("qwen3_coder", WEATHER)
+        letters = fold([*(event for letter in text for event in parser.feed(letter)), *parser.finish()])
+        assert letters == parse(text, "qwen3_coder", WEATHER)
+
+
+def test_what_stands_behind_a_broken_object_reads_the_same_in_any_steps_after_a_call_of_tags() -> None:
+    text = XML_CALL + '<tool_call>\n{"nam": "f"}{"name": 1, "arguments": {}}\n</tool_call>'
+    whole = parse(text, "qwen3_coder", WEATHER)
+    parser = StreamParser("qwen3_coder", WEATHER)
+    assert fold([*(event for letter in text for event in parser.feed(letter)), *parser.finish()]) == whole

@@ -10,7 +10,7 @@ import pytest
 
 from serve.parsing import GRAMMARS, Message, StreamParser, fold
 from serve.parsing.lexer import Token
-from tests.unit.parsing.test_laws import MARKERS, TOOLS, good_call
+from tests.unit.parsing.formats import MARKERS, TOOLS, answer, good_call
 
 Step = tuple[int, str]
 LETTER = 17  # any id that is no marker's
@@ -56,6 +56,25 @@ def test_a_real_marker_inside_an_open_string_ends_the_call(marker: str) -> None:
         message = read("kimi_k2", tokens("kimi_k2", text), seed, size=6)
         assert message.tool_calls[0].arguments == '{"city": "Be'
         assert message.violations[0].kind in ("unfinished_call", "malformed_arguments")
+
+
+@pytest.mark.parametrize("grammar", ["kimi_k3", "harmony"])
+def test_a_marker_spelt_in_letters_in_an_answer_stays_text(grammar: str) -> None:
+    for marker in GRAMMARS[grammar].token_ids.values():
+        said = f"A {marker} is a marker."
+        text = answer(grammar, "", said, good_call(grammar, "Bern", 0), rest="")
+        text = text.removeprefix("<|close|>think<|sep|>").removeprefix("<|end|>")  # reasoning
+        for seed in range(20):
+            message = read(grammar, tokens(grammar, text, quoted=said), seed, size=4)
+            assert (message.content, len(message.tool_calls), message.violations) == (said, 1, ()), marker
+
+
+@pytest.mark.parametrize("marker", ["<|open|>", "<|close|>", "<|sep|>"])
+def test_a_real_marker_of_xtml_inside_a_value_is_reported(marker: str) -> None:
+    text = good_call("kimi_k3", f"Be{marker}rn", 0)
+    for seed in range(20):
+        message = read("kimi_k3", tokens("kimi_k3", text), seed, size=6)
+        assert "malformed_call" in [fault.kind for fault in message.violations]
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.sim import FAULTS, SimSettings
+from lab.sim.formats import FORMATS
 from lab.sim.generation import Generation
 from lab.sim.schema_instance import NoInstanceError, instance_of
-from lab.sim.segments import FORMATS
+from serve import parsing
 from serve.errors import ConfigError
 from serve.parsing.deltas import fold_deltas
 
@@ -30,7 +31,7 @@ PARAMETERS = {
     "$defs": {"box": {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": "string"}}}}},
 }
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": PARAMETERS}} for name in ("weather", "bash")]
-GRAMMARS = sorted(FORMATS)
+GRAMMARS = sorted(FORMATS.keys() & parsing.GRAMMARS.keys())
 TEXT_FAULTS = sorted(name for name, fault in FAULTS.items() if fault.edit)
 
 

@@ -1,0 +1,141 @@
+"""Edge cases of GLM's pairs and of Hy3's wrapper that the conformance rows do not hold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from serve.parsing import GRAMMARS, Message, StreamParser, fold, parse
+from tests.unit.parsing import cases
+from tests.unit.parsing.formats import FORMATS, TOOLS, good_call, wrapped
+
+LETTER = 17  # the id of a token that is no marker
+FREE = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def call(*pairs: tuple[str, str], name: str = "get_weather") -> str:
+    return f"<tool_call>{name}{''.join(FORMATS['glm47'].argument(key, value) for key, value in pairs)}</tool_call>"
+
+
+def called(message: Message) -> list[tuple[str, object]]:
+    return [(each.name, json.loads(each.arguments)) for each in message.tool_calls]
+
+
+def kinds(message: Message) -> list[str]:
+    return [fault.kind for fault in message.violations]
+
+
+def with_ids(grammar: str, *pieces: str) -> Message:
+    """Reads pieces of which those that are one marker are its token, and all others are letters."""
+    ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
+    parser = StreamParser(grammar, TOOLS)
+    events = [event for piece in pieces for event in parser.feed(piece, [ids.get(piece, LETTER)])]
+    return fold([*events, *parser.finish()])
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["  two\n\nlines\n", "a < b && b > c", "<b>bold</b>", "", "\n", "</tool", call(("city", "Bern")), "`</arg_value>`"],
+)
+def test_a_value_is_all_that_stands_between_its_tags(value: str) -> None:
+    assert called(parse(call(("city", value)), "glm47", TOOLS)) == [("get_weather", {"city": value})]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x</arg_value></tool_call>", "</arg_value><arg_key>days</arg_key><arg_value>2", "a<tool_call>", "a<arg_value>"],
+)
+def test_token_ids_decide_which_tags_in_a_value_are_real(value: str) -> None:
+    pieces = cases.units(call(("city", "@")))
+    place = pieces.index("@")
+    message = with_ids("glm47", *pieces[:place], value, *pieces[place + 1 :])
+    assert (called(message), message.violations) == ([("get_weather", {"city": value})], ())
+
+
+@pytest.mark.parametrize("marker", ["<tool_call>", "</tool_call>", "<arg_key>", "<arg_value>", "</arg_key>"])
+def test_a_real_tag_in_a_value_that_was_not_closed_ends_it_or_is_reported(marker: str) -> None:
+    message = with_ids("glm47", *cases.units("<tool_call>get_weather<arg_key>city</arg_key><arg_value>Be"), marker, "x")
+    assert message.tool_calls[0].arguments.startswith('{"city": "Be')
+    assert {"malformed_call", "unfinished_call"} & set(kinds(message))
+
+
+@pytest.mark.parametrize("name", ["get weather", "get<weather", "a=b", '"f"', "<b>"])
+def test_a_name_that_holds_markup_makes_no_call(name: str) -> None:
+    text = call(("city", "Bern"), name=name)
+    message = parse(text, "glm47", TOOLS)
+    assert (message.tool_calls, message.content) == ((), text)
+    assert message.violations
+
+
+def test_an_undeclared_tool_is_called_and_reported() -> None:
+    message = parse(call(("city", "Bern"), name="other"), "glm47", TOOLS)
+    assert (called(message), kinds(message)) == ([("other", {"city": "Bern"})], ["unknown_tool"])
+
+
+def test_a_key_that_holds_markup_is_reported_under_any_schema() -> None:
+    for tools, name in ((TOOLS, "get_weather"), (FREE, "run")):
+        assert "unknown_argument" in kinds(parse(call(("city<", "Bern"), name=name), "glm47", tools))
+
+
+def test_a_call_that_is_cut_anywhere_is_unfinished() -> None:
+    text = call(("city", "Bern"), ("days", "2"))
+    for place in range(len("<tool_call>"), len(text) - 1):
+        message = parse(text[:place], "glm47", TOOLS)
+        assert "unfinished_call" in kinds(message), text[:place]
+        assert not any(each.arguments in ("", "{}") for each in message.tool_calls)
+
+
+def test_a_call_whose_end_is_missing_before_the_next_is_read_and_reported() -> None:
+    text = call(("city", "Bern")).removesuffix("</tool_call>") + call(("city", "Rome"))
+    message = parse(text, "glm47", TOOLS)
+    assert [arguments for _, arguments in called(message)] == [{"city": "Bern"}, {"city": "Rome"}]
+    assert kinds(message) == ["unfinished_call"]
+
+
+@pytest.mark.parametrize("separator", ["", "\n"])
+def test_a_pair_without_its_value_end_is_read_and_reported(separator: str) -> None:
+    text = call(("city", "Bern"), ("days", "2")).replace("</arg_value>", separator, 1)
+    message = parse(text, "glm47", TOOLS)
+    assert called(message) == [("get_weather", {"city": f"Bern{separator}", "days": 2})]
+    assert kinds(message) == ["malformed_call"]
+
+
+def test_a_key_without_a_value_is_reported() -> None:
+    message = parse("<tool_call>get_weather<arg_key>city</arg_key></tool_call>", "glm47", TOOLS)
+    assert kinds(message) == ["malformed_call", "missing_argument"]
+
+
+@pytest.mark.parametrize(
+    "text", ["A <tool_call> begins it.", "Put `<tool_call>` first and `<arg_key>` next.", "<tool_call"]
+)
+def test_prose_may_name_the_tags(text: str) -> None:
+    message = parse(text, "glm47", TOOLS)
+    assert (message.content, message.violations) == (text, ())
+
+
+def test_reasoning_may_show_a_call_of_a_tool_that_does_not_exist() -> None:
+    thought = "I write <tool_call>NAME</tool_call>."
+    message = parse(f"{thought}</think>{call(('city', 'Bern'))}", "glm47", TOOLS, thinking=True)
+    assert (message.reasoning, len(message.tool_calls), message.violations) == (thought, 1, ())
+    real = parse(f"I call it.<tool_call>get_weather</tool_call>{call(('city', 'Rome'))}", "glm47", TOOLS, thinking=True)
+    assert [name for name, _ in called(real)] == ["get_weather", "get_weather"]
+
+
+@pytest.mark.parametrize("lost", ["<tool_calls{}>", "</tool_calls{}>", "<tool_sep{}>"])
+def test_hy3_reads_its_calls_without_what_stands_around_them(lost: str) -> None:
+    text = wrapped("hy_v3", good_call("hy_v3", "Bern", 1))
+    message = parse(text.replace(lost.format(":opensource"), ""), "hy_v3", TOOLS)
+    assert called(message) == [("get_weather", {"city": "Bern", "days": 1})]
+    assert message.content is None
+
+
+@pytest.mark.parametrize("grammar", ["hy_v3", "hy_v4"])
+def test_an_empty_wrapper_is_a_dropped_call_and_a_list_in_it_is_none(grammar: str) -> None:
+    empty = wrapped(grammar, "")
+    assert [(fault.kind, fault.hidden) for fault in parse(empty, grammar, TOOLS).violations] == [
+        ("malformed_call", True)
+    ]
+    listed = '[{"name": "get_weather"}]'.join(tag.strip() for tag in FORMATS[grammar].wrapper)
+    message = parse(listed, grammar, TOOLS)
+    assert (message.content, kinds(message)) == (listed, ["malformed_call"])

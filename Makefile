@@ -102,7 +102,7 @@ agents: $(READY) ## install the agents that test-agents runs where they are inst
 	else echo "Kimi CLI wants Python 3.13: set KIMI_PYTHON=/path/to/python3.13"; fi
 
 .PHONY: test-page screenshots
-test-page: $(READY) ## the operator's page in a headless Chromium; needs a browser (SPECGATE_BROWSER says which)
+test-page: $(READY) ## the dashboard in a headless Chromium; needs a browser (SPECGATE_BROWSER says which)
 	@$(BIN)/python -m pytest tests/page -rs
 
 screenshots: $(READY) ## take the pictures of the page in docs/images again

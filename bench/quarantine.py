@@ -29,8 +29,8 @@ from policies import Candidate, Cell, Trial
 from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Defect, Outcome, Severity, Verdict
-from serve.guard.finding import Finding, finding_of
-from serve.quarantine.detector import Detector, Terms, TrialCount, sample_share
+from serve.guard.finding import TrialFinding, finding_of
+from serve.quarantine.detector import Detector, DetectorTerms, TrialCount, sample_share
 
 SEED = 28
 LOOKS = 100
@@ -108,7 +108,7 @@ def kinds(pairs: Pairs, own_share: float, paired: bool = True) -> dict[str, floa
 def optimum(chances: Mapping[str, float], own_share: float, alpha: float) -> float:
     """Returns the least requests after which any valid test finds, on average, a pool with these kinds of trials."""
     information = 0.0
-    for finding in Finding:
+    for finding in TrialFinding:
         own, reference = (chances.get(f"{side}_{finding}", 0.0) for side in ("own", "reference"))
         for chance, share in ((own, own_share), (reference, 1.0 - own_share)):
             if chance > 0:
@@ -137,7 +137,7 @@ def looks_until_change(
 
 def make(**settings: Any) -> Detector:
     """Returns a detector that compares the pool."""
-    return Detector(Terms(QuarantineConfig(**settings), {"m": REFERENCE.pool}))
+    return Detector(DetectorTerms(QuarantineConfig(**settings), {"m": REFERENCE.pool}))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""What open tabs of the operator's page cost the door: `python -m bench.tabs`.
+"""What open tabs of the dashboard cost the admin API: `python -m bench.tabs`.
 
-The door is a process of its own, as in a cluster; another one holds a gateway replica with simulated engines, under a
-little load, so that the board changes all the time. Clients send what the page sends, when it sends it. Shares are CPU
-of the door's process, of one core.
+The admin API is a process of its own, as in a cluster; another one holds a gateway replica with simulated engines under
+a little load, so that the board changes all the time. Clients send what the page sends, when it sends it. Shares are
+CPU of the admin API's process, of one core.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from serve.routing.endpoint import Endpoint
 _PERIOD_S = 2.0  # of the page
 _AUDIT = "/admin/v1/audit?limit=20"
 _MAX_BODY_BYTES = 2**20
-_SETTLES_S = 20.0  # the door forgets that somebody looked, and a first period is over
+_SETTLES_S = 20.0  # the admin API forgets that somebody looked, and a first period is over
 _LARGE = 50  # pools
 _MODEL = "m"
 
 
-async def gateway(told: Connection) -> None:
+async def gateway(reply: Connection) -> None:
     """Runs a gateway replica with two pools; tells where its data port and its operators' routes are."""
     pools = {}
     for name, tokens in (("speculative", 3), ("standard", 0)):
@@ -55,19 +55,19 @@ async def gateway(told: Connection) -> None:
     data, operators = Listener("127.0.0.1"), Listener("127.0.0.1")
     await data.start(replica.app(), protocol_factory(replica.hot))
     await operators.start(replica.operators_app(), protocol_factory({}))
-    told.send((data.url, operators.url))
+    reply.send((data.url, operators.url))
     await asyncio.Event().wait()
 
 
-async def door(told: Connection, operators: str) -> None:
-    """Runs a door before a gateway replica; tells where."""
+async def admin_api(reply: Connection, operators: str) -> None:
+    """Runs an admin API before a gateway replica; tells where."""
     known = GatewayReplicas(lambda: 0.0)
     known.announce("one", Endpoint(operators, None))
     watch = Watch(known)
     listener = Listener("127.0.0.1")
     api = DoorApi(known, watch, AuditLog(None), everybody, _MAX_BODY_BYTES)
     await listener.start(api.app(), protocol_factory({}))
-    told.send(listener.url)
+    reply.send(listener.url)
     await watch.run()
 
 
@@ -76,7 +76,7 @@ async def tab(session: aiohttp.ClientSession, url: str, begins_s: float) -> None
 
     Args:
         session: To ask with.
-        url: The door's.
+        url: The admin API's.
         begins_s: After so many seconds: tabs were not opened all at once.
     """
     await asyncio.sleep(begins_s)
@@ -111,12 +111,12 @@ async def share(process: psutil.Process, seconds: float) -> float:
 
 
 async def measure(data: str, url: str, pid: int, tabs: int, seconds: float, rounds: int) -> None:
-    """Prints the door's share of a core with no tab, with one and with many, each in turn.
+    """Prints the admin API's share of a core with no tab, with one and with many, each in turn.
 
     Args:
         data: The gateway's base URL.
-        url: The door's.
-        pid: Of the door.
+        url: The admin API's.
+        pid: Of the admin API.
         tabs: How many are many.
         seconds: Of each.
         rounds: Of all three.
@@ -138,7 +138,7 @@ async def measure(data: str, url: str, pid: int, tabs: int, seconds: float, roun
         print(f"{count} tabs: {mean(shares):.2%} of a core ({', '.join(f'{each:.2%}' for each in shares)})", flush=True)
 
 
-def sight(pools: int) -> dict[str, Any]:
+def snapshot(pools: int) -> dict[str, Any]:
     """Returns what a gateway replica with so many pools might see, each with four cells."""
     row = {"kind": "remote", "may_sleep": False, "slots": 256, "held": 12, "waiting": 3, "engines": []}
     cell = {
@@ -163,13 +163,13 @@ def sight(pools: int) -> dict[str, Any]:
 def large_board() -> None:
     """Prints the size of a board of 50 pools after half an hour, and what it takes to make one."""
     history = History()
-    sights = {"one": sight(_LARGE)}
+    snapshots = {"one": snapshot(_LARGE)}
     for number in range(360):
-        history.add(1.7e9 + 5 * number, sights)
+        history.add(1.7e9 + 5 * number, snapshots)
     spent: list[float] = []
     for _ in range(20):
         began_s = time.thread_time()
-        made = encode_json(board(sights, (), {}, history))
+        made = encode_json(board(snapshots, (), {}, history))
         spent.append(time.thread_time() - began_s)
     print(f"{_LARGE} pools: {len(made) / 1000:.0f} kB, {median(spent) * 1000:.1f} ms")
 
@@ -199,7 +199,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=2)
     given = options.parse_args()
     large_board()
-    with child(gateway) as ((data, operators), _), child(door, operators) as (url, pid):
+    with child(gateway) as ((data, operators), _), child(admin_api, operators) as (url, pid):
         asyncio.run(measure(data, url, pid, given.tabs, given.seconds, given.rounds))
 
 

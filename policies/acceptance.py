@@ -65,7 +65,7 @@ class Acceptance:
             kept = max(kept, _LEAST_STEPS / steps)
             self._own = (answers, steps * kept, accepted * kept)
 
-    def hear(self, others: AcceptanceTotals) -> None:
+    def merge(self, others: AcceptanceTotals) -> None:
         """Takes what all other gateway replicas have counted, in place of what they had before."""
         self._others = others
         self._fit()

@@ -47,7 +47,7 @@ class Cure:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class LastCheck:
     """The day on which the evidence was last gone through, and the newest version of each engine that was looked at."""
 
     date: date
@@ -81,7 +81,7 @@ class Advisory:
     evidence: tuple[Evidence, ...] = ()
     refuted: tuple[Mapping[str, str], ...] = ()
     kind: str = "correctness"
-    checked: Checked | None = None
+    checked: LastCheck | None = None
     scope_reason: str | None = None
     kills: bool = False
     problem: str | None = None
@@ -182,7 +182,7 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-def _checked(values: Mapping[str, Any] | None) -> Checked | None:
+def _checked(values: Mapping[str, Any] | None) -> LastCheck | None:
     if values is None:
         return None
     try:
@@ -191,7 +191,7 @@ def _checked(values: Mapping[str, Any] | None) -> Checked | None:
             Version(version)
     except (ValueError, InvalidVersion) as error:
         raise PolicyError(f"checked: {error}") from error
-    return Checked(day, values["engine_versions"])
+    return LastCheck(day, values["engine_versions"])
 
 
 def _evidence(values: Mapping[str, Any]) -> Evidence:

@@ -9,7 +9,7 @@ from policies.classes import masks_of_all
 from policies.errors import PolicyError
 from policies.facts import PoolFacts
 from policies.freshness import NEWER_ENGINE, newer_engine
-from policies.policy import Lift, ModelPolicy, Option, Pin, Policy, Rule, digest_of
+from policies.policy import Lift, ModelPolicy, Pin, Policy, Rule, ServingOption, digest_of
 from policies.settings import Override, PolicySettings
 
 MODES = ("speculative", "opt_out", "standard")  # in order of preference
@@ -89,7 +89,7 @@ def _model(
 ) -> ModelPolicy:
     own = [pool for pool in pools if pool.model == name]
     options = [
-        Option(facts.pool, mode, _place(facts, own), _rules(facts, mode, advisories, overrides))
+        ServingOption(facts.pool, mode, _place(facts, own), _rules(facts, mode, advisories, overrides))
         for mode in MODES
         for facts in own
         if mode in _modes(facts)

@@ -19,7 +19,7 @@ from policies import canary
 from policies.classes import CHECKED, GUARDED, NUMBERS, class_of, class_of_names, covers, names_of
 from policies.decision import Candidate, Cell, Decision, Reason, Suspended, Trial
 from policies.features import RequestFeatures
-from policies.policy import ModelPolicy, Option, Policy, Rule
+from policies.policy import ModelPolicy, Policy, Rule, ServingOption
 
 PROBE_SHARE = 0.5  # chance that a cell in quarantine answers its probe first: as many are drawn for the reference
 FREE_SLOT = "free-slot"  # the reason of a request that went to the pool that had a slot first
@@ -102,7 +102,7 @@ class RequestCase(NamedTuple):
 class Contender(NamedTuple):
     """An option, and what has become of it so far."""
 
-    option: Option
+    option: ServingOption
     candidate: Candidate
     allowed: bool = True
 
@@ -406,7 +406,7 @@ def _matches(masks: Iterable[int], mask: int) -> bool:
     return any(required & mask == required for required in masks)
 
 
-def _reasons(policy: Policy, option: Option, mask: int, preference: bool | None) -> set[Reason]:
+def _reasons(policy: Policy, option: ServingOption, mask: int, preference: bool | None) -> set[Reason]:
     """Returns what the rules about an option say of a request."""
     overruled = bool(preference) and policy.settings.mode == "advise" and option.mode == "speculative"
     return {_reason(rule, mask, policy.optimistic, overruled) for rule in option.rules if _matches(rule.masks, mask)}
@@ -438,7 +438,7 @@ def _suspected(masks: Iterable[int], mask: int, optimistic: bool) -> str:
     return "optimistic" if optimistic else "forbid"
 
 
-def _candidate(option: Option) -> Candidate:
+def _candidate(option: ServingOption) -> Candidate:
     return Candidate(option.pool, option.mode == "opt_out", option.mode == "speculative")
 
 

@@ -42,7 +42,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ServingOption:
     """One option to serve a request: a pool and its mode.
 
     Attributes:
@@ -81,7 +81,7 @@ class QuarantineReason(NamedTuple):
 class ModelPolicy:
     """A model's options in order of preference, its pins, and its canaries: pool -> share of the conversations."""
 
-    options: tuple[Option, ...]
+    options: tuple[ServingOption, ...]
     pins: tuple[Pin, ...]
     canaries: Mapping[str, float] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from policies.classes import BIT, CHECKED, class_of, masks_of
 from policies.decision import Cell
 from policies.errors import PolicyError
-from policies.policy import Option, Policy, QuarantineReason
+from policies.policy import Policy, QuarantineReason, ServingOption
 
 _REFERENCE_ORDER = ("speculative", "opt_out", "standard")  # the last is the best
 _EXAMPLE = class_of(BIT["tools_auto"] | BIT["strict"] | BIT["thinking"])
@@ -37,7 +37,7 @@ def reference_pool(policy: Policy, model: str) -> str | None:
 def is_suspected(policy: Policy, cell: Cell) -> bool:
     """Returns True if any advisory warns of this cell, be it waived, only suspected, or a warning."""
     mask = mask_of_class(cell.request_class)
-    options: Iterable[Option] = policy.models[cell.model].options if cell.model in policy.models else ()
+    options: Iterable[ServingOption] = policy.models[cell.model].options if cell.model in policy.models else ()
     return any(
         required & mask == required
         for option in options

@@ -63,7 +63,7 @@ class PoolLoad:
         found.change([share * step_s for step_s in self._step_s], self._engines)
         return found
 
-    def hear(self, requests: float, lengths: float) -> None:
+    def merge(self, requests: float, lengths: float) -> None:
         """Takes the requests of other gateway replicas and the sum of their tokens per step."""
         self._others = requests
         self._others_lengths = lengths
@@ -106,7 +106,7 @@ def step_times(times: StepTimes, drafts: int, seats: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class RankedOption:
     """A candidate as it is compared with the others.
 
     Attributes:
@@ -136,7 +136,7 @@ class Option:
 Prompt = tuple[int, str, int]
 
 
-def price_of_time(options: Sequence[Option]) -> float:
+def price_of_time(options: Sequence[RankedOption]) -> float:
     """Returns the price of a request's own time in tokens per second, from the mean speed of all requests now."""
     requests = rate = missing = few = 0.0
     for each in options:
@@ -151,7 +151,7 @@ def price_of_time(options: Sequence[Option]) -> float:
     return weight * rate / requests if requests else weight / options[0].load.next_step_s
 
 
-def value(option: Option, prompt: Prompt, price: float) -> float:
+def value(option: RankedOption, prompt: Prompt, price: float) -> float:
     """Returns what an option is worth for one more request; `FULL` if there is no seat.
 
     That is the share of its tokens that the request adds, the tokens that it costs others and the price of its own time
@@ -173,7 +173,7 @@ def value(option: Option, prompt: Prompt, price: float) -> float:
     return alone - prefill_s * (load.rate + price) / option.answers.tokens
 
 
-def ranked(options: Sequence[Option], tiers: Sequence[int], prompt: Prompt) -> tuple[int, ...] | None:
+def ranked(options: Sequence[RankedOption], tiers: Sequence[int], prompt: Prompt) -> tuple[int, ...] | None:
     """Returns the options' numbers, best first; None if the first one stays first.
 
     Args:

@@ -61,7 +61,7 @@ class StepModel:
             kept = max(kept, _LEAST_ANSWERS / weight)
             self._own = [[answers * kept, factors * kept] for answers, factors in self._own]
 
-    def hear(self, others: StepTotals) -> None:
+    def merge(self, others: StepTotals) -> None:
         """Takes what all other gateway replicas have counted, in place of what they had before."""
         self._others = others or _NOTHING
         self._factors.clear()

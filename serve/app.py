@@ -12,7 +12,7 @@ from ray import serve as ray_serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
-from serve.admin.door import Door
+from serve.admin.deployment import AdminApi
 from serve.config.deployment_options import gateway_options, pool_options
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import ModelConfig, PoolConfig
@@ -23,7 +23,7 @@ from serve.gateway.ingress import GatewayReplica
 # No app is passed: `GatewayReplica.__serve_build_asgi_app__` builds it in the replica, around the replica's own state.
 Ingress = ray_serve.ingress()(GatewayReplica)
 GATEWAY_NAME = "Gateway"
-DOOR_NAME = "Door"
+ADMIN_NAME = "AdminApi"
 ROOT = "Root"  # the ingress of a pool's application
 # What replicas have beside their node's environment. Ray's dashboard and logs show it, so nothing of the environment in
 # which the applications are built is added: there may be keys (docs/adr/0057).
@@ -108,18 +108,20 @@ def _gateway(args: GatewayConfig, pools: Mapping[tuple[str, str], Any]) -> ray_s
         **gateway_options(args),
     )
     config = args.model_dump(mode="json")
-    return ingress.bind(config, [(model, pool, engines) for (model, pool), engines in pools.items()], _door(config))
+    return ingress.bind(
+        config, [(model, pool, engines) for (model, pool), engines in pools.items()], _admin_api(config)
+    )
 
 
-def _door(config: dict[str, Any]) -> ray_serve.Application:
-    """Returns the operator's door, on the head node, whose address operators know."""
-    door = ray_serve.deployment(Door).options(
-        name=DOOR_NAME,
+def _admin_api(config: dict[str, Any]) -> ray_serve.Application:
+    """Returns the admin API, on the head node, whose address operators know."""
+    admin_api = ray_serve.deployment(AdminApi).options(
+        name=ADMIN_NAME,
         max_ongoing_requests=1000,
         ray_actor_options=_with_env({"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}, {}),
         graceful_shutdown_timeout_s=5,
     )
-    return door.bind(config)
+    return admin_api.bind(config)
 
 
 def _engines(args: PoolArgs) -> ray_serve.Application:

@@ -40,8 +40,8 @@ def gateway_url(gateway: Served) -> str:
 
 @pytest.fixture
 def door_url(gateway: Served) -> str:
-    """The operator's door of the session's gateway."""
-    return gateway.door
+    """The admin API of the session's gateway."""
+    return gateway.admin_api
 
 
 @pytest.fixture

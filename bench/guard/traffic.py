@@ -105,12 +105,12 @@ async def _read_stream(response: aiohttp.ClientResponse, answer: Answer, started
         answer.error = "the stream ended without [DONE]"
 
 
-def _take(answer: Answer, told: dict[str, Any]) -> None:
-    if "error" in told:
-        answer.error = str(told["error"].get("message"))
-    answer.tokens += (told.get("usage") or {}).get("completion_tokens", 0)
-    answer.rerun |= bool((told.get("specgate") or {}).get("rerun"))
-    for choice in told.get("choices", ()):
+def _take(answer: Answer, reply: dict[str, Any]) -> None:
+    if "error" in reply:
+        answer.error = str(reply["error"].get("message"))
+    answer.tokens += (reply.get("usage") or {}).get("completion_tokens", 0)
+    answer.rerun |= bool((reply.get("specgate") or {}).get("rerun"))
+    for choice in reply.get("choices", ()):
         answer.finish = choice.get("finish_reason") or answer.finish
         for call in (choice.get("delta") or choice.get("message") or {}).get("tool_calls") or ():
             _add(answer.calls, call)

@@ -105,8 +105,8 @@ def _print(rows: Sequence[Row]) -> None:
         for each in row.worst:
             print(f"    {each}")
     for name, rates in totals(rows).items():
-        told = ", ".join(f"{end} {rate:.2%}" for end, rate in rates.items() if end not in ("cases", "runs"))
-        print(f"{name}: {rates['cases']} cases, {rates['runs']} runs: {told}")
+        reply = ", ".join(f"{end} {rate:.2%}" for end, rate in rates.items() if end not in ("cases", "runs"))
+        print(f"{name}: {rates['cases']} cases, {rates['runs']} runs: {reply}")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from statistics import quantiles
 
 from lab.simulation.virtual_time import run_in_virtual_time
 from serve.limits.answer_meter import Meter
-from serve.limits.estimate import Estimates, Size
+from serve.limits.estimate import Estimates, RequestSize
 from serve.limits.usage import Usage
 from serve.load.board import PERIOD_S, Figures, LoadBoard
 from serve.routing.class_queue import Asker
@@ -161,7 +161,7 @@ class _Run:
         reporter: Reporter[Figures, Figures] = Reporter(
             board.take,
             lambda: Figures(queues={_POOL: gateway.report()}),
-            lambda others: gateway.hear(others.queues[_POOL]),
+            lambda others: gateway.merge(others.queues[_POOL]),
             "the board", "", log,
         )  # fmt: skip
         await asyncio.sleep(self._chance.random() * PERIOD_S)
@@ -186,7 +186,7 @@ class _Run:
         leases, estimates = self._gateways[number], self._estimates[number]
         prompt = chance.randint(*_PROMPT_TOKENS)
         output = min(_MAX_OUTPUT, round(demand.longer * chance.lognormvariate(4.5, 0.8)) + 1)
-        size = Size(prompt * 4, max_output=_MAX_OUTPUT)
+        size = RequestSize(prompt * 4, max_output=_MAX_OUTPUT)
         group = (demand.tenant, "key", _MODEL, "plain")
         input_tokens, output_tokens = estimates.of(group, size, _MAX_OUTPUT)
         estimate = input_tokens + _OUTPUT_WEIGHT * output_tokens

@@ -20,7 +20,7 @@ from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import RateLimitError, SharedStateError
 from serve.limits.accounts import PERIOD_S, Accounts
 from serve.limits.book import UsageBook
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
 from serve.limits.usage import Usage
 from serve.shared.link import LocalLink
@@ -134,7 +134,7 @@ class _Run:
 
     async def _ask(self, accounts: Accounts) -> float:
         """Returns in how many seconds the client asks again."""
-        size = Size(self._random.randrange(400, 8000), max_output=_MAX_OUTPUT)
+        size = RequestSize(self._random.randrange(400, 8000), max_output=_MAX_OUTPUT)
         usage = Usage(
             int(size.text_bytes * self._random.uniform(*_TOKENS_PER_BYTE)),
             0,

@@ -68,12 +68,12 @@ class _Caller:
         began = time.perf_counter()
         self._connection.request("POST", "/v1/chat/completions", body, self._headers)
         response = self._connection.getresponse()
-        told = response.read1(1)
+        reply = response.read1(1)
         first = time.perf_counter()
-        told += response.read()
+        reply += response.read()
         last = time.perf_counter()
-        if response.status != 200 or _COUNTED not in told:
-            raise SystemExit(f"{response.status} from {self._connection.host}: {told[:500]!r}")
+        if response.status != 200 or _COUNTED not in reply:
+            raise SystemExit(f"{response.status} from {self._connection.host}: {reply[:500]!r}")
         return (first - began) * 1000, (last - began) * 1000
 
 
@@ -111,9 +111,9 @@ def _costs(made: Sequence[tuple[Sample, Mapping[str, float]]]) -> dict[str, floa
 def added(direct: Sequence[float], gateway: Sequence[float]) -> dict[str, float]:
     """Medians of both, and the median and quartiles of the difference in each pair."""
     low, middle, high = quantiles([b - a for a, b in zip(direct, gateway, strict=True)], n=4)
-    told = {"direct_p50_ms": median(direct), "gateway_p50_ms": median(gateway)}
-    told |= {"added_p50_ms": middle, "added_p25_ms": low, "added_p75_ms": high}
-    return {name: round(value, 3) for name, value in told.items()}
+    reply = {"direct_p50_ms": median(direct), "gateway_p50_ms": median(gateway)}
+    reply |= {"added_p50_ms": middle, "added_p25_ms": low, "added_p75_ms": high}
+    return {name: round(value, 3) for name, value in reply.items()}
 
 
 def ratios(below: Sequence[float], above: Sequence[float]) -> dict[str, float]:
@@ -121,5 +121,5 @@ def ratios(below: Sequence[float], above: Sequence[float]) -> dict[str, float]:
     each = [b / a for a, b in zip(below, above, strict=True)]
     low, middle, high = quantiles(each, n=4)
     again = sorted(median(random.choices(each, k=len(each))) for _ in range(2000))
-    told = {"p50": middle, "p25": low, "p75": high, "at_least": again[50], "at_most": again[-51]}
-    return {name: round(value, 3) for name, value in told.items()}
+    reply = {"p50": middle, "p25": low, "p75": high, "at_least": again[50], "at_most": again[-51]}
+    return {name: round(value, 3) for name, value in reply.items()}

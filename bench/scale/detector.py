@@ -14,14 +14,14 @@ from pathlib import Path
 
 from policies import Cell
 from serve.quarantine.actor import QuarantineActor
-from serve.quarantine.detector import OutcomeCount, Terms, TrialCount
+from serve.quarantine.detector import DetectorTerms, OutcomeCount, TrialCount
 from serve.quarantine.messages import Counts, DetectorState
 from serve.shared.report import Report
 
 RESULTS = Path(__file__).parents[1] / "results" / "scale_detector.json"
 
 
-TERMS = Terms(references={f"model-{n}": "standard" for n in range(4)})
+TERMS = DetectorTerms(references={f"model-{n}": "standard" for n in range(4)})
 
 
 def report(replica: int, number: int, cells: int) -> Report[Counts, DetectorState]:

@@ -27,7 +27,7 @@ DESCRIPTIONS: dict[str, str] = {
     "requests": "Which fields and headers of a request reach an engine.",
     "http": "What web pages may do.",
     "telemetry": "Traces, and what the log says of requests.",
-    "admin": "The operator's door: where it listens, and its audit log.",
+    "admin": "The admin API: where it listens, and its audit log.",
     "access": "Who may use the gateway.",
     "quarantine": "When a pool is taken out of service for a class of requests.",
     "rate_limits": "What tenants, keys and models of a tenant may use, and how usage is counted.",
@@ -104,7 +104,7 @@ ERRORS: dict[str, str] = {
     ),
     "missing_field": "A required field is missing; `param` names it.",
     "cross_site": (
-        "A web page of another site asked for an operator's route, or a request asked for the door by a name that "
+        "A web page of another site asked for an operator's route, or a request asked for the admin API by a name that "
         "`admin.names` does not list."
     ),
     "model_not_found": "No model that the key may use has that name; the message lists those that it may use.",
@@ -224,5 +224,5 @@ ROUTES: dict[tuple[str, str], str] = {
     (
         "GET",
         "/admin/v1/audit",
-    ): "The newest lines of the audit log that this door has written, newest first: `?limit=100`.",
+    ): "The newest lines of the audit log that this admin API has written, newest first: `?limit=100`.",
 }

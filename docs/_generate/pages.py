@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docs._generate import cli, configuration, decisions, http_api, metrics
 from policies import load_advisories
-from serve.admin.routes import DATA_PORT, DOOR
+from serve.admin.routes import ADMIN_PORT, DATA_PORT
 from serve.cli.advisories import to_markdown
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
 
@@ -32,7 +32,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engine-fields": http_api.engine_fields_table,
     "engine-headers": http_api.engine_headers,
     "routes": partial(http_api.routes_table, DATA_PORT),
-    "door": partial(http_api.routes_table, DOOR),
+    "admin": partial(http_api.routes_table, ADMIN_PORT),
     "decisions": partial(decisions.table, DOCS / "adr"),
 }
 _ADVISORIES = REFERENCE / "advisories.md"

@@ -6,7 +6,7 @@ import time
 import typer
 
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.run import LAPTOP, AdminPort, Config, Port, Verbose, clocked, with_door
+from serve.cli.run import LAPTOP, AdminPort, Config, Port, Verbose, clocked, with_admin_port
 from serve.config.gateway import GatewayConfig
 from serve.launch.local import Progress, cluster, prepared_environment
 
@@ -22,7 +22,7 @@ def demo(
 
     The last lines replay the incident that started this project, on simulated engines.
     """
-    parsed = with_door(GatewayConfig.load(config), port, admin_port)
+    parsed = with_admin_port(GatewayConfig.load(config), port, admin_port)
     started = time.monotonic()
     say: Progress = (lambda _: None) if as_json else clocked()
     with prepared_environment():
@@ -43,6 +43,8 @@ def demo(
                     console().print(f"{name}/{pool} drafts {classes}: proven right on it, says {config.name}.")
         console().print("\n".join(incident.lines()), markup=False)
         console().print(f"{report.right} of {len(report.rows)} right, {time.monotonic() - started:.0f} s in total.")
-        console().print(examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", door=parsed.admin.url), markup=False)
+        console().print(
+            examples.TRY_NEXT.format(url=f"http://127.0.0.1:{port}", admin_api=parsed.admin.url), markup=False
+        )
     if report.right < len(report.rows) or not incident.healed:
         raise typer.Exit(FOUND)

@@ -71,7 +71,7 @@ async def run(url: str, models: Sequence[str], say: Callable[[str], None]) -> De
 
 TRY_NEXT = """Try next, while `make serve` runs:
 
-  {door} in a browser: the pools, why requests went where they went, and quarantine
+  {admin_api} in a browser: the pools, why requests went where they went, and quarantine
 
   curl -s {url}/v1/chat/completions -H 'content-type: application/json' -d '{{
     "model": "tiny-kimi", "messages": [{{"role": "user", "content": "Tell me about Lisbon"}}],

@@ -170,8 +170,8 @@ class TwoGateways:
             self._shared_s = now_s
             one, two = (gateway.load for gateway in self._gateways)
             reports = one.report(), two.report()
-            one.hear(reports[1])
-            two.hear(reports[0])
+            one.merge(reports[1])
+            two.merge(reports[0])
         return self._of(request).order(request, decision, now_s)
 
     def placed(self, request: SimRequest, now_s: float) -> None:

@@ -8,7 +8,7 @@ from lab.simulation.request import Drafter, SimRequest
 from lab.simulation.site import Site
 from policies import Candidate, Decision
 from policies.acceptance import Acceptance, AnswerLength
-from policies.ranking import Option, PoolLoad, price_of_time, value
+from policies.ranking import PoolLoad, RankedOption, price_of_time, value
 
 
 class Informed:
@@ -30,7 +30,7 @@ class Informed:
     def order(self, request: SimRequest, decision: Decision, now_s: float) -> Sequence[Candidate]:
         answers = AnswerLength(0, request.output_tokens)
         options = [
-            Option(one.pool, self._loads[one.pool], Acceptance(self._length(request, one, now_s)), answers)
+            RankedOption(one.pool, self._loads[one.pool], Acceptance(self._length(request, one, now_s)), answers)
             for one in decision.candidates
         ]
         price = price_of_time(options)

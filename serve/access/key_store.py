@@ -1,4 +1,4 @@
-"""Keys and tenants in one SQLite file: what the command line and the operator's door write.
+"""Keys and tenants in one SQLite file: what the command line and the admin API write.
 
 The file has one owner that replicas ask, and may be written by a command beside it: what changed is told by versions in
 the file itself. WAL needs a local disk.

@@ -1,4 +1,4 @@
-"""Keys and tenants as JSON, for the command line and the operator's door alike; nothing in it is a secret."""
+"""Keys and tenants as JSON, for the command line and the admin API alike; nothing in it is a secret."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime

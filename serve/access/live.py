@@ -18,7 +18,7 @@ from serve.access.principal import Authenticate, everybody
 from serve.access.tenants import Tenant
 from serve.config.access import AccessConfig
 from serve.errors import ConfigError, SharedStateError
-from serve.shared.report import Answer, Report, Reporter
+from serve.shared.report import Acknowledgement, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.access")
 
@@ -187,11 +187,11 @@ class LiveAccess:
         if self._source is not None:
             await self._reporter.sync()
 
-    async def _ask(self, report: Report[KeyQuery, KeyChanges]) -> Answer[KeyChanges]:
+    async def _ask(self, report: Report[KeyQuery, KeyChanges]) -> Acknowledgement[KeyChanges]:
         """Sends a report. Changes after a version are the same however often one asks, so a store keeps no answers."""
         assert self._source is not None
         changes = await self._source.sync(*report.content)
-        return Answer(report.number, report.seen + 1, changes)
+        return Acknowledgement(report.number, report.seen + 1, changes)
 
     async def _fetch(self) -> None:
         if self._verifier is None or self._provider is None:

@@ -11,7 +11,7 @@ from serve.errors import InsufficientScopeError, InvalidRequestError
 
 EVERY_MODEL = ("*",)
 PRIORITY_HEADER = "x-specgate-class"
-MODELS_HEADER = "x-specgate-models"  # from the operator's door to a gateway replica: the caller's `models`, with commas
+MODELS_HEADER = "x-specgate-models"  # from the admin API to a gateway replica: the caller's `models`, with commas
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The door's HTTP side: who may do what is decided by the table of routes; what is done, by a gateway replica."""
+"""The admin API's HTTP side: who may do what is decided by the table of routes; what is done, by a gateway replica."""
 
 import asyncio
 import json
@@ -18,8 +18,8 @@ from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
-from serve.admin.replicas import LOOK_TIMEOUT_S, Answer, GatewayReplicas, ask
-from serve.admin.routes import DOOR
+from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, HttpResponse, ask
+from serve.admin.routes import ADMIN_PORT
 from serve.admin.watch import Watch, sights_of
 from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
@@ -27,7 +27,7 @@ from serve.proxy.headers import request_headers, request_id_of
 from serve.request.incoming import read_body
 from serve.routing.endpoint import Endpoint
 
-log = logging.getLogger("ray.serve.specgate.door")
+log = logging.getLogger("ray.serve.specgate.admin")
 
 _MAX_ORDER_BYTES = 64 * 1024
 _MAX_AUDIT_LINES = 1000
@@ -41,7 +41,7 @@ _WITHHELD = frozenset(
 
 
 class DoorApi:
-    """The door's routes.
+    """The admin API's routes.
 
     Args:
         replicas: The gateway replicas that run.
@@ -73,7 +73,7 @@ class DoorApi:
 
     def app(self) -> AsgiApp:
         """Returns the app with all routes."""
-        app = fastapi.FastAPI(title="specgate door", docs_url=None, redoc_url=None, openapi_url=None)
+        app = fastapi.FastAPI(title="specgate admin API", docs_url=None, redoc_url=None, openapi_url=None)
         page = Page()
         read = ["GET", "HEAD"]
         app.add_api_route("/", page.index, methods=read)
@@ -93,7 +93,7 @@ class DoorApi:
         if self._keys is not None:
             app.include_router(KeysApi(self._keys, self._changed).routes())
         app.add_exception_handler(GatewayError, self._failed)
-        return _Secured(Authorized(app, DOOR, self._authenticate, self._refused, self._names))
+        return _Secured(Authorized(app, ADMIN_PORT, self._authenticate, self._refused, self._names))
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves."""
@@ -115,17 +115,17 @@ class DoorApi:
         return self._watch.series((model, pool) if pool else None)
 
     async def audit(self, limit: int = 100) -> dict[str, Any]:
-        """Returns the newest lines of the audit log that this door has written, newest first."""
+        """Returns the newest lines of the audit log that this admin API has written, newest first."""
         return {"object": "list", "data": self._audit.recent(max(0, min(limit, _MAX_AUDIT_LINES)))}
 
     async def metrics(self) -> Response:
         """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""
-        sights, _ = await sights_of(self._replicas)
+        snapshots, _ = await sights_of(self._replicas)
         sources: dict[Endpoint, Mapping[str, str]] = {
             endpoint: {"replica": name} for name, endpoint in self._replicas.running().items()
         }
-        for sight in sights.values():
-            for pool in sight["pools"]:
+        for snapshot in snapshots.values():
+            for pool in snapshot["pools"]:
                 if pool["kind"] != "remote":  # those are somebody else's
                     labels = {"model": pool["model"], "pool": pool["pool"]}
                     for engine in pool["engines"]:
@@ -174,7 +174,7 @@ class DoorApi:
             self._write(request, f"quarantine.{order['action']}", _name_of(order), order["reason"], *states)
         return _response(answer)
 
-    async def _ask(self, request: fastapi.Request, body: bytes = b"", method: str = "") -> Answer:
+    async def _ask(self, request: fastapi.Request, body: bytes = b"", method: str = "") -> HttpResponse:
         """Asks one gateway replica after the other until one answers.
 
         Raises:
@@ -256,7 +256,7 @@ async def _error_response(_: fastapi.Request, error: Exception) -> Response:
     return Response(error.to_json(), error.status, error.headers, media_type="application/json")
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: HttpResponse) -> Response:
     passed = {name: value for name, value in answer.headers.items() if name in ("retry-after", "x-specgate-evidence")}
     return JSONResponse(json.loads(answer.body), answer.status, passed)
 

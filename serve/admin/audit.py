@@ -56,7 +56,7 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ChainCheck:
     """The result of reading a chain.
 
     Attributes:
@@ -133,7 +133,7 @@ class AuditLog:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
-            raise ConfigError(f"another operator's door writes its audit log in {folder}") from error
+            raise ConfigError(f"another admin API writes its audit log in {folder}") from error
         except OSError as error:
             raise ConfigError(f"the audit log can't be written in {folder}: {error}") from error
         files = sorted(folder.glob(_PATTERN))
@@ -153,7 +153,7 @@ class AuditLog:
         self._file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
 
 
-def verify(path: Path, expected: str = "") -> Checked:
+def verify(path: Path, expected: str = "") -> ChainCheck:
     """Reads a chain.
 
     Args:
@@ -176,7 +176,7 @@ def verify(path: Path, expected: str = "") -> Checked:
         awaited = "" if last == awaited else awaited
     if awaited:
         faults.append(f"{path}: no line has the hash {awaited}: lines were taken out, at the end perhaps")
-    return Checked(lines, last, tuple(faults))
+    return ChainCheck(lines, last, tuple(faults))
 
 
 def _fault(previous: str | None, last: str | None, *, is_first: bool) -> str:

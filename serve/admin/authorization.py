@@ -123,7 +123,7 @@ def check_name(headers: Mapping[str, str], names: Collection[str]) -> None:
     match = _HOST.fullmatch(host)
     name = (match[1] or match[2]).lower() if match is not None else ""
     if name != "localhost" and name not in names and not is_address(name):
-        raise CrossSiteError(f"{host[:100]!r} is no name of this operator's door; `admin.names` lists those that are.")
+        raise CrossSiteError(f"{host[:100]!r} is no name of this admin API; `admin.names` lists those that are.")
 
 
 def check_same_site(headers: Mapping[str, str]) -> None:

@@ -19,27 +19,27 @@ _MAX_WHY = 200
 
 
 def board(
-    sights: Mapping[str, Mapping[str, Any]], silent: Collection[str], up: Mapping[str, bool], history: History
+    snapshots: Mapping[str, Mapping[str, Any]], silent: Collection[str], up: Mapping[str, bool], history: History
 ) -> dict[str, Any]:
     """Returns the state of the whole cluster.
 
     Args:
-        sights: What each gateway replica sees, by its name.
+        snapshots: What each gateway replica sees, by its name.
         silent: Gateway replicas that have announced themselves and do not answer.
         up: Whether somebody listens at an engine's URL, as far as that is known.
         history: The last half hour.
     """
     lately = history.window()
-    rows = _pools(sights.values())
-    acceptance = _acceptance(sights.values())
-    cells = _cells(sights.values(), _MAX_CELLS // max(1, len(rows)))
+    rows = _pools(snapshots.values())
+    acceptance = _acceptance(snapshots.values())
+    cells = _cells(snapshots.values(), _MAX_CELLS // max(1, len(rows)))
     total = sum(tick.requests for tick in lately.pools.values())
     return {
         "gateways": [
-            *({"replica": name, "answers": True} for name in sights),
+            *({"replica": name, "answers": True} for name in snapshots),
             *({"replica": name, "answers": False} for name in silent),
         ],
-        "policy": _policy(sights.values()),
+        "policy": _policy(snapshots.values()),
         "window_s": history.window_s,
         "pools": [
             {
@@ -52,19 +52,19 @@ def board(
             for name, (row, engines) in rows.items()
         ],
         "decisions": _decisions(lately),
-        "tenants": _tenants(sights.values(), lately),
-        "changes": _changes(sights.values()),
-        "reruns": _reruns(sights.values()),
-        "rerun_content": any(sight["rerun_content"] for sight in sights.values()),
+        "tenants": _tenants(snapshots.values(), lately),
+        "changes": _changes(snapshots.values()),
+        "reruns": _reruns(snapshots.values()),
+        "rerun_content": any(snapshot["rerun_content"] for snapshot in snapshots.values()),
         "history": history.series(),
     }
 
 
-def _pools(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, tuple[dict[str, Any], set[str]]]:
+def _pools(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, tuple[dict[str, Any], set[str]]]:
     """Returns the pools and their engines: slots as any replica knows them, what is held by all together."""
     rows: dict[PoolName, tuple[dict[str, Any], set[str]]] = {}
-    for sight in sights:
-        for pool in sight["pools"]:
+    for snapshot in snapshots:
+        for pool in snapshot["pools"]:
             name = pool["model"], pool["pool"]
             plain = {key: pool[key] for key in ("model", "pool", "kind", "may_sleep", "slots")}
             row, engines = rows.setdefault(name, ({**plain, "held": 0, "waiting": 0}, set()))
@@ -93,17 +93,17 @@ def _numbers(tick: PoolTick, total: float, window_s: float) -> dict[str, Any]:
     }
 
 
-def _policy(sights: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    policies = [sight["policy"] for sight in sights]
+def _policy(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    policies = [snapshot["policy"] for snapshot in snapshots]
     refused = next((policy["refused_update"] for policy in policies if policy["refused_update"]), None)
     return {"digests": sorted({policy["digest"] for policy in policies}), "refused_update": refused}
 
 
-def _acceptance(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str, float]]:
+def _acceptance(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str, float]]:
     """Returns tokens per step by pool and class: the mean of what the replicas have learned."""
     learned: defaultdict[PoolName, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for sight in sights:
-        for name, labels, value in sight["samples"]:
+    for snapshot in snapshots:
+        for name, labels, value in snapshot["samples"]:
             if name == "specgate_acceptance_length":
                 learned[labels["model"], labels["pool"]][labels["request_class"]].append(value)
     return {
@@ -112,10 +112,10 @@ def _acceptance(sights: Iterable[Mapping[str, Any]]) -> dict[PoolName, dict[str,
     }
 
 
-def _cells(sights: Iterable[Mapping[str, Any]], limit: int) -> dict[PoolName, list[dict[str, Any]]]:
+def _cells(snapshots: Iterable[Mapping[str, Any]], limit: int) -> dict[PoolName, list[dict[str, Any]]]:
     """Returns the cells of each pool; all replicas share one detector, so one of them has seen it all."""
     found: defaultdict[PoolName, list[dict[str, Any]]] = defaultdict(list)
-    known: list[dict[str, Any]] = max((sight["cells"] for sight in sights), key=len, default=[])
+    known: list[dict[str, Any]] = max((snapshot["cells"] for snapshot in snapshots), key=len, default=[])
     for cell in sorted(known, key=lambda each: (each["status"] != "quarantined", -each["answers"])):
         cells = found[cell["model"], cell["pool"]]
         if len(cells) < limit:
@@ -133,13 +133,13 @@ def _decisions(tick: Tick) -> list[dict[str, Any]]:
     return [{"reason": reason, "requests": count} for reason, count in Counter(tick.decisions).most_common(20)]
 
 
-def _tenants(sights: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[str, Any]]:
+def _tenants(snapshots: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[str, Any]]:
     """Returns the tenants that used most, with their limits: of a month, all replicas say the same."""
     rows: dict[str, dict[str, Any]] = {}
     waiting = Counter[str]()
-    for sight in sights:
-        waiting.update(sight["queue"])
-        for standing in sight["tenants"]:
+    for snapshot in snapshots:
+        waiting.update(snapshot["queue"])
+        for standing in snapshot["tenants"]:
             row = rows.setdefault(standing["tenant"], {"limits": {}, "in_use": 0, "spent": 0})
             row["limits"] = standing["limits"]
             row["in_use"] += standing["in_use"]
@@ -153,14 +153,14 @@ def _tenants(sights: Iterable[Mapping[str, Any]], tick: Tick) -> list[dict[str, 
     ]
 
 
-def _changes(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _changes(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the last changes of quarantine; all replicas share one detector, so one of them knows them all."""
-    known: list[dict[str, Any]] = max((sight["changes"] for sight in sights), key=len, default=[])
+    known: list[dict[str, Any]] = max((snapshot["changes"] for snapshot in snapshots), key=len, default=[])
     return [
         {**{name: change[name] for name in _CHANGE}, "why": change["why"][:_MAX_WHY]} for change in known[:_MAX_CHANGES]
     ]
 
 
-def _reruns(sights: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = [rerun for sight in sights for rerun in sight["reruns"]]
+def _reruns(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = [rerun for snapshot in snapshots for rerun in snapshot["reruns"]]
     return sorted(found, key=lambda each: -each["at_s"])[:_MAX_RERUNS]

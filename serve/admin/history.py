@@ -66,28 +66,28 @@ class History:
         self._series: dict[str, list[Any]] | None = None
         self._counters: dict[str, dict[_CounterKey, float]] = {}
 
-    def add(self, at_s: float, sights: Mapping[str, Mapping[str, Any]]) -> None:
+    def add(self, at_s: float, snapshots: Mapping[str, Mapping[str, Any]]) -> None:
         """Adds a period.
 
         What a replica had counted before it was first seen belongs to no period, and neither does what it counted
-        between its last sight and its end.
+        between its last snapshot and its end.
 
         Args:
             at_s: Unix time.
-            sights: What each gateway replica sees, by its name.
+            snapshots: What each gateway replica sees, by its name.
         """
         tick = Tick(at_s)
-        for replica, sight in sights.items():
-            counters = {(name, tuple(sorted(labels.items()))): value for name, labels, value in sight["samples"]}
+        for replica, snapshot in snapshots.items():
+            counters = {(name, tuple(sorted(labels.items()))): value for name, labels, value in snapshot["samples"]}
             before = self._counters.get(replica)
             if before is not None:
                 _count(tick, {key: _increment(before.get(key, 0.0), value) for key, value in counters.items()})
             self._counters[replica] = counters
-            for pool in sight["pools"]:
+            for pool in snapshot["pools"]:
                 row = tick.pools[pool["model"], pool["pool"]]
                 row.held += pool["held"]
                 row.waiting += pool["waiting"]
-        self._counters = {name: each for name, each in self._counters.items() if name in sights}
+        self._counters = {name: each for name, each in self._counters.items() if name in snapshots}
         self._ticks.append(tick)
         self._window = self._series = None
 

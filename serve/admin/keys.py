@@ -1,4 +1,4 @@
-"""The door's routes for keys and tenants. What a caller may do with whose keys, the store decides."""
+"""The admin API's routes for keys and tenants. What a caller may do with whose keys, the store decides."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar

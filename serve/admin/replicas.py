@@ -1,4 +1,4 @@
-"""The gateway replicas that have announced themselves at the door, and HTTP to them and to engines."""
+"""The gateway replicas that have announced themselves at the admin API, and HTTP to them and to engines."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ _MAX_ANSWER_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A whole HTTP response.
 
     Attributes:
@@ -66,7 +66,7 @@ async def ask(
     body: bytes = b"",
     headers: Iterable[tuple[bytes, bytes]] = (),
     timeout_s: float = _READ_TIMEOUT_S,
-) -> Answer:
+) -> HttpResponse:
     """Sends a request to a replica, with the replica's key, on a connection of its own.
 
     Args:
@@ -95,7 +95,7 @@ async def ask(
                 parts = bytearray()
                 while (part := await connection.read()) and len(parts) <= _MAX_ANSWER_BYTES:
                     parts += part
-                return Answer(connection.status, connection.headers, bytes(parts))
+                return HttpResponse(connection.status, connection.headers, bytes(parts))
             finally:
                 connection.close()
     except OSError as error:  # TimeoutError is one

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Rule(NamedTuple):
+class RouteRule(NamedTuple):
     """The terms of one method of one route.
 
     Attributes:
@@ -17,14 +17,14 @@ class Rule(NamedTuple):
 
 
 Rules = Mapping[
-    str, Mapping[str, Rule]
+    str, Mapping[str, RouteRule]
 ]  # by path, then by method; a path that ends in `*` stands for all that begin so
 
 OPEN = ""
 ANY_KEY = "*"
 
-_INFER = Rule("infer", pages=True)
-_OBSERVE = {"GET": Rule("observe")}
+_INFER = RouteRule("infer", pages=True)
+_OBSERVE = {"GET": RouteRule("observe")}
 
 DATA_PORT: Rules = {
     "/v1/chat/completions": {"POST": _INFER},
@@ -34,33 +34,33 @@ DATA_PORT: Rules = {
     "/v1/responses": {"POST": _INFER},
     "/v1/models": {"GET": _INFER},
     "/v1/models/*": {"GET": _INFER},
-    "/v1/route/explain": {"POST": Rule("explain")},
-    "/health": {"GET": Rule(OPEN, pages=True)},
-    "/ready": {"GET": Rule(OPEN)},
+    "/v1/route/explain": {"POST": RouteRule("explain")},
+    "/health": {"GET": RouteRule(OPEN, pages=True)},
+    "/ready": {"GET": RouteRule(OPEN)},
 }
-DOOR: Rules = {
-    "/": {"GET": Rule(OPEN)},
-    "/page/*": {"GET": Rule(OPEN)},
-    "/health": {"GET": Rule(OPEN)},
-    "/metrics": {"GET": Rule("metrics")},
-    "/v1/route/explain": {"POST": Rule("explain")},
-    "/admin/v1/me": {"GET": Rule(ANY_KEY)},
+ADMIN_PORT: Rules = {
+    "/": {"GET": RouteRule(OPEN)},
+    "/page/*": {"GET": RouteRule(OPEN)},
+    "/health": {"GET": RouteRule(OPEN)},
+    "/metrics": {"GET": RouteRule("metrics")},
+    "/v1/route/explain": {"POST": RouteRule("explain")},
+    "/admin/v1/me": {"GET": RouteRule(ANY_KEY)},
     "/admin/v1/board": _OBSERVE,
     "/admin/v1/history": _OBSERVE,
     "/admin/v1/policy": _OBSERVE,
-    "/admin/v1/quarantine": {"GET": Rule("observe"), "POST": Rule("operate")},
-    "/admin/v1/rerun": {"GET": Rule("content")},
+    "/admin/v1/quarantine": {"GET": RouteRule("observe"), "POST": RouteRule("operate")},
+    "/admin/v1/rerun": {"GET": RouteRule("content")},
     "/admin/v1/audit": _OBSERVE,
     "/admin/v1/usage": _OBSERVE,
     # Whose keys a key may manage, and what it may hand out, depends on the key: the store decides.
-    "/admin/v1/keys": {"GET": Rule(ANY_KEY), "POST": Rule(ANY_KEY)},
-    "/admin/v1/keys/*": {"POST": Rule(ANY_KEY), "DELETE": Rule(ANY_KEY)},
-    "/admin/v1/tenants": {"GET": Rule("keys")},
-    "/admin/v1/tenants/*": {"PUT": Rule("keys"), "DELETE": Rule("keys")},
+    "/admin/v1/keys": {"GET": RouteRule(ANY_KEY), "POST": RouteRule(ANY_KEY)},
+    "/admin/v1/keys/*": {"POST": RouteRule(ANY_KEY), "DELETE": RouteRule(ANY_KEY)},
+    "/admin/v1/tenants": {"GET": RouteRule("keys")},
+    "/admin/v1/tenants/*": {"PUT": RouteRule("keys"), "DELETE": RouteRule("keys")},
 }
 
 
-def rules_of(rules: Rules, path: str) -> Mapping[str, Rule] | None:
+def rules_of(rules: Rules, path: str) -> Mapping[str, RouteRule] | None:
     """Returns the methods of a route, `HEAD` wherever there is `GET`; None for a path that is no route.
 
     Args:

@@ -14,7 +14,7 @@ from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, ask, reachable
 from serve.errors import PoolUnavailableError, encode_json
 from serve.routing.endpoint import Endpoint
 
-log = logging.getLogger("ray.serve.specgate.door")
+log = logging.getLogger("ray.serve.specgate.admin")
 
 _WATCHED_PERIOD_S = 1.0  # while somebody looks at the board
 _WATCHED_FOR_S = 15.0  # after somebody looked
@@ -23,7 +23,7 @@ Sights = Mapping[str, Mapping[str, Any]]
 
 
 class Watch:
-    """The sight of the whole cluster, a second old at most while somebody looks.
+    """The snapshot of the whole cluster, a second old at most while somebody looks.
 
     Args:
         replicas: The gateway replicas that run.
@@ -60,13 +60,13 @@ class Watch:
             await asyncio.sleep(_WATCHED_PERIOD_S if watched else PERIOD_S)
 
     async def _look(self) -> None:
-        sights, silent = await sights_of(self._replicas)
-        up = await _reachable(sights)
+        snapshots, silent = await sights_of(self._replicas)
+        up = await _reachable(snapshots)
         now_s = time.monotonic()
         if now_s - self._period_began_s >= PERIOD_S - _WATCHED_PERIOD_S / 2:
-            self._history.add(time.time(), sights)
+            self._history.add(time.time(), snapshots)
             self._period_began_s = now_s
-        self._board = encode_json(board(sights, silent, up, self._history))
+        self._board = encode_json(board(snapshots, silent, up, self._history))
         self._etag = f'"{sha256(self._board).hexdigest()[:32]}"'
         self._made_s = now_s
 
@@ -74,21 +74,23 @@ class Watch:
 async def sights_of(replicas: GatewayReplicas) -> tuple[dict[str, Any], list[str]]:
     """Returns what each gateway replica sees, and the names of those that do not answer."""
     running = replicas.running()
-    found = await asyncio.gather(*(_sight(endpoint) for endpoint in running.values()))
-    sights = {name: sight for name, sight in zip(running, found, strict=True) if sight is not None}
-    return sights, [name for name in running if name not in sights]
+    found = await asyncio.gather(*(_snapshot(endpoint) for endpoint in running.values()))
+    snapshots = {name: snapshot for name, snapshot in zip(running, found, strict=True) if snapshot is not None}
+    return snapshots, [name for name in running if name not in snapshots]
 
 
-async def _sight(endpoint: Endpoint) -> dict[str, Any] | None:
+async def _snapshot(endpoint: Endpoint) -> dict[str, Any] | None:
     try:
-        answer = await ask(endpoint, "GET", "/admin/v1/sight", timeout_s=LOOK_TIMEOUT_S)
+        answer = await ask(endpoint, "GET", "/admin/v1/snapshot", timeout_s=LOOK_TIMEOUT_S)
     except PoolUnavailableError as error:
         log.info("a gateway replica does not answer: %s", error)
         return None
-    sight: dict[str, Any] | None = json.loads(answer.body) if answer.status == 200 else None
-    return sight
+    snapshot: dict[str, Any] | None = json.loads(answer.body) if answer.status == 200 else None
+    return snapshot
 
 
-async def _reachable(sights: Sights) -> dict[str, bool]:
-    urls = list({engine["url"] for sight in sights.values() for pool in sight["pools"] for engine in pool["engines"]})
+async def _reachable(snapshots: Sights) -> dict[str, bool]:
+    urls = list(
+        {engine["url"] for snapshot in snapshots.values() for pool in snapshot["pools"] for engine in pool["engines"]}
+    )
     return dict(zip(urls, await asyncio.gather(*map(reachable, urls)), strict=True))

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from rich.table import Table
 
 from policies import Advisory, load_advisories
-from policies.advisory import Checked
+from policies.advisory import LastCheck
 from policies.freshness import MAX_AGE_DAYS, cut_texts, stale
 from policies.vllm_args import installed_engine
 from serve.cli.laboratory import add_command
@@ -164,7 +164,7 @@ def _section(advisory: Advisory) -> str:
     return "\n".join(lines)
 
 
-def _checked(checked: Checked) -> str:
+def _checked(checked: LastCheck) -> str:
     versions = ", ".join(f"{engine} {version}" for engine, version in checked.engine_versions.items())
     return f"{checked.date}, up to {versions}"
 

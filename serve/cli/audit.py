@@ -1,4 +1,4 @@
-"""`specgate audit`: checks the audit log of the operator's door, and lists its newest lines."""
+"""`specgate audit`: checks the audit log of the admin API, and lists its newest lines."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from serve.admin.audit import verify
-from serve.cli.door import LOCAL, Url, ask
+from serve.cli.admin_api import LOCAL, Url, ask
 from serve.cli.output import FOUND, Json, console, print_json
 
 app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args_is_help=True)
@@ -34,7 +34,7 @@ def check(path: Log, expect: Expect = "", as_json: Json = False) -> None:
 
 @app.command("list")
 def list_lines(url: Url = LOCAL, limit: Limit = 20, as_json: Json = False) -> None:
-    """List the newest lines that a running door has written."""
+    """List the newest lines that a running admin API has written."""
     lines = ask("GET", url, f"/admin/v1/audit?limit={limit}")["data"]
     if as_json:
         print_json(lines)

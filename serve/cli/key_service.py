@@ -1,4 +1,4 @@
-"""Keys and tenants as the commands reach them: at the operator's door, or in the store's file without a gateway."""
+"""Keys and tenants as the commands reach them: at the admin API, or in the store's file without a gateway."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_store import FILE_NAME, KeyStore
 from serve.access.listing import issued_object, key_object, tenant_object
 from serve.access.tenants import DEFAULT_TENANT
-from serve.cli.door import ask
+from serve.cli.admin_api import ask
 from serve.config.access import AccessConfig, RightName
 from serve.errors import ConfigError
 
 StateDir = Annotated[
     Path | None,
     typer.Option(
-        "--state-dir", help="Use the store in this folder, `access.state_dir`, instead of the door of a gateway."
+        "--state-dir", help="Use the store in this folder, `access.state_dir`, instead of the admin API of a gateway."
     ),
 ]
 Object = dict[str, Any]
@@ -62,10 +62,10 @@ class KeyService(Protocol):
 
 
 class DoorKeys:
-    """Keys at the operator's door of a running gateway.
+    """Keys at the admin API of a running gateway.
 
     Args:
-        url: The door's base URL.
+        url: The admin API's base URL.
     """
 
     def __init__(self, url: str) -> None:
@@ -136,8 +136,8 @@ def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> It
     """Yields the keys that a command is about.
 
     Args:
-        url: The door's.
-        state_dir: The store's folder; None to go through the door.
+        url: The admin API's.
+        state_dir: The store's folder; None to go through the admin API.
         begins: Make the store if there is none. Whoever looks for a key in it has named another folder instead.
 
     Raises:

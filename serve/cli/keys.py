@@ -14,7 +14,7 @@ from serve.access.key_record import SecretHash
 from serve.access.key_store import GRACE_S, rotated
 from serve.access.listing import key_object
 from serve.access.token import claimed_id, digest, new_id, new_token
-from serve.cli.door import LOCAL, Url
+from serve.cli.admin_api import LOCAL, Url
 from serve.cli.key_service import Object, StateDir, key_service, limits_of
 from serve.cli.output import Json, console, print_json
 from serve.errors import ConfigError

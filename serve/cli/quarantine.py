@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from serve.cli.door import LOCAL, Url, ask
+from serve.cli.admin_api import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json
 
 app = typer.Typer(help="List, set, lift or pin quarantines in a running gateway.", no_args_is_help=True)

@@ -27,7 +27,7 @@ Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, hel
 AdminPort = Annotated[
     int | None,
     typer.Option(
-        envvar="SPECGATE_ADMIN_PORT", min=1, max=65535, help="Port of the operator's door. [default: 8001, or the next]"
+        envvar="SPECGATE_ADMIN_PORT", min=1, max=65535, help="Port of the admin API. [default: 8001, or the next]"
     ),
 ]
 Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
@@ -57,7 +57,7 @@ def serve(
     loaded = GatewayConfig.load(config)
     if not accept_hazards:
         _refuse_contradictions(loaded, config)
-    parsed = _with_access(with_door(loaded, port, admin_port), access, state_dir)
+    parsed = _with_access(with_admin_port(loaded, port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
@@ -72,7 +72,7 @@ def serve(
             if not stop.is_set():
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
-                _print(f"Look at it: {parsed.admin.url} (the operator's door)")
+                _print(f"Look at it: {parsed.admin.url} (the admin API)")
             stop.wait()
 
 
@@ -97,8 +97,8 @@ def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path
     return config.model_copy(update={"access": AccessConfig.model_validate(settings)})
 
 
-def with_door(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
-    """Returns the configuration with a port of the operator's door that this gateway alone has."""
+def with_admin_port(config: GatewayConfig, port: int, admin_port: int | None) -> GatewayConfig:
+    """Returns the configuration with a port of the admin API that this gateway alone has."""
     if admin_port is not None:
         require_free(admin_port, "SPECGATE_ADMIN_PORT")
         chosen = admin_port

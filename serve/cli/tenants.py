@@ -7,7 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
 from serve.access.key_file import TenantRow
-from serve.cli.door import LOCAL, Url
+from serve.cli.admin_api import LOCAL, Url
 from serve.cli.key_service import StateDir, key_service, limits_of, limits_of_models
 from serve.cli.output import Json, console, print_json
 from serve.config.access import TenantName

@@ -13,7 +13,7 @@ from serve.cli.output import FOUND, Json, console, print_json
 from serve.config import layers
 from serve.errors import ConfigError
 from serve.launch.check import CheckReport, check_file
-from serve.launch.findings import Finding
+from serve.launch.findings import ClusterFinding
 from serve.launch.memory import GIB
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
@@ -48,12 +48,14 @@ def up(
     raise typer.Exit(subprocess.run(["ray", "up", "--yes", str(_complete(cluster))], check=False).returncode)
 
 
-def _hazards(report: CheckReport) -> list[Finding]:
+def _hazards(report: CheckReport) -> list[ClusterFinding]:
     """Returns the errors and warnings of `specgate doctor`."""
     if report.config is None:
         return []
     return [
-        Finding(finding["level"], "/".join(filter(None, (finding["model"], finding["pool"]))), finding["message"])
+        ClusterFinding(
+            finding["level"], "/".join(filter(None, (finding["model"], finding["pool"]))), finding["message"]
+        )
         for finding in examine(Decider(report.config))["findings"]
         if finding["level"] in ("error", "warning")
     ]
@@ -70,15 +72,15 @@ def _complete(cluster: Path) -> Path:
     return target
 
 
-def _errors(findings: list[Finding]) -> bool:
+def _errors(findings: list[ClusterFinding]) -> bool:
     return any(finding.level == "error" for finding in findings)
 
 
-def _plain(finding: Finding) -> dict[str, str]:
+def _plain(finding: ClusterFinding) -> dict[str, str]:
     return {"level": finding.level, "about": finding.about, "message": finding.message}
 
 
-def _print(report: CheckReport, findings: list[Finding]) -> None:
+def _print(report: CheckReport, findings: list[ClusterFinding]) -> None:
     out = console()
     nodes = Table("node", "offers", "gets", title="Nodes", title_justify="left")
     for node in report.nodes:

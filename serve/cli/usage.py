@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import typer
 from rich.table import Table
 
-from serve.cli.door import LOCAL, Url, ask
+from serve.cli.admin_api import LOCAL, Url, ask
 from serve.cli.output import Json, console, print_json
 from serve.limits.api import dimensions, instant
 from serve.limits.book import read

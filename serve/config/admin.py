@@ -1,4 +1,4 @@
-"""The configuration of the operator's door."""
+"""The configuration of the admin API."""
 
 from typing import Annotated, Self
 
@@ -10,12 +10,12 @@ DEFAULT_PORT = 8001
 
 
 class AdminConfig(_Strict):
-    """The operator's door: a port of its own for all that is not inference.
+    """The admin API: a port of its own for all that is not inference.
 
     Attributes:
         host: Address to listen on: loopback, or the head node's private one.
         port: TCP port, on the head node.
-        tls_certfile: PEM file of the certificate; without one the door speaks plain HTTP.
+        tls_certfile: PEM file of the certificate; without one the admin API speaks plain HTTP.
         tls_keyfile: PEM file of its key.
         names: Host names by which it is asked for, beside addresses, `localhost` and `host`. Without access control it
             serves no other name, so that no web page can reach it by a name that leads here.
@@ -40,7 +40,7 @@ class AdminConfig(_Strict):
 
     @property
     def url(self) -> str:
-        """The door's base URL, as somebody on the same machine reaches it."""
+        """The admin API's base URL, as somebody on the same machine reaches it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         scheme = "http" if self.tls_certfile is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"

@@ -214,8 +214,8 @@ def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mappi
     Raises:
         ConfigError: `applications` does not hold exactly one application, or `http_options` ask for TLS.
     """
-    if told := unspoken_tls(document):
-        raise ConfigError(f"{source}: {told}")
+    if reply := unspoken_tls(document):
+        raise ConfigError(f"{source}: {reply}")
     applications = document.get("applications")
     if applications is None:
         return document

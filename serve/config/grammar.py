@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, engine_of
-from serve.parsing import GRAMMARS
 from serve.parsing.families import Found, find_grammar, thinking_of
 
 _NEVER_RAW_IN_VLLM = {
@@ -42,8 +41,7 @@ def resolved(name: str, model: ModelConfig) -> str:
     """Returns the grammar that reads a model's text: one of `GRAMMARS`, or `none`."""
     if model.grammar != AUTO:
         return model.grammar
-    found = evidence_of(name, model).grammar
-    return found if found in GRAMMARS else NO_GRAMMAR
+    return evidence_of(name, model).grammar or NO_GRAMMAR
 
 
 def grammar_findings(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, str]]:

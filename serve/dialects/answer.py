@@ -28,7 +28,7 @@ class Call(NamedTuple):
     arguments: str
 
 
-class Usage(NamedTuple):
+class AnswerUsage(NamedTuple):
     """Tokens, as the engine counted them, or estimated from the text if it did not."""
 
     prompt: int = 0
@@ -194,7 +194,7 @@ class Answer:
             elif not self.cut:
                 raise EngineError("The model's answer holds a tool call that can't be read. Please try again.")
 
-    def usage(self, prompt_bytes: int) -> Usage:
+    def usage(self, prompt_bytes: int) -> AnswerUsage:
         """Returns the tokens of prompt and answer.
 
         Args:
@@ -202,7 +202,7 @@ class Answer:
         """
         given: Mapping[str, Any] = self._usage or {}
         said = self.characters or not given
-        return Usage(
+        return AnswerUsage(
             _count(given.get("prompt_tokens")) or max(1, prompt_bytes // _CHARACTERS_PER_TOKEN),
             _count(given.get("completion_tokens")) or (max(1, self.characters // _CHARACTERS_PER_TOKEN) if said else 0),
             _count(_mapping(given.get("prompt_tokens_details")).get("cached_tokens")),

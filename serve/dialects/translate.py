@@ -9,7 +9,7 @@ from serve.dialects.failure import Failure
 from serve.dialects.keep_alive import KeepAlive
 from serve.errors import EngineError, GatewayError
 from serve.http1.sse import is_done
-from serve.stream.frame import Frame, FrameTemplate, Place
+from serve.stream.frame import Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
 from serve.telemetry.request_log import log_fault
 
@@ -17,9 +17,9 @@ log = logging.getLogger("ray.serve.specgate.dialects")
 
 # The texts that clients get, by where a chat stream has them: those of the first choice.
 _KINDS = {
-    Place(0, "content", -1): TEXT,
-    Place(0, "reasoning", -1): REASONING,
-    Place(0, "reasoning_content", -1): REASONING,
+    TextPlace(0, "content", -1): TEXT,
+    TextPlace(0, "reasoning", -1): REASONING,
+    TextPlace(0, "reasoning_content", -1): REASONING,
 }
 
 

@@ -1,4 +1,4 @@
-"""One request in a dialect: a decoder at the door, an encoder at the end of the line, chat between them."""
+"""One request in a dialect: a decoder where it comes in, an encoder at the end of the line, chat between them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

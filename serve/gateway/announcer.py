@@ -1,4 +1,4 @@
-"""One gateway replica's side of the operator's door: a port for the door alone, and its address at the door."""
+"""One gateway replica's side of the admin API: a port for the admin API alone, and its address at the admin API."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ PERIOD_S = 2.0
 
 
 class Announcer:
-    """Serves the operators' routes of one replica to whoever has its key, and tells the door address and key.
+    """Serves the operators' routes of one replica to whoever has its key, and tells the admin API address and key.
 
     HAProxy does not know the port. The key travels through Ray's own channel between deployments.
 
     Args:
-        door: The door's deployment.
+        admin_api: The admin API's deployment.
         replica: The name of this replica.
         app: Serves the operators' routes.
     """
 
-    def __init__(self, door: DeploymentHandle, replica: str, app: fastapi.FastAPI) -> None:
-        self._door = door
+    def __init__(self, admin_api: DeploymentHandle, replica: str, app: fastapi.FastAPI) -> None:
+        self._admin_api = admin_api
         self._replica = replica
         self._app = app
 
@@ -44,11 +44,11 @@ class Announcer:
         try:
             while True:
                 try:
-                    await self._door.announce.remote(self._replica, listener.url, listener.key)
+                    await self._admin_api.announce.remote(self._replica, listener.url, listener.key)
                     lost = False
                 except (RayError, RayServeException) as error:
                     if not lost:
-                        log.warning("the operator's door can't be reached: %r", error)
+                        log.warning("the admin API can't be reached: %r", error)
                     lost = True
                 await asyncio.sleep(PERIOD_S)
         finally:

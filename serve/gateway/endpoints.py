@@ -1,4 +1,4 @@
-"""The HTTP endpoints of a gateway replica beside the completions, for clients and for the operator's door."""
+"""The HTTP endpoints of a gateway replica beside the completions, for clients and for the admin API."""
 
 import asyncio
 import time
@@ -71,7 +71,7 @@ class GatewayApi:
         return router
 
     def operator_routes(self) -> fastapi.APIRouter:
-        """Returns the routes for the operator's door, which asks on behalf of an operator."""
+        """Returns the routes for the admin API, which asks on behalf of an operator."""
         router = fastapi.APIRouter()
         router.add_api_route("/admin/v1/policy", self.policy, methods=["GET"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
@@ -171,7 +171,7 @@ def _principal(request: fastapi.Request) -> Principal:
 
 
 async def as_operator(request: fastapi.Request) -> None:
-    """Lets a request do everything, with its caller's models: the operator's door has asked who that is."""
+    """Lets a request do everything, with its caller's models: the admin API has asked who that is."""
     models = request.headers.get(MODELS_HEADER)
     principal = ANONYMOUS if models is None else replace(ANONYMOUS, models=tuple(models.split(",")))
     request.scope.setdefault("state", {})[PRINCIPAL] = principal

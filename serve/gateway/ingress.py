@@ -38,7 +38,7 @@ from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import build_pools
 from serve.gateway.ray_context import gateway_replicas
 from serve.gateway.scale import Scale
-from serve.gateway.sight import Reruns, sight
+from serve.gateway.snapshot import Reruns, snapshot
 from serve.guard.attempt_result import AttemptResult
 from serve.guard.metrics import ResultMetrics
 from serve.http1.allowance import Allowance
@@ -57,7 +57,7 @@ class GatewayReplica:
     Args:
         config: A `GatewayConfig` as a mapping.
         pools: (model, pool, handle) of every pool that runs in this cluster.
-        door: The operator's door; None outside Ray, as in tests.
+        admin_api: The admin API; None outside Ray, as in tests.
 
     Attributes:
         access: Says who may ask.
@@ -73,7 +73,7 @@ class GatewayReplica:
         self,
         config: dict[str, Any],
         pools: list[tuple[str, str, DeploymentHandle]],
-        door: DeploymentHandle | None = None,
+        admin_api: DeploymentHandle | None = None,
     ) -> None:
         self._config = settings = GatewayConfig.parse(config)
         for model, message in grammar_findings(settings.models):
@@ -92,7 +92,7 @@ class GatewayReplica:
         self._quarantine = quarantine_of(settings, policy, metrics)
         self.load = load_of(settings, policy, gateways, metrics)
         self.accounts, limiting = limits_of(settings, gateways, metrics)
-        self.access, keys = access_of(settings, door, metrics)
+        self.access, keys = access_of(settings, admin_api, metrics)
         self._transcripts = transcripts_of(settings)
         self._reruns = Reruns()
         self._count_result = ResultMetrics(metrics, self._quarantine.cells)
@@ -117,7 +117,7 @@ class GatewayReplica:
             keys,
             limiting,
             Part(routes=self._insight()),
-            announcements(door, self.operators_app),
+            announcements(admin_api, self.operators_app),
         ]
 
     def _advisories_age_days(self) -> int | None:
@@ -157,7 +157,7 @@ class GatewayReplica:
         return app
 
     def operators_app(self) -> fastapi.FastAPI:
-        """Returns an app with the routes for the operator's door, which has asked who may use them."""
+        """Returns an app with the routes for the admin API, which has asked who may use them."""
         trusted = [fastapi.Depends(as_operator)]
         app = fastapi.FastAPI(title="specgate", dependencies=trusted, docs_url=None, redoc_url=None, openapi_url=None)
         for part in self._parts:
@@ -169,10 +169,10 @@ class GatewayReplica:
         """Returns the routes for the dashboard alone."""
         router = fastapi.APIRouter()
 
-        @router.get("/admin/v1/sight")
+        @router.get("/admin/v1/snapshot")
         async def show() -> dict[str, Any]:
             policy = {"digest": self._gateway.policy.digest, "refused_update": self.updates.refused}
-            return sight(
+            return snapshot(
                 self._config, self._scale, self.pools, policy, self._quarantine, self._reruns,
                 self.accounts.standings(), self.telemetry.metrics,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The store of keys as a gateway replica reaches it: at the operator's door, on the head node."""
+"""The store of keys as a gateway replica reaches it: at the admin API, on the head node."""
 
 import asyncio
 from pathlib import Path
@@ -16,15 +16,15 @@ from serve.errors import SharedStateError
 _TIMEOUT_S = 5.0
 
 
-class DoorKeySource:
-    """Asks the door.
+class AdminKeySource:
+    """Asks the admin API.
 
     Args:
-        door: The door's deployment.
+        admin_api: The admin API's deployment.
     """
 
-    def __init__(self, door: DeploymentHandle) -> None:
-        self._door = door
+    def __init__(self, admin_api: DeploymentHandle) -> None:
+        self._admin_api = admin_api
 
     async def sync(self, version: int, used: frozenset[str]) -> KeyChanges:
         """Returns what has changed after a version, and tells which keys were used.
@@ -34,25 +34,25 @@ class DoorKeySource:
             used: Ids of keys.
 
         Raises:
-            SharedStateError: The door can't be reached, or its store can't be used.
+            SharedStateError: The admin API can't be reached, or its store can't be used.
         """
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                changes: KeyChanges = await self._door.sync_keys.remote(version, used)
+                changes: KeyChanges = await self._admin_api.sync_keys.remote(version, used)
         except (RayError, RayServeException, TimeoutError) as error:
-            raise SharedStateError(f"The operator's door does not tell of keys: {error!r}") from error
+            raise SharedStateError(f"The admin API does not tell of keys: {error!r}") from error
         return changes
 
     def close(self) -> None:
-        """Does nothing: the store is the door's."""
+        """Does nothing: the store is the admin API's."""
 
 
-def live_access(config: AccessConfig, door: DeploymentHandle | None) -> AnyAccess:
+def live_access(config: AccessConfig, admin_api: DeploymentHandle | None) -> AnyAccess:
     """Returns the keys of a gateway replica.
 
     Args:
         config: Says where keys come from.
-        door: The door's deployment; None outside Ray, as in tests, where the store is opened here.
+        admin_api: The admin API's deployment; None outside Ray, as in tests, where the store is opened here.
 
     Raises:
         ConfigError: As of `LiveAccess`.
@@ -61,5 +61,7 @@ def live_access(config: AccessConfig, door: DeploymentHandle | None) -> AnyAcces
         return OpenAccess()
     source: KeySource | None = None
     if config.state_dir is not None:
-        source = DoorKeySource(door) if door is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+        source = (
+            AdminKeySource(admin_api) if admin_api is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+        )
     return LiveAccess(config, source)

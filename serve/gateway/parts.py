@@ -92,9 +92,9 @@ def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[A
     return accounts, Part(run=accounts.run, routes=usage_routes(accounts), close=accounts.end)
 
 
-def access_of(config: GatewayConfig, door: DeploymentHandle | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
+def access_of(config: GatewayConfig, admin_api: DeploymentHandle | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
     """Returns access control (`access.mode`)."""
-    access = live_access(config.access, door)
+    access = live_access(config.access, admin_api)
     show_keys(metrics, access.ring)
     return access, Part(run=access.run, close=access.close)
 
@@ -104,8 +104,8 @@ def transcripts_of(config: GatewayConfig) -> AnyTranscripts:
     return Transcripts() if config.admin.rerun_content else NULL_TRANSCRIPTS
 
 
-def announcements(door: DeploymentHandle | None, app: Callable[[], fastapi.FastAPI]) -> Part:
-    """Returns the part that serves the admin API's app, and tells the door where; outside Ray there is no door."""
-    if door is None:
+def announcements(admin_api: DeploymentHandle | None, app: Callable[[], fastapi.FastAPI]) -> Part:
+    """Returns the part that serves operators' routes and announces where; outside Ray there is no admin API."""
+    if admin_api is None:
         return OFF
-    return Part(run=lambda: Announcer(door, replica_name(), app()).run())
+    return Part(run=lambda: Announcer(admin_api, replica_name(), app()).run())

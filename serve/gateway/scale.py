@@ -8,14 +8,14 @@ from pydantic import Field, TypeAdapter
 from serve.config.gateway import GatewayConfig
 from serve.gateway.pools import PoolKey
 
-_TOLD = TypeAdapter(dict[str, dict[str, Annotated[int, Field(ge=0)]]])
+_LEAST = TypeAdapter(dict[str, dict[str, Annotated[int, Field(ge=0)]]])
 
 
 class Scale:
     """The least replicas by pool.
 
     Args:
-        config: Tells them, unless Ray Serve has told others since: `specgate deploy` leaves out of the gateway's own
+        config: Says them, unless Ray Serve has set others since: `specgate deploy` leaves out of the gateway's own
             configuration what may change in place.
     """
 
@@ -23,16 +23,16 @@ class Scale:
         self._configured = {(model, name): pool.least_replicas for model, _, name, pool in config.each_pool()}
         self._least = self._configured
 
-    def adopt(self, told: Any) -> None:
+    def adopt(self, given: Any) -> None:
         """Puts other numbers in force.
 
         Args:
-            told: By model and pool; those that are not named have what the configuration says.
+            given: By model and pool; those that are not named have what the configuration says.
 
         Raises:
-            ValueError: That is not what was told.
+            ValueError: It is no such mapping.
         """
-        least: Mapping[str, Mapping[str, int]] = _TOLD.validate_python(told)
+        least: Mapping[str, Mapping[str, int]] = _LEAST.validate_python(given)
         named = {(model, name): count for model, pools in least.items() for name, count in pools.items()}
         self._least = {key: named.get(key, count) for key, count in self._configured.items()}
 

@@ -7,7 +7,7 @@ from policies import Candidate, Trial
 from serve.guard.core import Severity, Verdict
 
 
-class Finding(StrEnum):
+class TrialFinding(StrEnum):
     """The finding of one trial.
 
     `GOOD`: the first answer was clean, or what is wrong is no pool's fault. `BAD`: it was not, and the other
@@ -24,7 +24,7 @@ class Finding(StrEnum):
     LEFT = "left"
 
 
-def finding_of(trial: Trial, tried: Sequence[Candidate], verdicts: Sequence[Verdict]) -> Finding:
+def finding_of(trial: Trial, tried: Sequence[Candidate], verdicts: Sequence[Verdict]) -> TrialFinding:
     """Returns what a trial found.
 
     A failure of both is one only if either would have been rerun: otherwise it would be counted for one order of the
@@ -36,17 +36,17 @@ def finding_of(trial: Trial, tried: Sequence[Candidate], verdicts: Sequence[Verd
         verdicts: On their answers; fewer if one did not come to its end.
     """
     if not tried or tried[0] != trial.first:
-        return Finding.ABSENT
+        return TrialFinding.ABSENT
     if not verdicts:
-        return Finding.LEFT
+        return TrialFinding.LEFT
     first = verdicts[0]
     if first.good or not first.counts:
-        return Finding.GOOD
+        return TrialFinding.GOOD
     if not trial.paired or not _is_rerun(first):
-        return Finding.BAD
+        return TrialFinding.BAD
     if len(verdicts) < 2 or tried[1] != trial.other or not verdicts[1].counts:
-        return Finding.UNSEEN
-    return Finding.BOTH if _is_rerun(verdicts[1]) else Finding.BAD
+        return TrialFinding.UNSEEN
+    return TrialFinding.BOTH if _is_rerun(verdicts[1]) else TrialFinding.BAD
 
 
 def _is_rerun(verdict: Verdict) -> bool:

@@ -14,7 +14,7 @@ from serve.guard.core import GUARD_ERROR, Guard, GuardState, Outcome, Verdict
 from serve.guard.core.expectation import LazyRequest
 from serve.guard.evaluation import evaluate
 from serve.guard.fault import CONTROL, guard_fault, unjudged_error
-from serve.guard.finding import Finding, finding_of
+from serve.guard.finding import TrialFinding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
@@ -50,7 +50,7 @@ class GuardedPath:
         sink: ResultSink,
         models: Mapping[str, ModelConfig],
         transcripts: AnyTranscripts,
-        found: Callable[[Trial, Finding], None] = lambda *_: None,
+        found: Callable[[Trial, TrialFinding], None] = lambda *_: None,
     ) -> None:
         self._transcripts = transcripts
         self._found = found

@@ -12,7 +12,7 @@ from serve.config.pool import ModelConfig, PoolConfig
 from serve.config.seats import seat_findings
 from serve.errors import ConfigError
 from serve.launch import cluster, cluster_rules
-from serve.launch.findings import Finding
+from serve.launch.findings import ClusterFinding
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, Estimate, estimate, tensor_parallel
 from serve.launch.model_shape import shape_of
 from serve.launch.placement import Demand, Node, place, why_unplaced
@@ -39,7 +39,7 @@ class CheckReport:
     nodes: tuple[Node, ...]
     placement: Mapping[str, tuple[str, ...]]
     fits: tuple[Fit, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[ClusterFinding, ...]
 
     @property
     def ok(self) -> bool:
@@ -72,14 +72,14 @@ def check_file(path: str | Path) -> CheckReport:
     remote = cluster.deployed_config(document)
     if remote is None:
         text = "none of them is `specgate deploy --config FILE`, so nothing would be served"
-        findings.append(Finding("error", "head_start_ray_commands", text))
+        findings.append(ClusterFinding("error", "head_start_ray_commands", text))
         return CheckReport(None, None, nodes, {}, (), tuple(findings))
     local = cluster.local_path(document, remote)
     try:
         served = serve_document(local)
         config = GatewayConfig.parse(args_of(served, local), local)
     except ConfigError as error:
-        findings.append(Finding("error", str(local), str(error)))
+        findings.append(ClusterFinding("error", str(local), str(error)))
         return CheckReport(local, None, nodes, {}, (), tuple(findings))
     findings += [*_serving(document, served), *_open(config, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
@@ -88,36 +88,40 @@ def check_file(path: str | Path) -> CheckReport:
     return CheckReport(local, config, nodes, placement, fits, tuple(findings))
 
 
-def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[Finding]:
+def _serving(document: cluster.Document, served: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     http = served.get("http_options") or {}
     provider = document.get("provider") or {}
     if http.get("host", "127.0.0.1") in ("127.0.0.1", "localhost") and provider.get("head_ip") != "127.0.0.1":
-        yield Finding("error", "http_options.host", "clients on other machines can't reach the head: set it to 0.0.0.0")
+        yield ClusterFinding(
+            "error", "http_options.host", "clients on other machines can't reach the head: set it to 0.0.0.0"
+        )
 
 
-def _open(config: GatewayConfig, served: Mapping[str, Any]) -> Iterator[Finding]:
+def _open(config: GatewayConfig, served: Mapping[str, Any]) -> Iterator[ClusterFinding]:
     if message := open_gateway(config.access, listening_host(served)):
-        yield Finding("error", "access.mode", message)
+        yield ClusterFinding("error", "access.mode", message)
 
 
-def _application(config: GatewayConfig) -> Iterator[Finding]:
+def _application(config: GatewayConfig) -> Iterator[ClusterFinding]:
     """Lets Ray Serve check the deployments' options by building the application; nothing is started."""
     from serve.app import build
 
     try:
         build(config)
     except (ValueError, TypeError) as error:
-        yield Finding("error", "ray_actor_options", f"Ray Serve rejects a deployment: {error}")
+        yield ClusterFinding("error", "ray_actor_options", f"Ray Serve rejects a deployment: {error}")
 
 
-def _placed(config: GatewayConfig, nodes: tuple[Node, ...]) -> tuple[Mapping[str, tuple[str, ...]], list[Finding]]:
+def _placed(
+    config: GatewayConfig, nodes: tuple[Node, ...]
+) -> tuple[Mapping[str, tuple[str, ...]], list[ClusterFinding]]:
     demands = [*_gateway(config), *(demand for entry in config.each_pool() for demand in _replicas(*entry))]
     placement = place(demands, nodes)
-    findings = [Finding("error", demand.name, why_unplaced(demand, nodes)) for demand in placement.unplaced]
+    findings = [ClusterFinding("error", demand.name, why_unplaced(demand, nodes)) for demand in placement.unplaced]
     requested = sum(bundle.get("GPU", 0.0) for demand in demands for bundle in demand.bundles)
     offered = sum(node.resources.get("GPU", 0.0) for node in nodes)
     if requested > offered:
-        findings.append(Finding("error", "GPUs", f"the pools ask for {requested:g}, the nodes have {offered:g}"))
+        findings.append(ClusterFinding("error", "GPUs", f"the pools ask for {requested:g}, the nodes have {offered:g}"))
     return placement.on, findings
 
 
@@ -146,7 +150,7 @@ def _gpus(settings: PoolConfig) -> float:
     return sum(bundle.get("GPU", 0.0) for bundle in bundles)
 
 
-def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
+def _parallelism(config: GatewayConfig) -> Iterator[ClusterFinding]:
     for name, model, pool, settings in config.each_pool():
         gpus = _gpus(settings)
         if settings.kind == "vllm" and gpus:
@@ -156,17 +160,17 @@ def _parallelism(config: GatewayConfig) -> Iterator[Finding]:
                 needed *= int(args.get(option) or 1)
             if needed != gpus:
                 text = f"the engine needs {needed} GPUs and the replica asks for {gpus:g}"
-                yield Finding("error", f"{name}/{pool}", text)
+                yield ClusterFinding("error", f"{name}/{pool}", text)
         bundles = settings.placement_group_bundles or ()
         if settings.kind == "vllm" and any(bundle.get("GPU", 0) > 1 for bundle in bundles):
             text = "vLLM takes one GPU from each bundle: give one placement_group_bundles entry with GPU: 1 per GPU"
-            yield Finding("error", f"{name}/{pool}", text)
+            yield ClusterFinding("error", f"{name}/{pool}", text)
 
 
-def _seats(config: GatewayConfig) -> Iterator[Finding]:
+def _seats(config: GatewayConfig) -> Iterator[ClusterFinding]:
     for model, pool, level, text in seat_findings(config):
         if level == "warning":
-            yield Finding("warning", f"{model}/{pool}", text)
+            yield ClusterFinding("warning", f"{model}/{pool}", text)
 
 
 def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
@@ -181,7 +185,7 @@ def _fit(name: str, model: ModelConfig, pool: str, settings: PoolConfig) -> Fit:
     return Fit(name, pool, _gpus(settings), gpu, estimate(args, shape, drafter, GPU_MEMORY_GIB[gpu] * GIB))
 
 
-def _memory(fits: tuple[Fit, ...]) -> Iterator[Finding]:
+def _memory(fits: tuple[Fit, ...]) -> Iterator[ClusterFinding]:
     for fit in fits:
         about = f"{fit.model}/{fit.pool}"
         memory = fit.estimate
@@ -191,23 +195,23 @@ def _memory(fits: tuple[Fit, ...]) -> Iterator[Finding]:
                     "no memory estimate: the size of its model, drafter or GPU is unknown. Run the check where the "
                     f"model folder is, and let the pool request one of {', '.join(GPU_MEMORY_GIB)}"
                 )
-                yield Finding("warning", about, text)
+                yield ClusterFinding("warning", about, text)
         elif not memory.kv_tokens:
             other = memory.reserve + memory.states
             text = (
                 f"{(memory.weights + memory.drafter) / GIB:.0f} GiB of weights and {other / GIB:.0f} GiB of other data "
                 f"do not fit in {memory.budget / GIB:.0f} GiB: use more or larger GPUs"
             )
-            yield Finding("error", about, text)
+            yield ClusterFinding("error", about, text)
         elif not memory.fits:
             text = (
                 f"about {memory.kv_tokens:,} tokens of KV cache are left, fewer than max-model-len "
                 f"{memory.max_model_len:,}: vLLM would not start. Lower max-model-len, or set kv-cache-dtype: fp8"
             )
-            yield Finding("error", about, text)
+            yield ClusterFinding("error", about, text)
 
 
-def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[Finding]:
+def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[ClusterFinding]:
     """Checks model folders and shared memory of the containers on the nodes with GPUs."""
     role = (
         "worker"
@@ -226,11 +230,11 @@ def _containers(document: cluster.Document, config: GatewayConfig) -> Iterator[F
         args = model.engine_args_of(pool)
         for path in _unmounted(args, volumes):
             text = f"{path} is in no --volume of docker.run_options, so the container can't see it"
-            yield Finding("error", about, text)
+            yield ClusterFinding("error", about, text)
         cache_gib = _shared_cache_gib(args)
         if shared_gib is not None and cache_gib > shared_gib:
             limit = f"--shm-size {shared_gib:g}g of docker.{role}_run_options"
-            yield Finding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {limit}")
+            yield ClusterFinding("error", about, f"mm-processor-cache-gb {cache_gib:g} does not fit in {limit}")
 
 
 def _unmounted(args: Mapping[str, Any], volumes: Collection[str]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from serve.launch.cluster import Document, StartCommand, docker_options, option_values, start_commands
-from serve.launch.findings import Finding
+from serve.launch.findings import ClusterFinding
 
 # Ray Serve reads them when a process starts; without them the data plane costs thirty times as much (ADR 0002).
 FLAGS = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1"}
@@ -19,7 +19,7 @@ _EXAMPLE_NETS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/2
 _ROLES = ("head", "worker")
 
 
-def check(document: Document) -> Iterator[Finding]:
+def check(document: Document) -> Iterator[ClusterFinding]:
     """Yields everything that is wrong with the file itself."""
     yield from _placeholders(document)
     needs = list(_local_needs(document))
@@ -32,18 +32,18 @@ def check(document: Document) -> Iterator[Finding]:
         yield from _docker(document, role)
 
 
-def _local_needs(document: Document) -> Iterator[Finding]:
+def _local_needs(document: Document) -> Iterator[ClusterFinding]:
     provider = document.get("provider") or {}
     if provider.get("type") == "local" and "coordinator_address" not in provider:
         for section, key in _LOCAL_NEEDS:
             if (document.get(section) or {}).get(key) is None:
-                yield Finding("error", f"{section}.{key}", "required by Ray's launcher for your own machines")
+                yield ClusterFinding("error", f"{section}.{key}", "required by Ray's launcher for your own machines")
         if document.get("available_node_types"):
             text = "not supported for your own machines: state a node's resources in `ray start --num-gpus --resources`"
-            yield Finding("error", "available_node_types", text)
+            yield ClusterFinding("error", "available_node_types", text)
 
 
-def _schema(document: Document) -> Iterator[Finding]:
+def _schema(document: Document) -> Iterator[ClusterFinding]:
     """Runs the checks of `ray up`, without starting anything."""
     import click
     import jsonschema
@@ -56,55 +56,55 @@ def _schema(document: Document) -> Iterator[Finding]:
         with contextlib.redirect_stdout(sys.stderr):  # Ray's launcher prints, but standard output is ours
             validate_config(prepare_config(copy.deepcopy(dict(document))))
     except jsonschema.ValidationError as error:
-        yield Finding("error", ".".join(map(str, error.absolute_path)) or "(root)", error.message)
+        yield ClusterFinding("error", ".".join(map(str, error.absolute_path)) or "(root)", error.message)
     except (ValueError, KeyError, TypeError, AssertionError, RuntimeError, click.ClickException) as error:
-        yield Finding("error", "(root)", f"Ray's launcher rejects the file: {error or type(error).__name__}")
+        yield ClusterFinding("error", "(root)", f"Ray's launcher rejects the file: {error or type(error).__name__}")
 
 
-def _placeholders(document: Document) -> Iterator[Finding]:
+def _placeholders(document: Document) -> Iterator[ClusterFinding]:
     provider = document.get("provider") or {}
     for address in filter(None, [provider.get("head_ip"), *(provider.get("worker_ips") or [])]):
         with contextlib.suppress(ValueError):  # a host name is fine
             if any(ipaddress.ip_address(address) in net for net in _EXAMPLE_NETS):
-                yield Finding("todo", "provider", f"{address} is an example address: put your node's")
+                yield ClusterFinding("todo", "provider", f"{address} is an example address: put your node's")
     image = str((document.get("docker") or {}).get("image") or "")
     if image.startswith("registry.example.com/"):
-        yield Finding(
+        yield ClusterFinding(
             "todo", "docker.image", f"{image} is an example: build our Dockerfile and put your own image's name"
         )
 
 
-def _mounts(document: Document) -> Iterator[Finding]:
+def _mounts(document: Document) -> Iterator[ClusterFinding]:
     for target, source in (document.get("file_mounts") or {}).items():
         if Path(source).expanduser().exists():
             continue
         if target.endswith("/.ray/auth_token"):
             text = f"{source} does not exist: `ray get-auth-token --generate` makes the cluster's token"
-            yield Finding("warning", f"file_mounts.{target}", text)
+            yield ClusterFinding("warning", f"file_mounts.{target}", text)
         else:
             text = f"{source} does not exist; a relative path starts where `ray up` is run"
-            yield Finding("error", f"file_mounts.{target}", text)
+            yield ClusterFinding("error", f"file_mounts.{target}", text)
 
 
-def _start(document: Document, role: str) -> Iterator[Finding]:
+def _start(document: Document, role: str) -> Iterator[ClusterFinding]:
     about = f"{role}_start_ray_commands"
     commands = start_commands(document, role)
     if not commands:
-        yield Finding("error", about, "no `ray start` among them")
+        yield ClusterFinding("error", about, "no `ray start` among them")
     for command in commands:
         yield from _missing_flags(document, role, command)
         required = {"head": "head", "worker": "address"}[role]
         if required not in command.options:
-            yield Finding("error", about, f"`ray start` needs --{required} there")
+            yield ClusterFinding("error", about, f"`ray start` needs --{required} there")
         if role == "head" and "autoscaling-config" not in command.options:
             text = "`ray start --head` needs --autoscaling-config=~/ray_bootstrap_config.yaml to start the workers"
-            yield Finding("error", about, text)
+            yield ClusterFinding("error", about, text)
         if role == "head" and _counts_the_head(document, command):
             text = (
                 "put RAY_enable_autoscaler_v2=0 in front of `ray start --head`: autoscaler v2 counts the head as one "
                 "of your own machines, and one worker would never start"
             )
-            yield Finding("error", about, text)
+            yield ClusterFinding("error", about, text)
 
 
 def _counts_the_head(document: Document, command: StartCommand) -> bool:
@@ -117,7 +117,7 @@ def _counts_the_head(document: Document, command: StartCommand) -> bool:
     return own and command.env.get("RAY_enable_autoscaler_v2") != "0"
 
 
-def _missing_flags(document: Document, role: str, command: StartCommand) -> Iterator[Finding]:
+def _missing_flags(document: Document, role: str, command: StartCommand) -> Iterator[ClusterFinding]:
     docker = option_values(docker_options(document, role) or (), "--env", "-e")
     environment = {**dict(value.partition("=")[::2] for value in docker), **command.env}
     missing = [name for name, value in FLAGS.items() if environment.get(name) != value]
@@ -125,24 +125,26 @@ def _missing_flags(document: Document, role: str, command: StartCommand) -> Iter
         text = (
             f"{' '.join(f'{name}=1' for name in missing)} must be set in front of `ray start`: Ray Serve reads it there"
         )
-        yield Finding("error", f"{role}_start_ray_commands", text)
+        yield ClusterFinding("error", f"{role}_start_ray_commands", text)
     if environment.get("RAY_AUTH_MODE") != "token":
         text = (
             "without RAY_AUTH_MODE=token in front of `ray start`, whoever reaches Ray's ports can run code on this "
             "node: set it on every node, or close their network (docs/how-to/secure-a-cluster.md)"
         )
-        yield Finding("warning", f"{role}_start_ray_commands", text)
+        yield ClusterFinding("warning", f"{role}_start_ray_commands", text)
 
 
-def _docker(document: Document, role: str) -> Iterator[Finding]:
+def _docker(document: Document, role: str) -> Iterator[ClusterFinding]:
     words = docker_options(document, role)
     if words is None:
         return
     has_gpus = any(command.resources.get("GPU") for command in start_commands(document, role))
     if has_gpus and not option_values(words, "--gpus"):
-        yield Finding("error", f"docker.{role}_run_options", "the node has GPUs: the container needs `--gpus all`")
+        yield ClusterFinding(
+            "error", f"docker.{role}_run_options", "the node has GPUs: the container needs `--gpus all`"
+        )
     if not option_values(words, "--shm-size") and not option_values(words, "--ipc"):
-        yield Finding("error", f"docker.{role}_run_options", "set --shm-size: engines and Ray use shared memory")
+        yield ClusterFinding("error", f"docker.{role}_run_options", "set --shm-size: engines and Ray use shared memory")
 
 
 def shared_memory_gib(words: tuple[str, ...]) -> float | None:

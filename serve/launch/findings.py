@@ -7,7 +7,7 @@ Level = Literal["error", "todo", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClusterFinding:
     """One thing to fix.
 
     Attributes:

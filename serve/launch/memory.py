@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serve.launch.model_shape import Recurrent, Shape
+from serve.launch.model_shape import ModelShape, Recurrent
 
 GIB = 2**30
 
@@ -56,7 +56,9 @@ class Estimate:
         return self.kv_tokens >= (self.max_model_len or 1)
 
 
-def estimate(engine_args: Mapping[str, Any], model: Shape, drafter: Shape | None, gpu_bytes: float) -> Estimate:
+def estimate(
+    engine_args: Mapping[str, Any], model: ModelShape, drafter: ModelShape | None, gpu_bytes: float
+) -> Estimate:
     """Estimates the memory of one GPU.
 
     Args:
@@ -95,7 +97,7 @@ def tensor_parallel(engine_args: Mapping[str, Any]) -> int:
     return int(engine_args.get("tensor_parallel_size") or engine_args.get("tensor-parallel-size") or 1)
 
 
-def _token_bytes(shape: Shape, shards: int, value_bytes: int, more_layers: int = 0) -> float:
+def _token_bytes(shape: ModelShape, shards: int, value_bytes: int, more_layers: int = 0) -> float:
     layers = shape.layers + more_layers
     if shape.mla is not None:
         return float(layers * shape.mla * value_bytes)  # all heads share the latent: every GPU keeps all of it

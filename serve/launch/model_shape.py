@@ -24,7 +24,7 @@ class Recurrent:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ModelShape:
     """Sizes of one set of weights.
 
     Attributes:
@@ -46,7 +46,7 @@ class Shape:
     source: str = ""
 
 
-def shape_of(model: str) -> Shape | None:
+def shape_of(model: str) -> ModelShape | None:
     """Returns the sizes of a model by its folder or hub name; None if it is neither here nor in the table.
 
     Raises:
@@ -72,24 +72,24 @@ def _rows() -> Sequence[Mapping[str, Any]]:
 
 
 @cache
-def _published() -> Mapping[str, Shape]:
+def _published() -> Mapping[str, ModelShape]:
     return {name.rsplit("/", 1)[-1].lower(): _row(row) for row in _rows() for name in row["hub"]}
 
 
-def _row(row: Mapping[str, Any]) -> Shape:
+def _row(row: Mapping[str, Any]) -> ModelShape:
     values = {key: value for key, value in row.items() if key not in ("hub", "weights_gb", "recurrent")}
     recurrent = Recurrent(**row["recurrent"]) if "recurrent" in row else None
-    return Shape(weights_bytes=row["weights_gb"] * 1e9, recurrent=recurrent, **values)
+    return ModelShape(weights_bytes=row["weights_gb"] * 1e9, recurrent=recurrent, **values)
 
 
-def _from_folder(folder: Path) -> Shape:
+def _from_folder(folder: Path) -> ModelShape:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         config = {**config, **config.get("text_config", {})}
         weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         if not weights:
             raise ConfigError(f"{folder} holds no *.safetensors")
-        return Shape(weights, config["hidden_size"], source=f"{folder}/config.json", **_attention(config))
+        return ModelShape(weights, config["hidden_size"], source=f"{folder}/config.json", **_attention(config))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"{folder} can't be read as a model: {type(error).__name__}: {error}") from error
 

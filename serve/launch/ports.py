@@ -47,7 +47,7 @@ def free_port() -> int:
 
 
 def claim_door(first: int, taken: int) -> int:
-    """Claims a port of the operator's door for the rest of this process's life: the first free one from `first` on.
+    """Claims a port of the admin API for the rest of this process's life: the first free one from `first` on.
 
     Args:
         first: The one that is wanted.
@@ -59,11 +59,11 @@ def claim_door(first: int, taken: int) -> int:
     for port in range(first, min(first + 100, 65536)):
         if port == taken or is_taken(port):
             continue
-        claim = _claim(f"specgate-door-{port}")  # another gateway may start at this very moment
+        claim = _claim(f"specgate-admin-{port}")  # another gateway may start at this very moment
         if claim is not None:
             _claims.append(claim.detach())
             return port
-    raise ConfigError(f"no port from {first} on is free for the operator's door; choose one with SPECGATE_ADMIN_PORT")
+    raise ConfigError(f"no port from {first} on is free for the admin API; choose one with SPECGATE_ADMIN_PORT")
 
 
 def require_free(port: int, variable: str = "SPECGATE_PORT") -> None:

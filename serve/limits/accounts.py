@@ -15,8 +15,8 @@ from serve.config.rate_limits import RateLimitsConfig
 from serve.errors import SharedStateError
 from serve.http1.message import RawHeaders
 from serve.limits.charge import Charge
-from serve.limits.estimate import Estimates, Size, size_of
-from serve.limits.messages import Grants, LimitId, Statement, Terms
+from serve.limits.estimate import Estimates, RequestSize, size_of
+from serve.limits.messages import Grants, LimitId, LimitTerms, Statement
 from serve.limits.plan import Plan, Standing, limits_of, over_limit, over_quota, plan_of, tenant_scope
 from serve.limits.slice import Holdings, Reservation, Slice, reserve
 from serve.limits.usage import Tally
@@ -137,7 +137,7 @@ class Accounts:
         principal: Principal,
         model: str,
         request_class: str,
-        size: Size,
+        size: RequestSize,
         headers: RawHeaders,
     ) -> Charge:
         """Reserves what a request will probably cost. It waits for a silent ledger for 20 ms at most.
@@ -257,7 +257,7 @@ class Accounts:
         self.tally.meet(principal.tenant.name, limits_of(principal.tenant, self._config.default))
         return plan
 
-    def _slice(self, id: LimitId, terms: Terms, shadow: bool) -> Slice:
+    def _slice(self, id: LimitId, terms: LimitTerms, shadow: bool) -> Slice:
         return self._holdings.slice(id, terms, self._clock(), alone=self._reporter.alone, shadow=shadow)
 
     def _check_quotas(self, plan: Plan) -> None:

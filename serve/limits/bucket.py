@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement, Terms
+from serve.limits.messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
 from serve.shared.report import Report
 
 FORGET_S = 4.0  # after which the seats of a silent replica are free: three reports missed, and a little for the network
@@ -33,7 +33,7 @@ class Bucket:
         level: What is there, as of the last call; below zero it is a debt.
     """
 
-    def __init__(self, terms: Terms, now_s: float) -> None:
+    def __init__(self, terms: LimitTerms, now_s: float) -> None:
         self.terms = terms
         self.level = terms.capacity
         self._at_s = now_s
@@ -143,7 +143,7 @@ class Seats:
         now_s: Monotonic.
     """
 
-    def __init__(self, terms: Terms, now_s: float) -> None:
+    def __init__(self, terms: LimitTerms, now_s: float) -> None:
         self._terms = terms
         self._at_s = now_s
         self._out: dict[str, tuple[float, float]] = {}

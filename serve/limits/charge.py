@@ -7,7 +7,7 @@ from msgspec import Struct
 from opentelemetry.trace import Span
 
 from serve.limits.answer_meter import Meter
-from serve.limits.estimate import Estimates, Group, Size
+from serve.limits.estimate import Estimates, Group, RequestSize
 from serve.limits.plan import Plan
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
@@ -37,7 +37,7 @@ class Charge(Struct, eq=False, gc=False):
 
     plan: Plan
     group: Group
-    size: Size
+    size: RequestSize
     reservation: Reservation
     input_tokens: int
     estimates: Estimates
@@ -112,7 +112,7 @@ class Charge(Struct, eq=False, gc=False):
         pool, speculative = "", False
         if last is not None:
             pool, speculative = last.pool, last.speculative
-            if delivered.told:
+            if delivered.reply:
                 self.estimates.learn(self.group, self.size, delivered, last)
         tenant, key_id, model, _ = self.group
         failed = _FAILED <= status != _LEFT
@@ -139,4 +139,4 @@ class Charge(Struct, eq=False, gc=False):
             weights = self.plan.weights
             reserved = self.reservation.cost - weights.input * self.input_tokens
             output = round(reserved / weights.output) if weights.output else 0
-        return Usage(self.input_tokens, 0, output, told=False)
+        return Usage(self.input_tokens, 0, output, reply=False)

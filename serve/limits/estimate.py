@@ -34,7 +34,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Size(Struct, frozen=True, gc=False):
+class RequestSize(Struct, frozen=True, gc=False):
     """A request, as far as its cost goes.
 
     Attributes:
@@ -80,7 +80,7 @@ _parts = msgspec.json.Decoder(list[_Part | str]).decode
 _texts = msgspec.json.Decoder(_Texts).decode
 
 
-def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> Size:
+def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) -> RequestSize:
     """Returns the size of a chat or text completion.
 
     Args:
@@ -112,7 +112,7 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     max_output = None if most is NONE else _whole_number(most)
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
         max_output = max((limit for limit in (max_output, _whole_number(other)) if limit is not None), default=None)
-    return Size(text_bytes, token_ids, images, prompts, answers, max_output, features.stream)
+    return RequestSize(text_bytes, token_ids, images, prompts, answers, max_output, features.stream)
 
 
 class _Ratio(Struct, gc=False):
@@ -171,7 +171,7 @@ class Estimates:
         self._chunks: dict[tuple[str, str, str, bool], _Ratio] = {}
         self._outputs: dict[Group, float] = {}
 
-    def of(self, group: Group, size: Size, cap: int) -> tuple[int, int]:
+    def of(self, group: Group, size: RequestSize, cap: int) -> tuple[int, int]:
         """Returns the tokens of the prompts, and those of all answers.
 
         Args:
@@ -190,13 +190,13 @@ class Estimates:
             most = usual
         return tokens, most * size.answers * size.prompts
 
-    def written(self, group: Group, size: Size, meter: Meter) -> int:
+    def written(self, group: Group, size: RequestSize, meter: Meter) -> int:
         """Returns the tokens in a part of a stream."""
         ratio = self._chunks.get((group[0], group[2], meter.pool, meter.speculative))
         tokens = round(meter.chunks * _CHUNK.first if ratio is None else ratio.of(meter.chunks))
         return tokens if size.max_output is None else min(tokens, size.max_output * size.answers * size.prompts)
 
-    def learn(self, group: Group, size: Size, usage: Usage, meter: Meter) -> None:
+    def learn(self, group: Group, size: RequestSize, usage: Usage, meter: Meter) -> None:
         """Learns from an answer.
 
         Args:

@@ -11,7 +11,7 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S, OwnBuckets
 from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement
-from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
+from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 _SMALLEST_WEIGHT = 1e-3  # of a replica without demand, so that every replica has some share
 
@@ -133,7 +133,7 @@ class Ledger:
         settle_s = settle_s if store is None else 0.0
         self._register: Register[Statement, Grants] = Register(self._book, self._answer, None, settle_s, clock)
 
-    async def take(self, report: Report[Statement, Grants]) -> Answer[Grants] | Pending:
+    async def take(self, report: Report[Statement, Grants]) -> Acknowledgement[Grants] | Pending:
         """Takes a replica's report. While the store is away it is not answered, so that replicas spend their shares."""
         try:
             answer = await self._register.take(report)
@@ -142,7 +142,7 @@ class Ledger:
                 log.warning("%s Until it does, replicas spend their last share of each limit.", error)
             self._is_away = True
             return Pending()
-        if self._is_away and isinstance(answer, Answer):
+        if self._is_away and isinstance(answer, Acknowledgement):
             log.warning("the store of limits is back")
             self._is_away = False
         return answer

@@ -22,7 +22,7 @@ class LimitId(NamedTuple):
     kind: Kind
 
 
-class Terms(NamedTuple):
+class LimitTerms(NamedTuple):
     """How much a limit allows.
 
     Attributes:
@@ -51,7 +51,7 @@ class Holding(NamedTuple):
         wanted: In advance, as far as it is there.
     """
 
-    terms: Terms
+    terms: LimitTerms
     held: float = 0.0
     share: float = 0.0
     demand_per_s: float = 0.0

@@ -10,7 +10,7 @@ from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig, TokenWeights
 from serve.errors import QuotaError, RateLimitError
 from serve.http1.message import RawHeaders
-from serve.limits.messages import Kind, LimitId, Terms
+from serve.limits.messages import Kind, LimitId, LimitTerms
 from serve.limits.slice import RateSlice, Slice
 
 _MINUTE_S = 60.0
@@ -116,7 +116,7 @@ def plan_of(
     principal: Principal,
     model: str,
     config: RateLimitsConfig,
-    slice_of: Callable[[LimitId, Terms, bool], Slice],
+    slice_of: Callable[[LimitId, LimitTerms, bool], Slice],
     names: Mapping[str, str],
 ) -> Plan:
     """Returns what requests meet.
@@ -173,15 +173,15 @@ def _scopes(
         yield f"model:{tenant.name}:{model}", of_model
 
 
-def _terms(limits: Limits, burst_s: float) -> Iterator[tuple[Kind, Terms]]:
+def _terms(limits: Limits, burst_s: float) -> Iterator[tuple[Kind, LimitTerms]]:
     if limits.requests_per_minute is not None:
         rate = limits.requests_per_minute / _MINUTE_S
-        yield "requests", Terms(rate, max(1.0, rate * burst_s))
+        yield "requests", LimitTerms(rate, max(1.0, rate * burst_s))
     if limits.tokens_per_minute is not None:
         rate = limits.tokens_per_minute / _MINUTE_S
-        yield "tokens", Terms(rate, rate * burst_s)
+        yield "tokens", LimitTerms(rate, rate * burst_s)
     if limits.concurrency is not None:
-        yield "concurrency", Terms(0.0, float(limits.concurrency))
+        yield "concurrency", LimitTerms(0.0, float(limits.concurrency))
 
 
 def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:

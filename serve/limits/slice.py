@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from serve.limits.messages import Grant, Holding, LimitId, Terms
+from serve.limits.messages import Grant, Holding, LimitId, LimitTerms
 
 _AHEAD_S = 1.5  # of its demand that a replica wants to hold: until the next answer of the ledger, and some more
 _UNUSED_S = 2.0  # after which what is held goes back
@@ -37,7 +37,7 @@ class _Slice:
         needs: What requests wait for, for the next report.
     """
 
-    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+    def __init__(self, id: LimitId, terms: LimitTerms, replicas: int, now_s: float) -> None:
         self.id = id
         self.kind = id.kind
         self.terms = terms
@@ -65,7 +65,7 @@ class _Slice:
 class RateSlice(_Slice):
     """A replica's slice of a rate. What is held may be below zero after requests that cost more than was reserved."""
 
-    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+    def __init__(self, id: LimitId, terms: LimitTerms, replicas: int, now_s: float) -> None:
         super().__init__(id, terms, replicas, now_s)
         self._share: float | None = None
         self._drawn = 0.0
@@ -206,7 +206,7 @@ class SeatSlice(_Slice):
         in_use: Seats of requests under way.
     """
 
-    def __init__(self, id: LimitId, terms: Terms, replicas: int, now_s: float) -> None:
+    def __init__(self, id: LimitId, terms: LimitTerms, replicas: int, now_s: float) -> None:
         super().__init__(id, terms, replicas, now_s)
         self.in_use = 0.0
         self._peak = self._peak_before = 0.0  # the most in use, of late and before that
@@ -299,7 +299,7 @@ class Holdings:
         self._replicas = replicas
         self._slices: dict[LimitId, Slice] = {}
 
-    def slice(self, id: LimitId, terms: Terms, now_s: float, *, alone: bool, shadow: bool = False) -> Slice:
+    def slice(self, id: LimitId, terms: LimitTerms, now_s: float, *, alone: bool, shadow: bool = False) -> Slice:
         """Returns the slice of a limit, under the terms as they are now; see `_Slice`."""
         found = self._slices.get(id)
         if found is None:

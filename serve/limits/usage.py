@@ -26,7 +26,7 @@ class Usage(Struct, frozen=True, gc=False):
     input: int = 0
     cached: int = 0
     output: int = 0
-    told: bool = True
+    reply: bool = True
 
     def cost(self, weights: TokenWeights) -> float:
         """Returns the weighted tokens."""
@@ -111,7 +111,7 @@ class Tally:
         sums.output += usage.output
         sums.rerun += rerun
         sums.errors += failed
-        sums.unsettled += not usage.told
+        sums.unsettled += not usage.reply
 
     def spend(self, scope: str, cost: float) -> None:
         """Adds to what a scope with a monthly quota has spent."""

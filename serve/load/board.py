@@ -16,7 +16,7 @@ from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
 from serve.shared.link import Link, LocalLink
 from serve.shared.ray_link import RayLink
-from serve.shared.report import Answer, Pending, Register, Report, Reporter
+from serve.shared.report import Acknowledgement, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
 
@@ -52,7 +52,7 @@ class LoadBoard:
         self._undelivered: dict[str, Given] = {}  # what was given, for each replica that does not know of it yet
         self._register = Register(self._book, self._answer, clock=clock)
 
-    async def take(self, report: Report[Figures, Figures]) -> Answer[Figures] | Pending:
+    async def take(self, report: Report[Figures, Figures]) -> Acknowledgement[Figures] | Pending:
         """Keeps a replica's figures; returns those of all others together."""
         return await self._register.take(report)
 
@@ -115,17 +115,17 @@ class SharedLoad:
     async def sync(self) -> None:
         """Exchanges figures; while the board can't be reached, this replica goes by its share of all requests."""
         if not await self._reporter.sync():
-            self._load.hear(None)
+            self._load.merge(None)
             for pool in self._pools.values():
-                pool.hear(QueueReport())
+                pool.merge(QueueReport())
 
     def _collect(self) -> Figures:
         return Figures(self._load.report(), {key: pool.report() for key, pool in self._pools.items()})
 
     def _adopt(self, others: Figures) -> None:
-        self._load.hear(others.load)
+        self._load.merge(others.load)
         for key, pool in self._pools.items():
-            pool.hear(others.queues.get(key, QueueReport()))
+            pool.merge(others.queues.get(key, QueueReport()))
 
 
 def connect(application: str | None) -> Link:

@@ -60,7 +60,7 @@ class Learned:
             drafts = self.drafts[pool] if speculative else 0
             most = (drafts or _UNSTATED_DRAFTS) if speculative else 0
             found = _added(self._acceptance, key, Acceptance(prior_length(mask, drafts), most))
-            found.hear(self._heard.acceptance.get(key, NOTHING))
+            found.merge(self._heard.acceptance.get(key, NOTHING))
         return found
 
     def answers(self, model: str, request_class: str) -> AnswerLength:
@@ -81,13 +81,13 @@ class Learned:
             {key: found.totals for key, found in self._acceptance.items() if found.answers},
         )
 
-    def hear(self, others: LoadReport) -> None:
+    def merge(self, others: LoadReport) -> None:
         """Takes what all other gateway replicas have learned."""
         self._heard = others
         for key, model in self.steps.items():
-            model.hear(others.steps.get(key, ()))
+            model.merge(others.steps.get(key, ()))
         for class_key, found in self._acceptance.items():
-            found.hear(others.acceptance.get(class_key, NOTHING))
+            found.merge(others.acceptance.get(class_key, NOTHING))
 
     def fade(self, elapsed_s: float) -> None:
         """Lets what is known fade, so that a change shows soon where answers are few."""

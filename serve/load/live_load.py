@@ -12,13 +12,13 @@ from policies import Candidate, Decision, LoadOrder, Policy, Reason, RequestFeat
 from policies.acceptance import Acceptance
 from policies.classes import class_of_names
 from policies.load_model import PUBLISHED
-from policies.ranking import Option, PoolLoad, Prompt, price_of_time, ranked, step_times, value
+from policies.ranking import PoolLoad, Prompt, RankedOption, price_of_time, ranked, step_times, value
 from serve.config.gateway import GatewayConfig
 from serve.config.seats import engine_seats
 from serve.load.learned import Learned
 from serve.load.report import LoadReport, PoolKey
-from serve.load.sent import Place, Sent, Table
-from serve.load.trials import Hope, Trials
+from serve.load.sent import LoadFigures, Sent, Table
+from serve.load.trials import Hope, RecoveryTrials
 
 _CONVERSATIONS = 8192
 _RANKINGS = 1024
@@ -61,7 +61,7 @@ class LiveLoad:
             self._seats[name, pool] = engine_seats(model, pool) or settings.max_ongoing_requests
             self._engines[name, pool] = settings.replicas
         self._learned = Learned()
-        self._trials = Trials()
+        self._trials = RecoveryTrials()
         self._homes: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
         self._alone = True  # nothing is known of other gateway replicas
         self._checked_s = clock()
@@ -154,12 +154,12 @@ class LiveLoad:
         """
         answers = self._learned.answers(decision.model, class_of_names(decision.classes)[0])
 
-        def place(candidate: Candidate) -> Place:
+        def place(candidate: Candidate) -> LoadFigures:
             key = (decision.model, candidate.pool)
             if features.conversation_key:
                 self._remember((decision.model, features.conversation_key), candidate.pool, size_bytes)
             drafts, steps = self._acceptance(decision, candidate), self._learned.steps[key]
-            return Place(self.loads[key], drafts, answers, steps, self._tables[key])
+            return LoadFigures(self.loads[key], drafts, answers, steps, self._tables[key])
 
         return Sent(place, candidate, self._clock, counts="many" not in decision.classes)
 
@@ -172,13 +172,13 @@ class LiveLoad:
         running = {key: (load.requests, load.lengths) for key, load in self.loads.items()}
         return LoadReport(running) + self._learned.report()
 
-    def hear(self, others: LoadReport | None) -> None:
+    def merge(self, others: LoadReport | None) -> None:
         """Takes the figures of all other gateway replicas; None if they are unknown, so that shares are assumed."""
         self._alone = others is None
         found = others or LoadReport()
         for key, load in self.loads.items():
-            load.hear(*found.running.get(key, (0.0, 0.0)))
-        self._learned.hear(found)
+            load.merge(*found.running.get(key, (0.0, 0.0)))
+        self._learned.merge(found)
 
     def check(self) -> None:
         """Applies what was learned since the last call, lets it fade, and logs what has collapsed."""
@@ -216,11 +216,11 @@ class LiveLoad:
             self._rankings[decision] = found
         return found
 
-    def _options(self, decision: Decision) -> tuple[Option, ...]:
+    def _options(self, decision: Decision) -> tuple[RankedOption, ...]:
         model = decision.model
         answers = self._learned.answers(model, class_of_names(decision.classes)[0])
         return tuple(
-            Option(each.pool, self.loads[model, each.pool], self._acceptance(decision, each), answers)
+            RankedOption(each.pool, self.loads[model, each.pool], self._acceptance(decision, each), answers)
             for each in decision.candidates
         )
 
@@ -260,13 +260,13 @@ class _Ranking:
 
     __slots__ = ("hopes", "options", "orders")
 
-    def __init__(self, options: tuple[Option, ...], hopes: list[Hope]) -> None:
+    def __init__(self, options: tuple[RankedOption, ...], hopes: list[Hope]) -> None:
         self.options = options
         self.hopes = hopes
         self.orders: dict[tuple[int, ...], tuple[LoadOrder, Move]] = {}
 
 
-def _load_order(options: Sequence[Option], places: tuple[int, ...]) -> LoadOrder:
+def _load_order(options: Sequence[RankedOption], places: tuple[int, ...]) -> LoadOrder:
     here, there = options[0], options[places[0]]
     summary = (
         f"{there.pool} before {here.pool}: {there.own:.0f} tokens/s instead of {here.own:.0f} for this request, "

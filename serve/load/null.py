@@ -70,7 +70,7 @@ class NullLoad:
         """Returns nothing for the other replicas."""
         return LoadReport()
 
-    def hear(self, others: LoadReport | None) -> None:
+    def merge(self, others: LoadReport | None) -> None:
         """Does nothing."""
 
     def check(self) -> None:

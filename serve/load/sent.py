@@ -15,7 +15,7 @@ from serve.load.spec_report import LastFrames, completion_tokens, spec_report
 _LEARNED_STEPS = 50
 
 
-class Response(Protocol):
+class EndedResponse(Protocol):
     """A response as it is read when it is over."""
 
     @property
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     drafts: int
 
 
-class Place(NamedTuple):
+class LoadFigures(NamedTuple):
     """The figures of a candidate: the load of its pool, drafts and answers of such requests, and its step times."""
 
     load: PoolLoad
@@ -58,12 +58,12 @@ class Sent:
 
     def __init__(
         self,
-        place: Callable[[Candidate], Place],
+        place: Callable[[Candidate], LoadFigures],
         candidate: Candidate,
         clock: Callable[[], float] = time.monotonic,
         counts: bool = True,
     ) -> None:
-        self.response: Response | None = None
+        self.response: EndedResponse | None = None
         self._place = place
         self._clock = clock
         self._counts = counts

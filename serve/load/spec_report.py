@@ -88,8 +88,8 @@ def spec_report(parts: Iterable[bytes]) -> SpecReport | None:
     except (ValueError, RecursionError):  # cut off, or not the engine's
         return None
     try:
-        told = msgspec.convert(found, _Told)
+        reply = msgspec.convert(found, _Told)
     except msgspec.ValidationError:
         return None
-    accepted = told.num_accepted_draft_tokens
-    return SpecReport(told.num_spec_steps, accepted) if accepted <= told.num_draft_tokens else None
+    accepted = reply.num_accepted_draft_tokens
+    return SpecReport(reply.num_spec_steps, accepted) if accepted <= reply.num_draft_tokens else None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from policies.acceptance import Acceptance
-from policies.ranking import Option, Prompt, ranked
+from policies.ranking import Prompt, RankedOption, ranked
 from policies.step_model import StepModel
 
 TRIAL_S = 3.0  # without an answer
@@ -27,7 +27,7 @@ class Hope(NamedTuple):
 
     key: TrialKey
     number: int
-    options: tuple[Option, ...]
+    options: tuple[RankedOption, ...]
 
     def is_best(self, tiers: Sequence[int], prompt: Prompt) -> bool:
         """Returns True if a request with this prompt would go there."""
@@ -41,14 +41,14 @@ class _Heard(NamedTuple):
     at_s: float
 
 
-class Trials:
+class RecoveryTrials:
     """When something was heard of each pool and class last."""
 
     def __init__(self) -> None:
         self._heard: OrderedDict[TrialKey, _Heard] = OrderedDict()
 
     def hopes(
-        self, keys: Sequence[TrialKey], options: tuple[Option, ...], steps: Sequence[StepModel], now_s: float
+        self, keys: Sequence[TrialKey], options: tuple[RankedOption, ...], steps: Sequence[StepModel], now_s: float
     ) -> list[Hope]:
         """Returns the options that are worse than they may be, and of which nothing was heard for long enough.
 
@@ -75,7 +75,7 @@ class Trials:
         heard = self._heard.get(key)
         self._heard[key] = _Heard(heard.answers if heard else 0, elsewhere, now_s)
 
-    def _is_due(self, key: TrialKey, option: Option, answers: int, now_s: float) -> bool:
+    def _is_due(self, key: TrialKey, option: RankedOption, answers: int, now_s: float) -> bool:
         elsewhere = option.answers.answers
         heard = self._heard.get(key)
         if heard is None or heard.answers != answers:

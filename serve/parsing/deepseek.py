@@ -44,7 +44,6 @@ class DeepSeekV3(KimiK2, Turns):
     `<｜tool▁call▁end｜>`.
     """
 
-    thinking_switch: ClassVar[str] = "thinking"
     call_openers: ClassVar[tuple[str, ...]] = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
     structural_tag: ClassVar = "deepseek_r1"
     headless: ClassVar[re.Pattern[str]] = re.compile(r"[\w.\-]+\s*\Z")

@@ -92,7 +92,6 @@ class Dsml(Block, Turns):
     and no content.
     """
 
-    thinking_switch: ClassVar[str] = "thinking"
     call_openers: ClassVar = tuple(f"<{bars}{name}>" for bars in _BARS[:2] for name in _WRAPPERS)
     lexicon: ClassVar[Lexicon] = Lexicon({**THINK, **dict(_spellings()), END_OF_TURN: "stop"})
 

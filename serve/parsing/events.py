@@ -84,14 +84,14 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ParsedMessage:
     reasoning: str | None
     content: str | None
     tool_calls: tuple[ToolCall, ...]
     violations: tuple[Violation, ...]
 
 
-def fold(events: Iterable[Event]) -> Message:
+def fold(events: Iterable[Event]) -> ParsedMessage:
     """Returns the message that a stream of events adds up to."""
     reasoning: list[str] = []
     content: list[str] = []
@@ -116,4 +116,4 @@ def fold(events: Iterable[Event]) -> Message:
     calls = tuple(
         ToolCall(start.id, start.name, "".join(parts)) for start, parts in zip(starts, arguments, strict=True)
     )
-    return Message("".join(reasoning) or None, "".join(content) or None, calls, tuple(violations))
+    return ParsedMessage("".join(reasoning) or None, "".join(content) or None, calls, tuple(violations))

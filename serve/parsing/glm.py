@@ -490,7 +490,6 @@ def _with_suffix(markers: Mapping[str, str]) -> dict[str, str]:
 class HyV3(Glm):
     """`<tool_calls:opensource>` around calls whose names end in `<tool_sep:opensource>`, all tags with a suffix."""
 
-    thinking_switch: ClassVar[str] = "reasoning_effort"
     thinking_tags: ClassVar[tuple[str, str]] = ("<think:opensource>", "</think:opensource>")
     call_openers: ClassVar[tuple[str, ...]] = (
         "<tool_calls:opensource>",

@@ -9,7 +9,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon
-from serve.parsing.lost_markers import Watch
+from serve.parsing.lost_markers import PatternWatch
 from serve.parsing.machine import Row, State
 
 # What stands in front of `<|message|>`. The recipient comes before the channel or behind it, and the format of the
@@ -81,7 +81,7 @@ class Harmony(JsonCall):
         self._fault = False  # the header of the call at hand is damaged
         self._kept: list[str] = []  # a message for nobody that we serve
         self._to_nobody = False
-        self._skipped = Watch(_SKIPPED, _LONGEST_SKIPPED)
+        self._skipped = PatternWatch(_SKIPPED, _LONGEST_SKIPPED)
         if not self.thinking:
             self._go(State.BETWEEN)
 

@@ -24,7 +24,6 @@ class KimiK2(JsonCall):
 
     headless: ClassVar[re.Pattern[str]] = re.compile(r"[\w.:\-]+:\d+\s*\Z")
 
-    thinking_switch: ClassVar[str] = "thinking"
     call_openers: ClassVar[tuple[str, ...]] = (
         "<|tool_calls_section_begin|>",
         "<|tool_call_section_begin|>",

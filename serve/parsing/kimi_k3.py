@@ -11,7 +11,7 @@ from typing import ClassVar
 from serve.parsing.events import ViolationKind
 from serve.parsing.json_call import JsonCall
 from serve.parsing.lexer import Lexicon
-from serve.parsing.lost_markers import Watch
+from serve.parsing.lost_markers import PatternWatch
 from serve.parsing.machine import Row, State
 from serve.parsing.typed_value import TypedValue
 
@@ -37,7 +37,6 @@ class KimiK3(JsonCall):
     row of the state that it stands in: `open call` is `<|open|>call …<|sep|>`.
     """
 
-    thinking_switch: ClassVar[str] = "thinking"
     thinking_tags: ClassVar[tuple[str, str]] = ("<|open|>think<|sep|>", "<|close|>think<|sep|>")
     call_openers: ClassVar = ("<|open|>tools<|sep|>",)
     structural_tag: ClassVar = "kimi_k3"
@@ -80,7 +79,7 @@ class KimiK3(JsonCall):
         self._odd = False  # the value holds a marker that belongs to no tag
         self._last_odd = 0  # number of pieces in `raw` when such a marker came last
         self._residue = False  # such a marker is the value's first or last word
-        self._skipped = Watch(_SKIPPED, _LONGEST_SKIPPED)
+        self._skipped = PatternWatch(_SKIPPED, _LONGEST_SKIPPED)
 
     # Tags
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 
-class Watch:
+class PatternWatch:
     """Looks for a pattern in text that arrives in pieces.
 
     Args:

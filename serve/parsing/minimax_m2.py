@@ -24,7 +24,6 @@ class MiniMaxM2(Qwen3Coder):
     speculation has damaged looks like that.
     """
 
-    thinking_switch: ClassVar = ""
     call_openers: ClassVar = ("<minimax:tool_call>",)
     structural_tag: ClassVar = "minimax"
     newlines_behind_reasoning: ClassVar = 2

@@ -45,7 +45,6 @@ class MiniMaxM3(Block):
     and only the schema tells an object from a list.
     """
 
-    thinking_switch: ClassVar = "thinking_mode"
     thinking_tags: ClassVar = ("<mm:think>", "</mm:think>")
     call_openers: ClassVar = (f"{MARK}<tool_call>",)
     lexicon: ClassVar[Lexicon] = Lexicon(

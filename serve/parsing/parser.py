@@ -7,7 +7,7 @@ from typing import Any
 
 from serve.parsing.deepseek import DeepSeekV3, DeepSeekV31
 from serve.parsing.dsml import DeepSeekV4, DeepSeekV32, DeepSeekV41
-from serve.parsing.events import Event, Message, fold
+from serve.parsing.events import Event, ParsedMessage, fold
 from serve.parsing.glm import Glm, HyV3, HyV4, Ling3
 from serve.parsing.harmony import Harmony
 from serve.parsing.hermes import Hermes
@@ -86,7 +86,7 @@ def parse(
     *,
     calls: bool = True,
     token_ids: Sequence[int] = (),
-) -> Message:
+) -> ParsedMessage:
     """Returns the message in a complete output.
 
     Args:

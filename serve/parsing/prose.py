@@ -12,14 +12,11 @@ class Prose(Machine):
     """Actions on prose. `<think>` opens reasoning only at the start of an output, where models put it.
 
     Attributes:
-        thinking_switch: The argument of the family's chat templates that turns thinking on or off; empty if they have
-            none, and the family thinks always.
         thinking_tags: The markers that open and end reasoning.
         call_openers: The markers that end reasoning because a call begins, and belong to the call themselves.
         structural_tag: vLLM's name of the structural tag (a grammar for calls) of the family; None if it has none.
     """
 
-    thinking_switch: ClassVar[str] = "enable_thinking"
     thinking_tags: ClassVar[tuple[str, str]] = ("<think>", "</think>")
     call_openers: ClassVar[tuple[str, ...]] = ()
     structural_tag: ClassVar[str | None] = None

@@ -233,7 +233,6 @@ class Qwen3Coder(XmlParameters):
 class Step3p5(Qwen3Coder):
     """Step 3.5 and 3.7, which always think."""
 
-    thinking_switch: ClassVar[str] = ""
     newlines_behind_reasoning: ClassVar[int] = 1
     newlines_before_calls: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from serve.errors import SharedStateError
-from serve.quarantine.detector import VERSION, Detector, Terms
+from serve.quarantine.detector import VERSION, Detector, DetectorTerms
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.shared.link import Link, LocalLink
 from serve.shared.ray_link import RayLink
-from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report
+from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
 
@@ -31,7 +31,7 @@ class QuarantineActor:
 
     def __init__(self, path: str | None = None, settle_s: float = 0.0) -> None:
         self._path = Path(path) if path else None
-        self._detector = Detector(Terms())
+        self._detector = Detector(DetectorTerms())
         self._saved_s = 0.0
         self._saved_version = 0
         self._has_news = False  # a change of status, which is saved at once
@@ -39,14 +39,14 @@ class QuarantineActor:
         if self._path is not None:
             self._load(self._path)
 
-    async def take(self, report: Report[Counts, DetectorState]) -> Answer[DetectorState] | Pending:
+    async def take(self, report: Report[Counts, DetectorState]) -> Acknowledgement[DetectorState] | Pending:
         """Counts a report unless it was counted before, and returns the state."""
         answer = await self._register.take(report)
-        if isinstance(answer, Answer):
+        if isinstance(answer, Acknowledgement):
             self._save(answer)
         return answer
 
-    def order(self, order: Order, terms: Terms) -> Answer[DetectorState]:
+    def order(self, order: Order, terms: DetectorTerms) -> Acknowledgement[DetectorState]:
         """Carries out an operator's order and returns the state.
 
         Raises:
@@ -74,8 +74,8 @@ class QuarantineActor:
         """Offers the state in a file; moves a file that can't be used out of the way."""
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            Detector(Terms()).restore(kept)
-            self._register.offer(Answer(0, kept.get("revision", 1), kept, kept.get("reports", {})))
+            Detector(DetectorTerms()).restore(kept)
+            self._register.offer(Acknowledgement(0, kept.get("revision", 1), kept, kept.get("reports", {})))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -83,7 +83,7 @@ class QuarantineActor:
             log.error("the quarantine state in %s can't be used (%r); the file is kept as %s", path, error, aside)
             os.replace(path, aside)
 
-    def _save(self, answer: Answer[DetectorState]) -> None:
+    def _save(self, answer: Acknowledgement[DetectorState]) -> None:
         is_due = self._has_news or time.time() - self._saved_s > _SAVE_PERIOD_S
         if self._path is None or not is_due or answer.version <= self._saved_version:
             return

@@ -23,7 +23,7 @@ class OrderBody(BaseModel):
 
     Attributes:
         speculative: With speculation or without; by default, what the pool does if nothing speaks against it.
-        operator: Id of the operator's key; the door writes it, whatever a client does.
+        operator: Id of the operator's key; the admin API writes it, whatever a client does.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -15,7 +15,7 @@ from policies import Cell, QuarantineReason
 from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.quarantine.confidence import lower_bound, upper_bound
-from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Trials, bets, capital
+from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
 from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, Status
 
 # Of the state and of all messages between gateway replicas and the shared detector.
@@ -31,7 +31,7 @@ _ACTIONS: Mapping[Action, tuple[Status, bool]] = {
 
 
 @dataclass(frozen=True)
-class Terms:
+class DetectorTerms:
     """The detector's settings and references.
 
     Attributes:
@@ -55,7 +55,7 @@ class TrialCount(NamedTuple):
 
     Attributes:
         own_share: Chance with which the cell was to answer first.
-        kind: One of `Trials`.
+        kind: One of `TrialCounts`.
         suspected: An advisory warns of the cell.
     """
 
@@ -76,7 +76,7 @@ class Detector:
         terms: May be replaced at any time.
     """
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: DetectorTerms) -> None:
         self.terms = terms
         self._records: dict[Cell, CellRecord] = {}
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
@@ -102,7 +102,7 @@ class Detector:
             record = self._records.setdefault(cell, CellRecord())
             if own_share == self._own_share(record):
                 record.prepare(own_share, suspected)
-                record.add(Trials(**{kind: number}))
+                record.add(TrialCounts(**{kind: number}))
                 tried[cell] = record
         changes = [change for cell, record in tried.items() if (change := self._test(cell, record, now_s))]
         for change in changes:
@@ -193,7 +193,7 @@ class Detector:
     def _row(self, cell: Cell, record: CellRecord) -> dict[str, Any]:
         alpha = self.terms.settings.alpha / 2
         total = record.outcomes.total()
-        trials = sum(record.trials, Trials())
+        trials = sum(record.trials, TrialCounts())
         return {
             **cell._asdict(),
             "status": record.status,
@@ -219,7 +219,7 @@ def sample_share(settings: QuarantineConfig) -> float:
 
 
 def _why(record: CellRecord, odds: float) -> str:
-    trials = sum(record.trials, Trials())
+    trials = sum(record.trials, TrialCounts())
     chance = f"otherwise the chance of that would be at most {1.0 / odds:.1g}"
     own = f"{trials.own_failures} of {trials.own} answers bad"
     return f"{own}, and {trials.reference_failures} of {trials.reference} of the reference pool's; {chance}"

@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple
 Side = Literal["worse", "no_worse"]
 
 
-class Trials(NamedTuple):
+class TrialCounts(NamedTuple):
     """Numbers of trials by who answered first and how.
 
     Attributes:
@@ -56,8 +56,8 @@ class Trials(NamedTuple):
     reference_absent: int = 0
     reference_left: int = 0
 
-    def __add__(self, other: Trials) -> Trials:  # type: ignore[override]
-        return Trials(*map(sum, zip(self, other, strict=True)))
+    def __add__(self, other: TrialCounts) -> TrialCounts:  # type: ignore[override]
+        return TrialCounts(*map(sum, zip(self, other, strict=True)))
 
     @property
     def own(self) -> int:
@@ -68,7 +68,7 @@ class Trials(NamedTuple):
         return sum(self[6:])
 
     @property
-    def left_as_bad(self) -> Trials:
+    def left_as_bad(self) -> TrialCounts:
         """The same, every answer that was given up counted as broken."""
         return self._replace(
             own_bad=self.own_bad + self.own_left, own_left=0,
@@ -128,7 +128,7 @@ class Bets:
     weights: tuple[float, ...]
     factors: tuple[tuple[float, ...], ...]
 
-    def gain(self, trials: Trials) -> float:
+    def gain(self, trials: TrialCounts) -> float:
         """Returns what these trials make of a capital of 1."""
         return self.spread(_logs(self, trials))
 
@@ -138,11 +138,11 @@ class Bets:
 
 
 @lru_cache(maxsize=4096)  # of a window's blocks, only the last one changes
-def _logs(bets: Bets, trials: Trials) -> list[float]:
+def _logs(bets: Bets, trials: TrialCounts) -> list[float]:
     return [sum(map(mul, trials, factors)) for factors in bets.factors]
 
 
-def capital(blocks: Sequence[Trials], starts: int, bets: Bets) -> float:
+def capital(blocks: Sequence[TrialCounts], starts: int, bets: Bets) -> float:
     """Returns what a capital of 1 has become, be answers that were given up left out or counted as broken.
 
     It is the smaller of the two: whoever sees who answers could otherwise give up what does not suit him.
@@ -157,7 +157,7 @@ def capital(blocks: Sequence[Trials], starts: int, bets: Bets) -> float:
     return plain if strict == list(blocks) else min(plain, _capital(strict, starts, bets))
 
 
-def _capital(blocks: Sequence[Trials], starts: int, bets: Bets) -> float:
+def _capital(blocks: Sequence[TrialCounts], starts: int, bets: Bets) -> float:
     first = bets.first
     later = (1.0 - first) / (starts - 1)
     logs = accumulate((_logs(bets, block) for block in reversed(blocks)), lambda *each: list(map(add, *each)))
@@ -197,7 +197,7 @@ def _numbers(own_share: float, side: Side) -> Iterable[tuple[float, float]]:
     pool does not answer, or by a client that leaves between an answer and its rerun.
     """
     own, reference = 1.0 / own_share, -1.0 / (1.0 - own_share)
-    told = {
+    reply = {
         "own_good": (0.0, -own),
         "own_bad": (own, 0.0),
         "reference_good": (0.0, -reference),
@@ -207,4 +207,4 @@ def _numbers(own_share: float, side: Side) -> Iterable[tuple[float, float]]:
         unseen = {"own_absent": "own_good", "reference_unseen": "reference_bad", "reference_absent": "reference_bad"}
     else:
         unseen = {"own_absent": "own_bad", "own_unseen": "own_bad", "reference_absent": "reference_good"}
-    return [told.get(unseen.get(kind, kind), (0.0, 0.0)) for kind in Trials._fields]
+    return [reply.get(unseen.get(kind, kind), (0.0, 0.0)) for kind in TrialCounts._fields]

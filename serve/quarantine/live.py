@@ -14,7 +14,7 @@ from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quaran
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import Terms, sample_share
+from serve.quarantine.detector import DetectorTerms, sample_share
 from serve.quarantine.messages import Order
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
@@ -80,7 +80,7 @@ class QuarantinedPolicy(LivePolicy):
     def adopt(self, policy: Policy) -> None:
         """Decides by another policy from now on, without the cells in quarantine."""
         references = {model: pool for model in policy.models if (pool := reference_pool(policy, model))}
-        self._shared.detector.terms = Terms(self._config, references)
+        self._shared.detector.terms = DetectorTerms(self._config, references)
         self._terms = {
             model: _trial_terms(self._config, self._guards[model], pool)
             for model, pool in references.items()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from policies import Cell
-from serve.quarantine.detector import Action, OutcomeCount, Terms, TrialCount
+from serve.quarantine.detector import Action, DetectorTerms, OutcomeCount, TrialCount
 
 DetectorState = Mapping[str, Any]  # `Detector.as_dict`
 
@@ -14,7 +14,7 @@ class Counts(NamedTuple):
 
     counts: tuple[OutcomeCount, ...]
     trials: tuple[TrialCount, ...]
-    terms: Terms
+    terms: DetectorTerms
 
 
 class Order(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from policies import Cell, QuarantineReason
 from serve.guard.core.verdict import Outcome
-from serve.quarantine.evidence import Trials
+from serve.quarantine.evidence import TrialCounts
 
 BLOCKS = 8  # that a window's trials are cut into: bets begin with each
 RECENT = 2000  # answers after which their counting restarts, so that rates are those of today
@@ -62,7 +62,7 @@ class CellRecord:
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    trials: list[Trials] = field(default_factory=list)
+    trials: list[TrialCounts] = field(default_factory=list)
     own_share: float = 0.0
     suspected: bool = False
     status: Status = "open"
@@ -92,10 +92,10 @@ class CellRecord:
         self.own_share = own_share
         self.suspected = suspected or (self.suspected and bool(self.trials))
 
-    def add(self, trials: Trials) -> None:
+    def add(self, trials: TrialCounts) -> None:
         """Counts trials in the current block."""
         if not self.trials:
-            self.trials.append(Trials())
+            self.trials.append(TrialCounts())
         self.trials[-1] += trials
 
     def cut(self, window: int) -> None:
@@ -103,7 +103,7 @@ class CellRecord:
         if not self.trials or self.trials[-1].reference < window / BLOCKS:
             return
         if len(self.trials) < BLOCKS:
-            self.trials.append(Trials())
+            self.trials.append(TrialCounts())
         else:
             self.trials = []
 
@@ -126,5 +126,5 @@ class CellRecord:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CellRecord:
         """Restores a record from `as_dict`, with or without a round trip through JSON."""
-        trials = [Trials(*block) for block in values["trials"]]
+        trials = [TrialCounts(*block) for block in values["trials"]]
         return cls(**{**values, "outcomes": Counter(values["outcomes"]), "trials": trials})

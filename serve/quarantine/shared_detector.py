@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from policies import Cell
-from serve.quarantine.detector import Detector, OutcomeCount, Terms, TrialCount
+from serve.quarantine.detector import Detector, DetectorTerms, OutcomeCount, TrialCount
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.shared.link import Link
 from serve.shared.report import Reporter
@@ -39,7 +39,7 @@ class SharedDetector:
     ) -> None:
         self._link = link
         self._suspected = suspected
-        self.detector = Detector(Terms())
+        self.detector = Detector(DetectorTerms())
         self._new: _Numbers = Counter()
         self._uncollected: _Numbers = Counter()
         self._reporter: Reporter[Counts, DetectorState] = Reporter(

@@ -51,7 +51,7 @@ class Tool(Struct, gc=False):
     function: _Function | None = None
 
 
-class Message(Struct, gc=False):
+class ChatMessage(Struct, gc=False):
     role: str = ""
     content: Raw = NONE
     tool_calls: list[_Skipped] | None = None
@@ -136,7 +136,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     """A chat or text completion: the fields that policy and guard need. All others are skipped, not built."""
 
     model: str
-    messages: list[Message] | None = None
+    messages: list[ChatMessage] | None = None
     stream: bool | None = None
     stream_options: Raw = NONE
     tools: list[Tool] | None = None

@@ -11,7 +11,7 @@ from serve.config.gateway import GatewayConfig
 from serve.config.grammar import thinking_default
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
-from serve.request.completion import NONE, Choice, CompletionRequest, Format, Message, Tool, given, is_list
+from serve.request.completion import NONE, ChatMessage, Choice, CompletionRequest, Format, Tool, given, is_list
 from serve.request.patch import BodyPatch
 from serve.request.sampling import has_penalties, is_unspeculable
 from serve.request.thinking import set_switch, thinks
@@ -205,7 +205,7 @@ def _wants_prompt_logprobs(request: CompletionRequest) -> bool:
     return request.echo is not NONE and bytes(request.echo) == b"true" and asked
 
 
-def _has_images(messages: list[Message] | None) -> bool:
+def _has_images(messages: list[ChatMessage] | None) -> bool:
     for message in messages or ():  # noqa: SIM110 - as above; only a list of parts holds media
         if is_list(message.content) and _names_image(message.content):
             return True
@@ -219,7 +219,7 @@ def _names_image(content: Raw) -> bool:
     )
 
 
-def _has_tool_history(messages: list[Message] | None) -> bool:
+def _has_tool_history(messages: list[ChatMessage] | None) -> bool:
     for message in messages or ():  # noqa: SIM110 - half the time of any() with a generator
         if message.tool_calls or message.role == "tool":
             return True

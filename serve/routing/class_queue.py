@@ -152,7 +152,7 @@ class ClassQueue(Generic[T]):
         self._reported, self._given = {**dict.fromkeys(self.waiting, 0.0), **self._given}, {}
         return self._reported
 
-    def hear(self, others: Mapping[str, float]) -> None:
+    def merge(self, others: Mapping[str, float]) -> None:
         """Adds what others gave, but only by how much it differs between tenants that compete here.
 
         What a tenant was given where it was alone takes nothing from anybody. And no tenant is put back so far that it

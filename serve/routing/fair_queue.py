@@ -119,15 +119,15 @@ class FairQueue(Generic[T]):
         given = {(rank, name): cost for rank, each in enumerate(self._classes) for name, cost in each.report().items()}
         return QueueReport(given, () if self._reserved is None else self._reserved.wanted(self._counts()))
 
-    def hear(self, others: QueueReport) -> None:
+    def merge(self, others: QueueReport) -> None:
         """Takes what all other queues of the pool have reported since it heard of them last.
 
         Tenants that were given more there than others were are put back here.
         """
         for rank, class_ in enumerate(self._classes):
-            class_.hear({tenant: cost for (of, tenant), cost in others.given.items() if of == rank})
+            class_.merge({tenant: cost for (of, tenant), cost in others.given.items() if of == rank})
         if self._reserved is not None:
-            self._reserved.hear(others.wanted)
+            self._reserved.merge(others.wanted)
 
     def first(self, now_s: float) -> T | None:
         """Returns the item that is to be served now; None if nothing waits, or nothing that may be served.

@@ -104,9 +104,9 @@ class Leases:
         """Returns what other gateway replicas should know of the queue."""
         return self._room.queue.report()
 
-    def hear(self, others: QueueReport) -> None:
+    def merge(self, others: QueueReport) -> None:
         """Takes what other gateway replicas say of theirs."""
-        self._room.queue.hear(others)
+        self._room.queue.merge(others)
         self._seek()
 
     @property

@@ -79,7 +79,7 @@ class Pool(Protocol):
         """Returns what other gateway replicas should know of this one's queue for the pool."""
         ...
 
-    def hear(self, others: QueueReport) -> None:
+    def merge(self, others: QueueReport) -> None:
         """Takes what other gateway replicas say of theirs."""
         ...
 
@@ -162,8 +162,8 @@ class RayPool:
     def report(self) -> QueueReport:
         return self._leases.report()
 
-    def hear(self, others: QueueReport) -> None:
-        self._leases.hear(others)
+    def merge(self, others: QueueReport) -> None:
+        self._leases.merge(others)
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
         if self._placement is not None:

@@ -72,8 +72,8 @@ class RemotePool:
     def report(self) -> QueueReport:
         return QueueReport(self._room.queue.report().given)  # its slots are its own
 
-    def hear(self, others: QueueReport) -> None:
-        self._room.queue.hear(others)
+    def merge(self, others: QueueReport) -> None:
+        self._room.queue.merge(others)
         self._hand_out()
 
     def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:

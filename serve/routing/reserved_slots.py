@@ -40,7 +40,7 @@ class ReservedSlots:
         """
         return tuple(map(sum, zip(waiting, self._held, strict=True)))
 
-    def hear(self, wanted: Sequence[int]) -> None:
+    def merge(self, wanted: Sequence[int]) -> None:
         """Takes what all other gateway replicas want, by class; empty if there are none."""
         self._elsewhere = wanted or [0] * len(PRIORITIES)
 

@@ -27,7 +27,7 @@ State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[State]):
+class Acknowledgement(Generic[State]):
     """A register's answer to one report.
 
     Attributes:
@@ -61,7 +61,7 @@ class Report(Generic[Content, State]):
     content: Content
     seen: int = 0
     age_s: float | None = None
-    known: Answer[State] | None = None
+    known: Acknowledgement[State] | None = None
 
 
 class Pending(NamedTuple):
@@ -96,7 +96,7 @@ class Reporter(Generic[Content, State]):
 
     def __init__(
         self,
-        send: Callable[[Report[Content, State]], Awaitable[Answer[State] | Pending]],
+        send: Callable[[Report[Content, State]], Awaitable[Acknowledgement[State] | Pending]],
         collect: Callable[[], Content],
         adopt: Callable[[State], None],
         noun: str,
@@ -117,7 +117,7 @@ class Reporter(Generic[Content, State]):
         self._answered_s = clock()
         self._number = 0
         self._unanswered: list[Content] = []  # one at the most
-        self._known: Answer[State] | None = None
+        self._known: Acknowledgement[State] | None = None
         self._logged = False
         self._lock = asyncio.Lock()
 
@@ -156,7 +156,7 @@ class Reporter(Generic[Content, State]):
                 if not again:
                     return True
 
-    def adopt(self, answer: Answer[State]) -> None:
+    def adopt(self, answer: Acknowledgement[State]) -> None:
         """Adopts an answer, to a report or to anything else that changed the state; never one older than the last."""
         if answer.version >= self.seen:
             self._known = answer
@@ -178,7 +178,7 @@ class Reporter(Generic[Content, State]):
         known = self._known if with_state else None
         return Report(self.replica, self._number, self._unanswered[0], self.seen, age_s, known)
 
-    def _answered(self, answer: Answer[State]) -> None:
+    def _answered(self, answer: Acknowledgement[State]) -> None:
         self._unanswered.clear()
         self._answered_s = self._clock()
         self.alone = self.is_settling = False
@@ -193,7 +193,7 @@ class _Booked:
     """A replica's last report: its number, and the answer if there was one."""
 
     number: int
-    answer: Answer[Any] | None = None
+    answer: Acknowledgement[Any] | None = None
 
 
 class Register(Generic[Content, State]):
@@ -223,10 +223,10 @@ class Register(Generic[Content, State]):
         self._settled_s = clock() + settle_s
         self._version = 0
         self._last: dict[str, _Booked] = {}
-        self._newest: Answer[State] | None = None
+        self._newest: Acknowledgement[State] | None = None
         self.has_begun = False
 
-    async def take(self, report: Report[Content, State]) -> Answer[State] | Pending:
+    async def take(self, report: Report[Content, State]) -> Acknowledgement[State] | Pending:
         """Books a report, unless it was booked before, and returns its answer.
 
         Raises:
@@ -242,12 +242,12 @@ class Register(Generic[Content, State]):
             last.answer = self.changed(state, report.number, report.seen)
         return last.answer
 
-    def offer(self, answer: Answer[State]) -> None:
+    def offer(self, answer: Acknowledgement[State]) -> None:
         """Takes a state that was kept somewhere, unless a newer one is known."""
         if self._newest is None or answer.version > self._newest.version:
             self._newest = answer
 
-    def changed(self, state: State, number: int = 0, seen: int = 0) -> Answer[State]:
+    def changed(self, state: State, number: int = 0, seen: int = 0) -> Acknowledgement[State]:
         """Returns an answer with the state as it is now, newer than any before it.
 
         Args:
@@ -257,7 +257,7 @@ class Register(Generic[Content, State]):
         """
         self._version = max(self._version, seen) + 1
         kept = self._restore is not None
-        return Answer(number, self._version, state, self.booked if kept else {})
+        return Acknowledgement(number, self._version, state, self.booked if kept else {})
 
     @property
     def booked(self) -> dict[str, int]:

@@ -32,7 +32,7 @@ _ATTEMPTS = 32  # frames in a row that may teach nothing before the stream is ta
 _string = msgspec.json.Decoder(str)
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """One text of an answer.
 
     Attributes:
@@ -54,7 +54,7 @@ class TextDelta(NamedTuple):
         text: What is added; not empty.
     """
 
-    place: Place
+    place: TextPlace
     text: str
 
 
@@ -80,7 +80,7 @@ def lone_delta(chunk: Mapping[str, Any]) -> TextDelta | None:
     name, value = members[0]
     if name == ARGUMENTS:
         return _more_arguments(index, value[0]) if type(value) is list and len(value) == 1 else None
-    return TextDelta(Place(index, name, -1), value) if name in TEXTS and type(value) is str else None
+    return TextDelta(TextPlace(index, name, -1), value) if name in TEXTS and type(value) is str else None
 
 
 def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
@@ -92,7 +92,7 @@ def _more_arguments(choice: int, entry: Any) -> TextDelta | None:
     if type(index) is not int or type(function) is not dict or function.get("name"):
         return None
     text = function.get("arguments")
-    return TextDelta(Place(choice, ARGUMENTS, index), text) if type(text) is str and text else None
+    return TextDelta(TextPlace(choice, ARGUMENTS, index), text) if type(text) is str and text else None
 
 
 class ReadFrame(NamedTuple):
@@ -117,7 +117,7 @@ class FrameTemplate:
 
     prefix: bytes
     suffix: bytes
-    place: Place
+    place: TextPlace
     between: slice = field(init=False)
 
     def __post_init__(self) -> None:

@@ -95,11 +95,11 @@ class RequestLog:
             fields: Of the line; `path`, `status`, `duration_ms`, `model`, `pool` and `faults` are in its message too.
         """
         level = logging.WARNING if fields["faults"] or fields["status"] >= _SERVER_ERROR else logging.INFO
-        told = "".join(f", {fault}" for fault in fields["faults"])
+        reply = "".join(f", {fault}" for fault in fields["faults"])
         served = f"{fields['model']}/{fields['pool']}" if fields["pool"] else fields["model"] or "no model"
         log.log(
             level,
-            "POST %s %d in %d ms, %s%s", fields["path"], fields["status"], fields["duration_ms"], served, told,
+            "POST %s %d in %d ms, %s%s", fields["path"], fields["status"], fields["duration_ms"], served, reply,
             extra=fields,
         )  # fmt: skip
 

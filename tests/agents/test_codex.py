@@ -129,8 +129,8 @@ async def test_codex_applies_a_healed_patch_once(tmp_path: Path) -> None:
     request = json.loads(broken.requests[-1][1])
     [tool] = [tool["function"] for tool in request["tools"] if tool["function"]["name"] == "apply_patch"]
     assert "lark grammar" in tool["description"]  # so it is the tool of free text, not the function
-    told = request["messages"][-1]
-    assert (told["role"], "Success" in told["content"]) == ("tool", True)
+    reply = request["messages"][-1]
+    assert (reply["role"], "Success" in reply["content"]) == ("tool", True)
 
 
 async def test_codex_shows_why_no_pool_was_right_and_does_not_ask_again(tmp_path: Path) -> None:

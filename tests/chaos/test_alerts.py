@@ -46,7 +46,7 @@ async def test_each_alert_fires_while_its_cause_lasts_and_stops_after(tmp_path: 
     with running(tmp_path) as cluster:
         workers = [cluster.add_worker(CPUS) for _ in range(2)]
         await cluster.deploy(CONFIG)
-        async with prometheus(tmp_path, [{"targets": [cluster.door.partition("://")[2]]}], MINUTE_S) as asked:
+        async with prometheus(tmp_path, [{"targets": [cluster.admin_api.partition("://")[2]]}], MINUTE_S) as asked:
             await until_silent(asked)
 
             kill_node(workers[0])

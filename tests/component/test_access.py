@@ -50,10 +50,10 @@ class Gateway:
     async def key(self, **terms: Any) -> IssuedKey:
         """Makes a key that the gateway knows."""
         issued = self.store.create(KeyTerms.model_validate({"tenant": "red", **terms}))
-        await self.hear()
+        await self.merge()
         return issued
 
-    async def hear(self) -> None:
+    async def merge(self) -> None:
         """Lets the gateway hear of changes now, and not within the second."""
         await self.replica.access.refresh()
 
@@ -85,7 +85,7 @@ async def gateway(
         store = KeyStore(folder)
         async with listening(replica.app(), replica.hot, replica.allowance) as front:
             served = Gateway(front.url, store, replica)
-            await served.hear()
+            await served.merge()
             yield served
         store.close()
 
@@ -195,10 +195,10 @@ async def test_a_revoked_key_and_a_rotated_one_change_what_is_served(tmp_path: P
     async with gateway(tmp_path) as served:
         old = await served.key()
         new = served.store.rotate(old.key.id, grace_s=3600)
-        await served.hear()
+        await served.merge()
         assert [(await served.ask("/v1/models", each.token))[0] for each in (old, new)] == [200, 200]
         served.store.revoke(old.key.id)
-        await served.hear()
+        await served.merge()
         assert [(await served.ask("/v1/models", each.token))[0] for each in (old, new)] == [401, 401]
 
 
@@ -209,15 +209,15 @@ async def test_a_bad_file_keeps_the_keys_and_says_so(tmp_path: Path, caplog: pyt
         access = served.replica.access
         path.write_text(f"tenants: {STRANGER}", encoding="utf-8")
         with caplog.at_level(logging.ERROR):
-            await served.hear()
+            await served.merge()
         assert access.ring.tenant("red").weight == 2
         assert "kept the old one" in caplog.text
         assert STRANGER not in caplog.text
         path.unlink()
-        await served.hear()
+        await served.merge()
         assert access.ring.tenant("red").weight == 2
         path.write_text("tenants: {red: {weight: 7}}", encoding="utf-8")
-        await served.hear()
+        await served.merge()
         assert access.ring.tenant("red").weight == 7
 
 
@@ -270,7 +270,7 @@ async def test_a_key_reaches_no_engine_log_span_metric_or_error(
     async with gateway(tmp_path, engine) as served:
         issued = await served.key(scopes=("infer", "explain", "observe"), models=("m",))
         rotated = served.store.rotate(issued.key.id)
-        await served.hear()
+        await served.merge()
         canaries = [each.token.split("_")[2] for each in (issued, rotated)] + [STRANGER.split("_")[2]]
         for token in (issued.token, rotated.token, STRANGER):
             for path, body in BODIES.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from support.door import door_before
+from support.admin_api import admin_before
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.prometheus import Prometheus, needs_prometheus, prometheus, until, until_fired, until_silent
@@ -259,11 +259,11 @@ async def suffering(folder: Path) -> AsyncIterator[tuple[list[Cause], Cause, Gat
 async def test_each_alert_fires_while_its_cause_lasts_and_stops_after(tmp_path: Path) -> None:
     async with (
         suffering(tmp_path) as (wrong, lag, replica),
-        door_before() as door,
-        prometheus(tmp_path, [{"targets": [door.door.partition("://")[2]]}], MINUTE_S) as asked,
+        admin_before() as admin_api,
+        prometheus(tmp_path, [{"targets": [admin_api.admin_api.partition("://")[2]]}], MINUTE_S) as asked,
     ):
         async with listening(replica.operators_app()) as operators:
-            door.replicas.announce("replica", operators)
+            admin_api.replicas.announce("replica", operators)
             await until(lambda: calm(asked), lambda: "it never was well", 60)
 
             for cause in wrong:
@@ -278,7 +278,7 @@ async def test_each_alert_fires_while_its_cause_lasts_and_stops_after(tmp_path: 
             await until_silent(asked)
         await until_fired(asked, [("SpecgateSilent", {})])
         async with listening(replica.operators_app()) as operators:
-            door.replicas.announce("replica", operators)
+            admin_api.replicas.announce("replica", operators)
             await until_silent(asked)
 
 

@@ -18,13 +18,13 @@ from serve.errors import QuotaError, RateLimitError
 from serve.limits.accounts import Accounts
 from serve.limits.actor import LedgerActor
 from serve.limits.charge import Charge
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.shared.link import LocalLink
 
 pytestmark = needs_server
 HELD_S = 0.5  # a request that waits for a store that does not answer waits for seconds
 SETTLED_S = 20.0
-SIZE = Size(400, max_output=16)
+SIZE = RequestSize(400, max_output=16)
 PLENTY = Limits(requests_per_minute=10**7, tokens_per_minute=10**9, concurrency=10**5)
 
 
@@ -199,9 +199,9 @@ async def test_nobody_fails_or_waits_while_the_store_is_killed_and_comes_back(
     # A busy test machine may be late by more than the 20 ms that a request waits.
     assert all(refused <= 0.01 * admitted for admitted, refused, _ in counts)
     assert max(longest for _, _, longest in counts) < HELD_S
-    told = [record.getMessage() for record in caplog.records]
-    assert sum("can't be used" in each for each in told) == 2, "one line a cluster and outage"
-    assert sum("the store of limits is back" in each for each in told) == 2
+    reply = [record.getMessage() for record in caplog.records]
+    assert sum("can't be used" in each for each in reply) == 2, "one line a cluster and outage"
+    assert sum("the store of limits is back" in each for each in reply) == 2
 
 
 async def test_nobody_waits_for_a_store_that_hangs(server: StoreServer) -> None:

@@ -173,8 +173,8 @@ class TestDecision:
         async with running(settings, pools(fast, slow)) as stack:
             status, _, _ = await post(stack.url, {**CHAT, "messages": [*HELLO, turn, *HELLO]})
         assert status == 200
-        told = [json.loads(engine.requests[0][1])["messages"][1] for engine in (fast, slow)]
-        assert told == [{"role": "assistant", "content": "so", "reasoning_content": "hm"}, turn]
+        reply = [json.loads(engine.requests[0][1])["messages"][1] for engine in (fast, slow)]
+        assert reply == [{"role": "assistant", "content": "so", "reasoning_content": "hm"}, turn]
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
     @pytest.mark.parametrize(

@@ -110,10 +110,10 @@ class TestRerun:
             _, _, unhealed = await post(stack.url, {**body, "enable_speculative": False})
         assert headers["x-specgate-pool"] == "speculative"
         assert headers["x-specgate-rerun"] == "standard"
-        told = json.loads(answer)
-        assert told["specgate"]["rerun"] == "standard"
-        assert told["specgate"]["reasons"] == [str(judged[0].verdict.outcome)]
-        assert told["usage"]["completion_tokens"] > json.loads(unhealed)["usage"]["completion_tokens"]
+        reply = json.loads(answer)
+        assert reply["specgate"]["rerun"] == "standard"
+        assert reply["specgate"]["reasons"] == [str(judged[0].verdict.outcome)]
+        assert reply["usage"]["completion_tokens"] > json.loads(unhealed)["usage"]["completion_tokens"]
         assert [(each.pool, each.attempt, each.final) for each in judged[:2]] == [
             ("speculative", 0, None),
             ("standard", 1, Outcome.RERUN),
@@ -137,8 +137,8 @@ class TestRerun:
         body = tools_request(1, model="m", tool_choice="required", stream=True, stream_options={"include_usage": True})
         async with healing(BROKEN) as (stack, _):
             _, _, answer = await post(stack.url, body)
-        told = next(each["specgate"] for each in chunks_in(answer)[:-1] if "specgate" in each)
-        assert told == {"rerun": "standard", "reasons": ["invalid_json"], "attempts_without_usage": 1}
+        reply = next(each["specgate"] for each in chunks_in(answer)[:-1] if "specgate" in each)
+        assert reply == {"rerun": "standard", "reasons": ["invalid_json"], "attempts_without_usage": 1}
 
     async def test_without_another_pool_it_runs_again_where_it_is(self) -> None:
         answers = iter(['{"city": "Os', '{"city": "Osaka", "days": 1}'])
@@ -207,8 +207,8 @@ class TestFailure:
         async with healing(CUT, standard=CUT, guard={"on_failure": "unclean"}) as (stack, _):
             status, _, body = await post(stack.url, tools_request(model="m", tool_choice="required", stream=stream))
         assert status == 200
-        told = next(each for each in chunks_in(body) if "specgate" in each) if stream else json.loads(body)
-        assert told["specgate"]["unclean"]
+        reply = next(each for each in chunks_in(body) if "specgate" in each) if stream else json.loads(body)
+        assert reply["specgate"]["unclean"]
 
     async def test_reruns_0_answers_with_the_error_at_once(self) -> None:
         async with healing(CUT, guard={"reruns": 0}) as (stack, judged):

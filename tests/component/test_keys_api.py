@@ -1,4 +1,4 @@
-"""Keys and tenants at the operator's door: made, listed, rotated and ended by whoever may, and nobody else."""
+"""Keys and tenants at the admin API: made, listed, rotated and ended by whoever may, and nobody else."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.door import door_before
+from support.admin_api import admin_before
 
 from serve.access.key_file import KeyTerms
 from serve.access.key_ring import KeyRing
@@ -18,8 +18,8 @@ from serve.access.principal import Principal
 from serve.access.token import is_token
 
 
-class Door:
-    """A door with a store of keys, in which every change counts at once."""
+class AdminApi:
+    """An admin API with a store of keys, in which every change counts at once."""
 
     def __init__(self, url: str, store: KeyStore) -> None:
         self.url = url
@@ -40,7 +40,7 @@ def written_in(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def running(audit: Path | None = None) -> AsyncIterator[Door]:
+async def running(audit: Path | None = None) -> AsyncIterator[AdminApi]:
     store = KeyStore(None)
     ring = KeyRing(stale_max_s=60)
 
@@ -48,36 +48,36 @@ async def running(audit: Path | None = None) -> AsyncIterator[Door]:
         ring.adopt(store.changes_since(ring.version))
         return ring.authenticate(headers)
 
-    async with door_before(authenticate=authenticate, audit=audit, keys=store) as ports:
-        yield Door(ports.door, store)
+    async with admin_before(authenticate=authenticate, audit=audit, keys=store) as ports:
+        yield AdminApi(ports.admin_api, store)
     store.close()
 
 
 async def test_a_key_is_made_used_rotated_and_revoked() -> None:
-    async with running() as door:
-        status, made = await door.ask(
-            door.admin, "POST", "/keys", {"tenant": "blue", "name": "ci", "scopes": ["observe"]}
+    async with running() as admin_api:
+        status, made = await admin_api.ask(
+            admin_api.admin, "POST", "/keys", {"tenant": "blue", "name": "ci", "scopes": ["observe"]}
         )
         assert status == 200
         assert is_token(made["token"])
         assert (made["tenant"], made["name"], made["scopes"]) == ("blue", "ci", ["observe"])
-        assert (await door.ask(made["token"], "GET", "/me"))[1]["key"] == made["id"]
-        status, rotated = await door.ask(door.admin, "POST", f"/keys/{made['id']}/rotate", {"grace_s": 600})
+        assert (await admin_api.ask(made["token"], "GET", "/me"))[1]["key"] == made["id"]
+        status, rotated = await admin_api.ask(admin_api.admin, "POST", f"/keys/{made['id']}/rotate", {"grace_s": 600})
         assert (status, rotated["id"]) == (200, made["id"])
-        assert [(await door.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [200, 200]
-        _, listed = await door.ask(door.admin, "GET", "/keys?tenant=blue")
+        assert [(await admin_api.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [200, 200]
+        _, listed = await admin_api.ask(admin_api.admin, "GET", "/keys?tenant=blue")
         assert [key["id"] for key in listed["data"]] == [made["id"]]
         assert listed["data"][0]["old_secret_until"] is not None
-        assert (await door.ask(door.admin, "DELETE", f"/keys/{made['id']}"))[0] == 200
-        assert [(await door.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [401, 401]
-        assert (await door.ask(door.admin, "DELETE", f"/keys/{made['id']}"))[0] == 400
+        assert (await admin_api.ask(admin_api.admin, "DELETE", f"/keys/{made['id']}"))[0] == 200
+        assert [(await admin_api.ask(each["token"], "GET", "/me"))[0] for each in (made, rotated)] == [401, 401]
+        assert (await admin_api.ask(admin_api.admin, "DELETE", f"/keys/{made['id']}"))[0] == 400
 
 
 async def test_a_tenants_admin_stays_within_its_tenant_and_its_rights() -> None:
-    async with running() as door:
-        status, _ = await door.ask(door.own, "POST", "/keys", {"tenant": "red", "scopes": ["infer"]})
+    async with running() as admin_api:
+        status, _ = await admin_api.ask(admin_api.own, "POST", "/keys", {"tenant": "red", "scopes": ["infer"]})
         assert status == 200
-        assert {key["tenant"] for key in (await door.ask(door.own, "GET", "/keys"))[1]["data"]} == {"red"}
+        assert {key["tenant"] for key in (await admin_api.ask(admin_api.own, "GET", "/keys"))[1]["data"]} == {"red"}
         for method, path, body in [
             ("POST", "/keys", {"tenant": "blue"}),
             ("POST", "/keys", {"tenant": "red", "scopes": ["keys"]}),
@@ -87,7 +87,7 @@ async def test_a_tenants_admin_stays_within_its_tenant_and_its_rights() -> None:
             ("PUT", "/tenants/red", {"weight": 100}),
             ("DELETE", "/tenants/red", None),
         ]:
-            status, answer = await door.ask(door.own, method, path, body)
+            status, answer = await admin_api.ask(admin_api.own, method, path, body)
             assert (status, answer["error"]["code"]) == (403, "insufficient_scope"), (method, path)
 
 
@@ -104,13 +104,13 @@ async def test_a_tenants_admin_stays_within_its_tenant_and_its_rights() -> None:
     ],
 )
 async def test_a_users_key_manages_nothing(method: str, path: str) -> None:
-    async with running() as door:
+    async with running() as admin_api:
         body = {"tenant": "red"} if path == "/keys" and method == "POST" else {}
-        status, _ = await door.ask(door.user, method, path, body)
+        status, _ = await admin_api.ask(admin_api.user, method, path, body)
         assert status in (400, 403)
         if not path.startswith("/keys/"):
             assert status == 403
-        assert (await door.ask("none", method, path, body))[0] == 401
+        assert (await admin_api.ask("none", method, path, body))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -129,21 +129,23 @@ async def test_a_users_key_manages_nothing(method: str, path: str) -> None:
     ],
 )
 async def test_only_named_fields_can_be_set(body: Any) -> None:
-    async with running() as door:
-        status, answer = await door.ask(door.admin, "POST", "/keys", body)
+    async with running() as admin_api:
+        status, answer = await admin_api.ask(admin_api.admin, "POST", "/keys", body)
         assert (status, answer["error"]["code"]) == (400, "invalid_request")
 
 
 async def test_a_tenants_terms_are_set_listed_and_removed() -> None:
-    async with running() as door:
+    async with running() as admin_api:
         terms = {"weight": 2, "limits": {"tokens_per_minute": 1000}, "model_limits": {"m": {"concurrency": 3}}}
-        status, tenant = await door.ask(door.admin, "PUT", "/tenants/green", terms)
+        status, tenant = await admin_api.ask(admin_api.admin, "PUT", "/tenants/green", terms)
         assert (status, tenant["weight"], tenant["limits"]) == (200, 2, {"tokens_per_minute": 1000})
-        assert [each["name"] for each in (await door.ask(door.admin, "GET", "/tenants"))[1]["data"]] == ["green"]
-        assert (await door.ask(door.admin, "PUT", "/tenants/green", {"name": "blue"}))[0] == 400
-        assert (await door.ask(door.admin, "PUT", "/tenants/a%20b", {}))[0] == 400
-        assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 200
-        assert (await door.ask(door.admin, "DELETE", "/tenants/green"))[0] == 400
+        assert [each["name"] for each in (await admin_api.ask(admin_api.admin, "GET", "/tenants"))[1]["data"]] == [
+            "green"
+        ]
+        assert (await admin_api.ask(admin_api.admin, "PUT", "/tenants/green", {"name": "blue"}))[0] == 400
+        assert (await admin_api.ask(admin_api.admin, "PUT", "/tenants/a%20b", {}))[0] == 400
+        assert (await admin_api.ask(admin_api.admin, "DELETE", "/tenants/green"))[0] == 200
+        assert (await admin_api.ask(admin_api.admin, "DELETE", "/tenants/green"))[0] == 400
 
 
 @pytest.mark.parametrize("cut", [0, 7], ids=["whole", "without its checksum"])
@@ -153,24 +155,27 @@ async def test_a_token_in_the_place_of_an_id_is_in_no_log_and_no_answer(
 ) -> None:
     """Whoever finds a leaked token wants to revoke it, and pastes it where the id belongs."""
     caplog.set_level(logging.DEBUG)
-    async with running(tmp_path) as door:
-        _, made = await door.ask(door.admin, "POST", "/keys", {"tenant": "blue", "name": "leaked"})
+    async with running(tmp_path) as admin_api:
+        _, made = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue", "name": "leaked"})
         leaked = made["token"][: len(made["token"]) - cut]
-        answers = [await door.ask(token, method, f"/keys/{leaked}") for token in (door.admin, door.own, leaked, "none")]
-        answers.append(await door.ask(door.own, "POST", "/quarantine", {"reason": leaked}))
+        answers = [
+            await admin_api.ask(token, method, f"/keys/{leaked}")
+            for token in (admin_api.admin, admin_api.own, leaked, "none")
+        ]
+        answers.append(await admin_api.ask(admin_api.own, "POST", "/quarantine", {"reason": leaked}))
     text = "\n".join((written_in(tmp_path), caplog.text, json.dumps(answers)))
     assert made["id"] in text
     assert leaked.split("_")[2] not in text
 
 
 async def test_every_change_and_every_refusal_is_in_the_audit_log_and_no_token_is(tmp_path: Path) -> None:
-    async with running(tmp_path) as door:
-        _, made = await door.ask(door.admin, "POST", "/keys", {"tenant": "blue"})
-        _, rotated = await door.ask(door.admin, "POST", f"/keys/{made['id']}/rotate", {})
-        await door.ask(door.admin, "DELETE", f"/keys/{made['id']}")
-        await door.ask(door.admin, "PUT", "/tenants/blue", {"weight": 2})
-        await door.ask(door.own, "POST", "/keys", {"tenant": "blue"})
-        tokens = [door.admin, door.own, made["token"], rotated["token"]]
+    async with running(tmp_path) as admin_api:
+        _, made = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue"})
+        _, rotated = await admin_api.ask(admin_api.admin, "POST", f"/keys/{made['id']}/rotate", {})
+        await admin_api.ask(admin_api.admin, "DELETE", f"/keys/{made['id']}")
+        await admin_api.ask(admin_api.admin, "PUT", "/tenants/blue", {"weight": 2})
+        await admin_api.ask(admin_api.own, "POST", "/keys", {"tenant": "blue"})
+        tokens = [admin_api.admin, admin_api.own, made["token"], rotated["token"]]
     text = written_in(tmp_path)
     actions = [json.loads(line)["action"] for line in text.splitlines()]
     assert actions == ["keys.create", "keys.rotate", "keys.revoke", "tenants.set", "refused"]

@@ -18,7 +18,7 @@ from serve.gateway import parts
 from serve.gateway.ingress import GatewayReplica
 from serve.limits.accounts import Accounts
 from serve.limits.book import UsageBook, read
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -54,5 +54,5 @@ async def test_the_usage_since_its_last_report_is_booked_and_what_is_not_spent_g
         with pytest.raises(RateLimitError):
             await running.enter_async_context(other.passing(principal, "m", []))
     headers: list[tuple[bytes, bytes]] = []
-    await other.reserve(principal, "m", "plain", Size(4, max_output=1), headers)
+    await other.reserve(principal, "m", "plain", RequestSize(4, max_output=1), headers)
     assert int(dict(headers)[b"x-ratelimit-remaining-tokens"]) > 29_900

@@ -31,8 +31,8 @@ async def _answer(engine: Engine, send: Any, body: bytes) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content.encode()})
         return
-    told = [TELLS] if request.get("stream_options", {}).get("include_usage") else []
-    await streaming([*WORDS, frame(chunk({}, "stop")), *told, DONE])._handler(engine, send, body)
+    reply = [TELLS] if request.get("stream_options", {}).get("include_usage") else []
+    await streaming([*WORDS, frame(chunk({}, "stop")), *reply, DONE])._handler(engine, send, body)
 
 
 class DeadLedger:

@@ -5,7 +5,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.door import Ports, serving
+from support.admin_api import Ports, serving
 from support.engines import Engine, answering, end, frame, start
 from support.guard_harness import tools_request
 from support.guard_stack import config
@@ -30,7 +30,7 @@ async def post(url: str, body: bytes, **headers: str) -> tuple[int, Any]:
 
 
 def port_of(ports: Ports, path: str) -> str:
-    return ports.door if path.startswith("/admin/") else ports.data
+    return ports.admin_api if path.startswith("/admin/") else ports.data
 
 
 def remote(engine_url: str) -> dict[str, Any]:
@@ -54,13 +54,13 @@ async def test_a_body_that_is_not_called_json_is_415_and_the_message_names_the_c
             {"content_type": "application/jsonp"},
             {"content_type": ""},
         ):
-            status, told = await post(url, body, **headers)
-            assert (status, told["error"]["code"]) == (415, "unsupported_media_type"), headers
-            assert "Content-Type: application/json" in told["error"]["message"]
+            status, reply = await post(url, body, **headers)
+            assert (status, reply["error"]["code"]) == (415, "unsupported_media_type"), headers
+            assert "Content-Type: application/json" in reply["error"]["message"]
         assert not engine.requests
         for kind in ("application/json", "Application/JSON", "application/json; charset=utf-8"):
-            status, told = await post(url, body, content_type=kind)
-            assert status == 200, told
+            status, reply = await post(url, body, content_type=kind)
+            assert status == 200, reply
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -69,24 +69,24 @@ async def test_an_encoded_body_is_415(path: str) -> None:
         url = port_of(ports, path) + path
         body = json.dumps(ROUTES[path]).encode()
         for coding in ("gzip", "br", "identity, gzip"):
-            status, told = await post(url, body, content_type="application/json", content_encoding=coding)
-            assert (status, told["error"]["code"]) == (415, "unsupported_media_type")
-            assert "uncompressed" in told["error"]["message"]
+            status, reply = await post(url, body, content_type="application/json", content_encoding=coding)
+            assert (status, reply["error"]["code"]) == (415, "unsupported_media_type")
+            assert "uncompressed" in reply["error"]["message"]
         plain = await post(url, body, content_type="application/json", content_encoding="identity")
         assert plain[0] == 200
 
 
 async def test_without_a_body_the_error_is_about_the_body() -> None:
     async with running(config(), {("m", "speculative"): answering(), ("m", "standard"): answering()}) as stack:
-        status, told = await post(f"{stack.url}/v1/chat/completions", b"")
-    assert (status, told["error"]["code"]) == (400, "invalid_json")
+        status, reply = await post(f"{stack.url}/v1/chat/completions", b"")
+    assert (status, reply["error"]["code"]) == (400, "invalid_json")
 
 
 async def test_an_order_longer_than_any_is_not_read() -> None:
     async with listening(answering()) as behind, serving(remote(behind.url)) as ports:
         body = json.dumps({**ORDER, "reason": "x" * 1_000_000}).encode()
-        status, told = await post(f"{ports.door}/admin/v1/quarantine", body, content_type="application/json")
-    assert (status, told["error"]["code"]) == (413, "body_too_large")
+        status, reply = await post(f"{ports.admin_api}/admin/v1/quarantine", body, content_type="application/json")
+    assert (status, reply["error"]["code"]) == (413, "body_too_large")
 
 
 def coded(coding: str) -> Engine:
@@ -102,11 +102,11 @@ def coded(coding: str) -> Engine:
 async def test_an_engine_that_compresses_unasked_is_an_engine_error(request_body: Any) -> None:
     engine = coded("gzip")
     async with running(config(), {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
-        status, told = await post(
+        status, reply = await post(
             f"{stack.url}/v1/chat/completions", json.dumps(request_body).encode(), content_type="application/json"
         )
-    assert (status, told["error"]["code"]) == (502, "engine_error")
-    assert "gzip" in told["error"]["message"]
+    assert (status, reply["error"]["code"]) == (502, "engine_error")
+    assert "gzip" in reply["error"]["message"]
 
 
 async def test_an_engine_that_names_the_identity_is_understood() -> None:

@@ -25,11 +25,11 @@ async def exposed() -> dict[str, set[str]]:
     async with monitored() as running:
         await running.round()
         async with asyncio.timeout(20):  # counts of quarantine are reported once a second
-            while "specgate_clean_rate{" not in (own := await running.metrics(running.door)):
+            while "specgate_clean_rate{" not in (own := await running.metrics(running.admin_api)):
                 await running.round()
-        told = merge([({}, own), (LABELS_OF_ENGINE, await running.metrics(running.engine))])
+        reply = merge([({}, own), (LABELS_OF_ENGINE, await running.metrics(running.engine))])
     series: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(told):
+    for family in text_string_to_metric_families(reply):
         for sample in family.samples:
             series.setdefault(sample.name, set()).update(sample.labels)
     return series
@@ -79,7 +79,7 @@ def test_engines_metrics_have_the_names_that_vllm_gives_them() -> None:
 
 def targets_of(running: Monitored) -> list[dict[str, Any]]:
     return [
-        {"targets": [running.door.partition("://")[2]]},
+        {"targets": [running.admin_api.partition("://")[2]]},
         {"targets": [running.engine.partition("://")[2]], "labels": LABELS_OF_ENGINE},
     ]
 

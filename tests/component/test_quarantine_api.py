@@ -1,4 +1,4 @@
-"""Operators' side of quarantine: HTTP and the command line, before a gateway replica and a door without Ray."""
+"""Operators' side of quarantine: HTTP and the command line, before a gateway replica and an admin API without Ray."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.door import Ports, serving
+from support.admin_api import Ports, serving
 from support.engines import Engine, answering, end, start
 from support.prometheus import until
 from support.stack import listening
@@ -66,8 +66,8 @@ async def ask(url: str, body: Any = None) -> tuple[int, Any]:
 
 async def explained(url: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/route/explain", json=TOOLS) as response:
-        told: dict[str, Any] = await response.json()
-        return told
+        reply: dict[str, Any] = await response.json()
+        return reply
 
 
 async def specgate(*arguments: str) -> tuple[int, str]:
@@ -77,15 +77,15 @@ async def specgate(*arguments: str) -> tuple[int, str]:
 
 async def test_nothing_is_out_at_the_start() -> None:
     async with gateway() as ports:
-        assert await ask(ports.door) == (200, {"object": "list", "data": []})
+        assert await ask(ports.admin_api) == (200, {"object": "list", "data": []})
 
 
 async def test_what_an_operator_takes_out_is_out_at_once_and_says_why() -> None:
     async with gateway() as ports:
-        status, told = await ask(ports.door, TAKE_OUT)
+        status, reply = await ask(ports.admin_api, TAKE_OUT)
         after = await explained(ports.data)
     assert status == 200
-    (cell,) = told["data"]
+    (cell,) = reply["data"]
     assert (cell["status"], cell["held"], cell["by"], cell["why"]) == ("quarantined", True, "operator", "incident 17")
     assert cell["speculative"] is True, "what the pool does first"
     assert (after["pool"], [each["advisory"] for each in after["reasons"]]) == ("standard", ["quarantine"])
@@ -94,8 +94,8 @@ async def test_what_an_operator_takes_out_is_out_at_once_and_says_why() -> None:
 
 async def test_what_is_lifted_is_back() -> None:
     async with gateway() as ports:
-        await ask(ports.door, TAKE_OUT)
-        await ask(ports.door, {**TAKE_OUT, "action": "lift", "reason": "fixed"})
+        await ask(ports.admin_api, TAKE_OUT)
+        await ask(ports.admin_api, {**TAKE_OUT, "action": "lift", "reason": "fixed"})
         assert (await explained(ports.data))["pool"] == "speculative"
 
 
@@ -115,24 +115,24 @@ async def test_what_is_lifted_is_back() -> None:
 )
 async def test_an_order_that_makes_no_sense_is_refused_with_what_would(change: Any, message: str) -> None:
     async with gateway() as ports:
-        status, told = await ask(ports.door, {**TAKE_OUT, **change})
-        assert (await ask(ports.door))[1]["data"] == []
+        status, reply = await ask(ports.admin_api, {**TAKE_OUT, **change})
+        assert (await ask(ports.admin_api))[1]["data"] == []
     assert status == 400
-    assert message in told["error"]["message"]
+    assert message in reply["error"]["message"]
 
 
 async def test_a_body_that_is_no_json_is_refused() -> None:
     async with (
         gateway() as ports,
         aiohttp.ClientSession() as session,
-        session.post(f"{ports.door}/admin/v1/quarantine", data=b"{", headers=JSON) as response,
+        session.post(f"{ports.admin_api}/admin/v1/quarantine", data=b"{", headers=JSON) as response,
     ):
         assert response.status == 400
 
 
 async def test_where_quarantine_is_off_there_are_no_routes() -> None:
     async with gateway(enabled=False) as ports:
-        assert (await ask(ports.door))[0] == 404
+        assert (await ask(ports.admin_api))[0] == 404
         assert (await explained(ports.data))["pool"] == "speculative"
 
 
@@ -143,12 +143,14 @@ async def test_a_pool_that_breaks_takes_itself_out_and_the_metrics_say_so() -> N
         for seed in range(600):
             async with session.post(f"{ports.data}/v1/chat/completions", json={**CALL, "seed": seed}) as response:
                 assert response.status == 200
-            if seed % 20 == 19 and "quarantined" in [cell["status"] for cell in (await ask(ports.door))[1]["data"]]:
+            if seed % 20 == 19 and "quarantined" in [
+                cell["status"] for cell in (await ask(ports.admin_api))[1]["data"]
+            ]:
                 break
         async with session.post(f"{ports.data}/v1/chat/completions", json=CALL) as response:
             assert response.headers["x-specgate-pool"] == "standard"
             assert "quarantine" in response.headers["x-specgate-reasons"]
-        async with session.get(f"{ports.door}/metrics") as response:
+        async with session.get(f"{ports.admin_api}/metrics") as response:
             metrics = await response.text()
     gauges = [
         line for line in metrics.splitlines() if line.startswith("specgate_quarantined") and "tools_forced" in line
@@ -194,7 +196,7 @@ async def test_one_client_that_asks_two_equal_pools_for_a_coins_heads_has_none_t
             assert not any("quarantine" in each for each in reasons)
 
         async def all_are_counted() -> bool:
-            rows = (await ask(ports.door))[1]["data"]
+            rows = (await ask(ports.admin_api))[1]["data"]
             assert {row["status"] for row in rows} <= {"open"}
             return sum(sum(row["trials"].values()) for row in rows) == 480
 
@@ -203,21 +205,21 @@ async def test_one_client_that_asks_two_equal_pools_for_a_coins_heads_has_none_t
 
 async def test_the_command_line_lists_orders_and_prints_json() -> None:
     async with gateway() as ports:
-        assert "no counts yet" in (await specgate("list", "--url", ports.door))[1]
-        order = ["m", "speculative", "tools_auto", "--url", ports.door, "--reason"]
+        assert "no counts yet" in (await specgate("list", "--url", ports.admin_api))[1]
+        order = ["m", "speculative", "tools_auto", "--url", ports.admin_api, "--reason"]
         code, out = await specgate("set", *order, "incident 17")
         assert (code, "out by operator" in out, "incident 17" in out) == (0, True, True)
         code, out = await specgate("pin", *order, "a test", "--json")
         assert (code, json.loads(out)[0]["status"], json.loads(out)[0]["held"]) == (0, "open", True)
-        assert "pinned" in (await specgate("list", "--url", ports.door))[1]
+        assert "pinned" in (await specgate("list", "--url", ports.admin_api))[1]
         assert (await specgate("lift", *order, "done"))[0] == 0
 
 
 async def test_the_command_line_tells_what_is_wrong() -> None:
     async with gateway() as ports:
-        code, out = await specgate("set", "m", "fast", "tools_auto", "--reason", "x", "--url", ports.door)
+        code, out = await specgate("set", "m", "fast", "tools_auto", "--reason", "x", "--url", ports.admin_api)
         assert (code, "it has speculative, standard" in " ".join(out.split())) == (2, True)
-        code, out = await specgate("list", "--url", f"{ports.door}/nowhere")
+        code, out = await specgate("list", "--url", f"{ports.admin_api}/nowhere")
         assert (code, "is not served here" in " ".join(out.split())) == (2, True)
     code, out = await specgate("list", "--url", "http://127.0.0.1:1")
     assert (code, "set its address with --url" in " ".join(out.split())) == (2, True)

@@ -57,8 +57,8 @@ async def test_a_full_pool_is_up_and_is_not_asked_for_a_place_however_many_want_
     handle, router = FullPool("full"), Router("replica")
     running_replicas.register(handle.app_name, "full", router)
     async with gateway(handle) as url:
-        told = await asyncio.gather(*(ready(url) for _ in range(60)))
-    assert told == [(200, {"ready": True, "pools": {"m/full": "up"}})] * 60
+        reply = await asyncio.gather(*(ready(url) for _ in range(60)))
+    assert reply == [(200, {"ready": True, "pools": {"m/full": "up"}})] * 60
 
 
 async def test_a_pool_is_down_until_its_first_replica_runs_and_when_the_last_has_died() -> None:
@@ -79,8 +79,8 @@ async def test_one_pool_that_is_down_is_enough() -> None:
     router = Router("replica")
     running_replicas.register(FullPool.app_name, "one", router)
     async with gateway(FullPool("one"), FullPool("other")) as url:
-        status, told = await ready(url)
-    assert (status, told["pools"]) == (503, {"m/one": "up", "m/other": "starting or down"})
+        status, reply = await ready(url)
+    assert (status, reply["pools"]) == (503, {"m/one": "up", "m/other": "starting or down"})
 
 
 async def test_a_pool_that_may_scale_to_zero_is_not_woken_to_be_ready() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.door import Ports, serving
+from support.admin_api import Ports, serving
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import listening
@@ -64,7 +64,7 @@ async def look(ports: Ports, request_id: str, key: str = "content") -> tuple[int
     query = {"request_id": request_id}
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"{ports.door}/admin/v1/rerun", params=query, headers=headers) as response,
+        session.get(f"{ports.admin_api}/admin/v1/rerun", params=query, headers=headers) as response,
     ):
         return response.status, await response.json()
 
@@ -80,15 +80,15 @@ async def test_it_shows_what_each_engine_sent_what_was_wrong_and_what_the_client
 ) -> None:
     async with reruns(tmp_path) as ports:
         request_id, answer = await ask(ports, stream=stream)
-        status, told = await look(ports, request_id)
+        status, reply = await look(ports, request_id)
     assert status == 200
-    first, second = told["attempts"]
+    first, second = reply["attempts"]
     assert (first["pool"], first["speculative"], first["outcome"]) == ("fast", True, "truncated")
     assert first["defects"] == ["arguments end early"]
     assert (second["pool"], second["outcome"], second["defects"]) == ("standard", "clean", [])
     assert "tool_calls" in first["text"]
     assert first["text"] != second["text"]
-    assert told["client"] == {"text": answer.decode(), "missing_bytes": 0}
+    assert reply["client"] == {"text": answer.decode(), "missing_bytes": 0}
 
 
 async def test_each_look_is_a_line_of_the_audit_log(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ async def test_each_look_is_a_line_of_the_audit_log(tmp_path: Path) -> None:
 async def test_no_other_scope_opens_it(scope: str, tmp_path: Path) -> None:
     async with reruns(tmp_path) as ports:
         request_id, _ = await ask(ports)
-        status, told = await look(ports, request_id, scope)
-    assert (status, told["error"]["code"]) == (403, "insufficient_scope")
+        status, reply = await look(ports, request_id, scope)
+    assert (status, reply["error"]["code"]) == (403, "insufficient_scope")
     assert audited(tmp_path) == [(f"key-{scope}", "refused", "GET /admin/v1/rerun")]
 
 
@@ -124,6 +124,6 @@ async def test_the_oldest_are_forgotten_and_of_long_answers_the_beginning(
     async with reruns(tmp_path) as ports:
         asked = [await ask(ports, seed=seed, stream=True) for seed in range(3)]
         assert [(await look(ports, request_id))[0] for request_id, _ in asked] == [404, 200, 200]
-        _, told = await look(ports, asked[-1][0])
+        _, reply = await look(ports, asked[-1][0])
     answer = asked[-1][1]
-    assert told["client"] == {"text": answer[-100:].decode(errors="replace"), "missing_bytes": len(answer) - 100}
+    assert reply["client"] == {"text": answer[-100:].decode(errors="replace"), "missing_bytes": len(answer) - 100}

@@ -156,11 +156,11 @@ class TestClients:
             result = {"type": "custom_tool_call_output", "call_id": first.output[1].call_id, "output": "ok"}
             echo = [item.model_dump(exclude_none=True) for item in first.output]
             await answered(stack, stream=True, input=[{"role": "user", "content": "go"}, *echo, result], **asked)
-        _, turn, told = json.loads(engine.requests[-1][1])["messages"]
+        _, turn, reply = json.loads(engine.requests[-1][1])["messages"]
         (call,) = turn["tool_calls"]
         assert (turn["reasoning"], call["id"]) == ("Look first.", "functions.apply_patch:0")
         assert json.loads(call["function"]["arguments"]) == {"input": "*** Begin Patch"}
-        assert (told["tool_call_id"], told["content"]) == (call["id"], "ok")
+        assert (reply["tool_call_id"], reply["content"]) == (call["id"], "ok")
 
     async def test_parse_gets_the_document(self) -> None:
         class Trip(pydantic.BaseModel):

@@ -65,7 +65,7 @@ async def test_a_path_that_only_decodes_to_a_route_is_not_that_route(path: str) 
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/v1/policy", "/v1/quarantine", "/admin/v1/quarantine", "/admin/v1/sight"]
+    "path", ["/metrics", "/v1/policy", "/v1/quarantine", "/admin/v1/quarantine", "/admin/v1/snapshot"]
 )
 async def test_what_only_operators_need_is_not_at_the_data_port(path: str) -> None:
     async with gateway() as url:
@@ -152,9 +152,9 @@ async def test_what_is_not_served_beside_the_messages_api_is_an_error_in_its_sha
 ) -> None:
     async with gateway() as url:
         got, headers, body = await ask(method, url + path, {"x-request-id": "r1"})
-    told = json.loads(body)
-    assert (got, told["type"], told["error"]["type"], told["request_id"]) == (status, "error", kind, "r1")
-    assert path in told["error"]["message"]
+    reply = json.loads(body)
+    assert (got, reply["type"], reply["error"]["type"], reply["request_id"]) == (status, "error", kind, "r1")
+    assert path in reply["error"]["message"]
     assert headers["request-id"] == "r1"
     assert headers.get("allow") == ("POST" if status == 405 else None)
 

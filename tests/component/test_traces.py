@@ -96,9 +96,9 @@ async def test_a_plain_request_is_the_clients_trace_with_one_attempt_that_the_en
     assert (slot.attributes or {})["specgate.pool"] == "speculative"
     assert attempt.kind is SpanKind.CLIENT
     assert engine.requests[0][0]["traceparent"] == f"00-{TRACE}-{attempt.context.span_id:016x}-01"
-    told = dict(attempt.attributes or {})
-    assert told.pop("server.port") > 0  # type: ignore[operator]
-    assert told == {
+    reply = dict(attempt.attributes or {})
+    assert reply.pop("server.port") > 0  # type: ignore[operator]
+    assert reply == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "specgate.sim",
         "gen_ai.request.model": "m",

@@ -28,13 +28,13 @@ async def test_a_whole_answer_of_a_faulty_parser_is_run_again_on_the_standard_po
 
 
 async def test_a_stream_of_a_faulty_parser_goes_on_with_the_standard_pools_call(client: openai.AsyncOpenAI) -> None:
-    told: dict[str, Any] = {}
+    reply: dict[str, Any] = {}
     async with client.chat.completions.stream(**ASKED, extra_body=FAULT) as stream:
         async for event in stream:
             if event.type == "chunk":
-                told |= (event.chunk.model_extra or {}).get("specgate", {})
+                reply |= (event.chunk.model_extra or {}).get("specgate", {})
         final = await stream.get_final_completion()
-    assert told == {"rerun": "standard", "reasons": ["truncated"]}
+    assert reply == {"rerun": "standard", "reasons": ["truncated"]}
     assert [json.loads(call.function.arguments) for call in final.choices[0].message.tool_calls or ()] == [
         {"city": "Osaka"}
     ]

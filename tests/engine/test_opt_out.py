@@ -49,11 +49,11 @@ async def tell(client: openai.AsyncOpenAI, model: str, about: str, preference: b
 async def test_an_opted_out_request_drafts_nothing_while_its_neighbours_in_the_batch_do(
     client: openai.AsyncOpenAI, model: str, method: str
 ) -> None:
-    told = await asyncio.gather(
+    reply = await asyncio.gather(
         *(tell(client, model, about, preference) for about in ABOUT for preference in (False, None))
     )
-    out, others = told[0::2], told[1::2]
-    assert {each.pool for each in told} == {"speculative"}
+    out, others = reply[0::2], reply[1::2]
+    assert {each.pool for each in reply} == {"speculative"}
     assert {each.speculative for each in out} == {"off"}
     assert {each.speculative for each in others} == {"on"}
     assert {each.drafted for each in out} == {0}

@@ -15,13 +15,13 @@ PICTURES = [("page-wide", WIDE, False), ("page-narrow", NARROW, True)]
 async def main() -> None:
     """Takes them of a gateway that has been busy for a while."""
     async with gateway(content=True) as (ports, _):
-        async with tab(ports.door) as opened:  # while somebody looks, the door looks too
+        async with tab(ports.admin_api) as opened:  # while somebody looks, the admin API looks too
             await opened.until(f"{POOL} !== null")
             for _ in range(14):
                 await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
                 await asyncio.sleep(1)
         for name, size, dark in PICTURES:
-            async with tab(ports.door, size, dark=dark) as opened:
+            async with tab(ports.admin_api, size, dark=dark) as opened:
                 await opened.until("document.querySelector('[data-read]') !== null")
                 await asyncio.sleep(0.5)  # the charts
                 await opened.page.screenshot(path=FOLDER / f"{name}.png", full_page=True)

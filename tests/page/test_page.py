@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import fastapi
 import pytest
-from support.door import door_before
+from support.admin_api import admin_before
 from support.page import NARROW, POOL, WIDE, ask_with_tools, by_key, gateway, needs_browser, tab
 
 pytestmark = needs_browser
@@ -18,7 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 async def test_it_loads_without_any_other_host_and_shows_the_pools() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL}?.dataset.state === 'up'")
         text = await opened.text()
         assert "m / speculative" in text
@@ -28,7 +28,7 @@ async def test_it_loads_without_any_other_host_and_shows_the_pools() -> None:
 
 
 async def test_a_pool_that_dies_turns_red_within_four_seconds() -> None:
-    async with gateway() as (ports, engine), tab(ports.door) as opened:
+    async with gateway() as (ports, engine), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL}?.dataset.state === 'up'")
         await engine.stop()
         await opened.until(f"{POOL}.dataset.state === 'down'", timeout_s=4)
@@ -43,12 +43,12 @@ def question(name: str) -> str:
 
 
 async def test_six_questions_are_answered_at_a_glance_and_lead_to_more() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{question('Well?')}?.innerText.includes('2 pools up')")
         await opened.until(f"{question('Right?')}.innerText.includes('0 reruns')")
         order = {"action": "quarantine", "model": "m", "pool": "standard", "request_class": "tools_auto"}
         async with aiohttp.ClientSession() as session:
-            await session.post(f"{ports.door}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
+            await session.post(f"{ports.admin_api}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
         for _ in range(4):
             await ask_with_tools(ports.data, stream=True)
         await opened.until(f"{question('Right?')}.innerText.includes('✕ 1 class in quarantine')")
@@ -66,14 +66,14 @@ async def test_six_questions_are_answered_at_a_glance_and_lead_to_more() -> None
 
 
 async def test_a_door_that_no_gateway_answers_is_not_well() -> None:
-    async with door_before() as ports, tab(ports.door) as opened:
+    async with admin_before() as ports, tab(ports.admin_api) as opened:
         await opened.until(f"{question('Well?')}?.dataset.tone === 'bad'")
         assert "✕ no gateway replica answers" in await opened.text()
         assert await opened.page.locator("header .bad").count() == 1
 
 
 async def test_a_rerun_appears_and_what_a_client_named_stays_text() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         for _ in range(10):
             await ask_with_tools(ports.data, HOSTILE)
@@ -90,12 +90,12 @@ async def test_a_rerun_opens_its_texts_to_a_key_with_content_alone(tmp_path: Pat
     async with gateway(content=True, authenticate=by_key, audit=tmp_path) as (ports, _):
         for _ in range(6):
             await ask_with_tools(ports.data, HOSTILE)
-        async with tab(ports.door, key="looks") as opened:
+        async with tab(ports.admin_api, key="looks") as opened:
             await opened.until("document.body.innerText.includes('unknown_tool')")
             assert "this key lacks the scope content" in await opened.text()
             assert await opened.page.locator("[data-read]").count() == 0
         assert lines_of(tmp_path) == []
-        async with tab(ports.door, key="all") as opened:
+        async with tab(ports.admin_api, key="all") as opened:
             await opened.until("document.querySelector('[data-read]') !== null")
             await opened.page.locator("[data-read]").first.click()
             await opened.until("document.querySelectorAll('pre.text').length === 3")
@@ -109,7 +109,7 @@ async def test_a_rerun_opens_its_texts_to_a_key_with_content_alone(tmp_path: Pat
 
 
 async def test_each_tenant_shows_what_it_may_use_beside_what_it_uses() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         for _ in range(6):
             await ask_with_tools(ports.data)
@@ -123,26 +123,26 @@ async def test_each_tenant_shows_what_it_may_use_beside_what_it_uses() -> None:
 
 @pytest.mark.parametrize("api", ["chat", "messages", "responses"])
 async def test_the_playground_tells_the_decision_each_reason_and_what_would_change_it(api: str) -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         order = {"action": "quarantine", "model": "m", "pool": "speculative", "request_class": "tools_auto"}
         async with aiohttp.ClientSession() as session:
-            await session.post(f"{ports.door}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
+            await session.post(f"{ports.admin_api}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
         await opened.page.select_option("select", api)
         await opened.page.get_by_text("Sample body").click()
         await opened.page.get_by_text("Explain", exact=True).click()
         await opened.until("document.querySelector('[data-decision]') !== null")
-        told = await opened.page.locator("[data-decision]").inner_text()
-        assert "m / standard, speculation off" in told
-        assert "tools_auto" in told
-        assert "quarantine" in told
-        assert "incident 17" in told
-        assert "What would change it" in told
+        reply = await opened.page.locator("[data-decision]").inner_text()
+        assert "m / standard, speculation off" in reply
+        assert "tools_auto" in reply
+        assert "quarantine" in reply
+        assert "incident 17" in reply
+        assert "What would change it" in reply
         assert opened.problems == []
 
 
 async def test_a_body_that_is_none_is_told_and_not_decided() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         await opened.page.fill("textarea[name=body]", "{nonsense")
         await opened.page.get_by_text("Explain", exact=True).click()
@@ -151,7 +151,7 @@ async def test_a_body_that_is_none_is_told_and_not_decided() -> None:
 
 
 async def test_an_operator_quarantines_by_button_and_the_audit_log_has_a_line(tmp_path: Path) -> None:
-    async with gateway(audit=tmp_path) as (ports, _), tab(ports.door) as opened:
+    async with gateway(audit=tmp_path) as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         pool = opened.page.locator("[data-pool='m/speculative']")
         await pool.get_by_text("Quarantine a class of requests").click()
@@ -177,7 +177,7 @@ async def test_an_operator_quarantines_by_button_and_the_audit_log_has_a_line(tm
 
 
 async def test_without_a_key_it_asks_for_one_and_a_wrong_one_is_told() -> None:
-    async with gateway(authenticate=by_key) as (ports, _), tab(ports.door) as opened:
+    async with gateway(authenticate=by_key) as (ports, _), tab(ports.admin_api) as opened:
         await opened.until("document.querySelector('input[name=key]') !== null")
         await opened.page.fill("input[name=key]", "wrong")
         await opened.page.keyboard.press("Enter")
@@ -190,7 +190,7 @@ async def test_without_a_key_it_asks_for_one_and_a_wrong_one_is_told() -> None:
 
 
 async def test_a_key_without_the_scope_sees_no_buttons_of_operators() -> None:
-    async with gateway(authenticate=by_key) as (ports, _), tab(ports.door, key="looks") as opened:
+    async with gateway(authenticate=by_key) as (ports, _), tab(ports.admin_api, key="looks") as opened:
         await opened.until(f"{POOL} !== null")
         assert "Quarantine a class" not in await opened.text()
         assert await opened.page.locator("[data-action]").count() == 0
@@ -201,7 +201,7 @@ async def test_a_key_that_may_not_look_is_told_so_once_and_another_one_may_be_en
         return "".join(path.read_text() for path in tmp_path.glob("*.jsonl")).count('"refused"')
 
     how = {"authenticate": by_key, "audit": tmp_path}
-    async with gateway(**how) as (ports, _), tab(ports.door, key="asks") as opened:
+    async with gateway(**how) as (ports, _), tab(ports.admin_api, key="asks") as opened:
         await opened.until("document.body.innerText.includes('scope')")
         first = refusals()
         await asyncio.sleep(2.5)  # the page would have looked again
@@ -213,17 +213,17 @@ async def test_a_key_that_may_not_look_is_told_so_once_and_another_one_may_be_en
 
 async def test_a_share_that_is_not_quite_none_or_all_does_not_look_like_it() -> None:
     shares = "[0, 0.0004, 0.5, 0.9996, 1, null]"
-    async with gateway() as (ports, _), tab(ports.door) as opened:
-        told = await opened.page.evaluate(
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
+        reply = await opened.page.evaluate(
             f"import('/page/format.js').then(({{ percent }}) => {shares}.map((share) => percent(share)))"
         )
-    assert told == ["0.0\xa0%", "<0.1\xa0%", "50.0\xa0%", ">99.9\xa0%", "100.0\xa0%", "–"]
+    assert reply == ["0.0\xa0%", "<0.1\xa0%", "50.0\xa0%", ">99.9\xa0%", "100.0\xa0%", "–"]
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["narrow", "wide"])
 @pytest.mark.parametrize("pools", [0, 50])
 async def test_it_fits_the_screen_with_any_number_of_pools(pools: int, size: dict[str, int]) -> None:
-    async with door_before(*([seeing(pools)] if pools else [])) as ports, tab(ports.door, size) as opened:
+    async with admin_before(*([seeing(pools)] if pools else [])) as ports, tab(ports.admin_api, size) as opened:
         await opened.until("document.querySelector('h2') !== null")
         await opened.until(f"document.querySelectorAll('[data-pool]').length === {pools}")
         assert await opened.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
@@ -231,7 +231,7 @@ async def test_it_fits_the_screen_with_any_number_of_pools(pools: int, size: dic
 
 
 async def test_everything_can_be_reached_with_the_keyboard() -> None:
-    async with gateway() as (ports, _), tab(ports.door) as opened:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
         await opened.until(f"{POOL} !== null")
         reached = set()
         for _ in range(30):
@@ -254,7 +254,7 @@ def seeing(pools: int) -> fastapi.FastAPI:
     }  # fmt: skip
     names = [(f"a-model-with-a-rather-long-name-{number}", "speculative") for number in range(pools)]
     row = {"kind": "remote", "may_sleep": False, "slots": 256, "held": 12, "waiting": 3, "engines": []}
-    sight = {
+    snapshot = {
         "policy": {"digest": "0123456789abcdef", "refused_update": None},
         "pools": [{"model": model, "pool": pool, **row} for model, pool in names],
         "cells": [
@@ -269,7 +269,7 @@ def seeing(pools: int) -> fastapi.FastAPI:
         "queue": {},
         "samples": [],
     }
-    app.add_api_route("/admin/v1/sight", _returning(sight))
+    app.add_api_route("/admin/v1/snapshot", _returning(snapshot))
     return app
 
 

@@ -26,34 +26,34 @@ LONG = 6000  # tokens of a stream that is still under way when a test is over wi
 
 
 class Served(NamedTuple):
-    """A gateway with two replicas, its operator's door, and its first key."""
+    """A gateway with two replicas, its admin API, and its first key."""
 
     gateway: LocalGateway
-    door: str
+    admin_api: str
     first: str
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder, door = tmp_path_factory.mktemp("access"), free_port()
+    folder, admin_api = tmp_path_factory.mktemp("access"), free_port()
     pool = {**SIMULATED["pools"]["standard"], "sim": {"step_ms": 30, "content_tokens": [LONG, LONG]}}
     settings = {**SIMULATED, "pools": {"standard": {**pool, "graceful_shutdown_timeout_s": 1}}}
     further = {"replicas": 2, "ray_actor_options": {"num_cpus": 0.1}, "graceful_shutdown_timeout_s": 1}
     options = ["--access", "required", "--state-dir", str(folder / "state")]
-    environment = {"SPECGATE_ADMIN_PORT": str(door)}
+    environment = {"SPECGATE_ADMIN_PORT": str(admin_api)}
     with local_gateway(
         folder, "sim", free_port(), settings=settings, further=further, options=options, environment=environment
     ) as gateway:
         gateway.until_ready()
         (first,) = [line.strip() for line in gateway.printed().splitlines() if is_token(line.strip())]
-        yield Served(gateway, f"http://127.0.0.1:{door}", first)
+        yield Served(gateway, f"http://127.0.0.1:{admin_api}", first)
 
 
 @pytest.fixture
 def keys(served: Served, monkeypatch: pytest.MonkeyPatch) -> DoorKeys:
     """Keys as the command line reaches them, with the first one."""
     monkeypatch.setenv("SPECGATE_KEY", served.first)
-    return DoorKeys(served.door)
+    return DoorKeys(served.admin_api)
 
 
 async def key_of(served: Served, keys: DoorKeys, tenant: str, **limits: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ DASHBOARD = (
     *(f"/api/v0/{kind}?detail=1&limit=1000" for kind in ("actors", "tasks", "workers", "nodes", "placement_groups")),
     "/api/v0/cluster_events", "/api/cluster_status", "/api/component_activities",
 )  # fmt: skip
-DOOR = ("/metrics", "/admin/v1/board", "/admin/v1/audit", "/admin/v1/usage", "/admin/v1/keys", "/admin/v1/policy")
+ADMIN_PORT = ("/metrics", "/admin/v1/board", "/admin/v1/audit", "/admin/v1/usage", "/admin/v1/keys", "/admin/v1/policy")
 
 
 class Canaries:
@@ -203,16 +203,16 @@ async def ask(cluster: Cluster, keys: Keys, canaries: Canaries) -> list[tuple[in
             async with session.post(url, data=canaries("no JSON"), headers=named) as response:
                 answers.append((response.status, f"{response.headers} {await response.text()}"))
             order = {"model": "m", "pool": "standard", "until": canaries("wrong order")}
-            async with session.post(f"{cluster.door}/admin/v1/quarantine", json=order, headers=named) as response:
+            async with session.post(f"{cluster.admin_api}/admin/v1/quarantine", json=order, headers=named) as response:
                 answers.append((response.status, f"{response.headers} {await response.text()}"))
     return answers
 
 
-async def told(cluster: Cluster, key: str) -> dict[str, str]:
-    """Everything that the door and Ray's dashboard tell, by where."""
+async def reply(cluster: Cluster, key: str) -> dict[str, str]:
+    """Everything that the admin API and Ray's dashboard tell, by where."""
     found = {}
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as session:
-        for base, paths in ((cluster.door, DOOR), (cluster.dashboard, DASHBOARD)):
+        for base, paths in ((cluster.admin_api, ADMIN_PORT), (cluster.dashboard, DASHBOARD)):
             for path in paths:
                 async with session.get(base + path) as response:
                     assert response.status == 200 or base == cluster.dashboard, (path, await response.text())
@@ -246,7 +246,7 @@ async def test_keys_secrets_and_prompts_stand_nowhere(
         answers = await ask(cluster, keys, canaries)
         deadline_s = time.monotonic() + TOLD_S
         while True:
-            seen = {**written(cluster.files, tmp_path), **await told(cluster, keys.stored), "ps": processes(cluster)}
+            seen = {**written(cluster.files, tmp_path), **await reply(cluster, keys.stored), "ps": processes(cluster)}
             spans = [where for where, text in seen.items() if '"gen_ai.usage.output_tokens"' in text]
             lines = [where for where, text in seen.items() if "POST /v1/messages 200 in" in text]
             counted = 'tenant="acme"' in seen["/metrics"]  # once the ledger has begun and heard of it

@@ -29,16 +29,16 @@ async def test_the_models_are_listed(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_ready_names_every_pool(gateway_url: str) -> None:
-    status, told = await get(f"{gateway_url}/ready")
-    assert (status, told["ready"]) == (200, True)
-    assert told["pools"]["tiny-kimi/speculative"] == "up"
+    status, reply = await get(f"{gateway_url}/ready")
+    assert (status, reply["ready"]) == (200, True)
+    assert reply["pools"]["tiny-kimi/speculative"] == "up"
 
 
 async def test_a_full_pool_is_ready(gateway_url: str, client: openai.AsyncOpenAI) -> None:
     async with await client.chat.completions.create(model="narrow", messages=HELLO, stream=True) as stream:
         await anext(aiter(stream))  # it holds the only slot
-        status, told = await get(f"{gateway_url}/ready")
-    assert (status, [state for pool, state in told["pools"].items() if pool.startswith("narrow/")]) == (200, ["up"])
+        status, reply = await get(f"{gateway_url}/ready")
+    assert (status, [state for pool, state in reply["pools"].items() if pool.startswith("narrow/")]) == (200, ["up"])
 
 
 async def test_the_door_tells_of_the_whole_cluster(door_url: str, client: openai.AsyncOpenAI) -> None:
@@ -56,14 +56,14 @@ async def test_the_door_tells_of_the_whole_cluster(door_url: str, client: openai
 
 async def test_the_data_port_serves_nothing_that_only_operators_need(gateway_url: str) -> None:
     assert (await get(f"{gateway_url}/health"))[0] == 200
-    for path in ("/metrics", "/v1/policy", "/admin/v1/policy", "/admin/v1/quarantine", "/admin/v1/sight"):
+    for path in ("/metrics", "/v1/policy", "/admin/v1/policy", "/admin/v1/quarantine", "/admin/v1/snapshot"):
         assert (await get(gateway_url + path))[0] == 404
 
 
 async def test_an_unknown_path_is_a_404_in_openais_shape(gateway_url: str) -> None:
-    status, told = await get(f"{gateway_url}/v1/nope")
+    status, reply = await get(f"{gateway_url}/v1/nope")
     assert status == 404
-    assert set(told["error"]) == {"message", "type", "param", "code"}
+    assert set(reply["error"]) == {"message", "type", "param", "code"}
 
 
 async def test_a_request_id_is_echoed_once(client: openai.AsyncOpenAI) -> None:
@@ -81,8 +81,8 @@ async def test_explain_answers_without_an_engine(gateway_url: str) -> None:
         aiohttp.ClientSession() as session,
         session.post(f"{gateway_url}/v1/route/explain", json=body) as response,
     ):
-        told = await response.json()
-    assert (told["model"], told["pool"], told["speculative"]) == ("sim", "standard", False)
+        reply = await response.json()
+    assert (reply["model"], reply["pool"], reply["speculative"]) == ("sim", "standard", False)
 
 
 @pytest.mark.usefixtures("gateway_url")

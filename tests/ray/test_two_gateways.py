@@ -39,7 +39,7 @@ class Flood:
             while not self._stopped.is_set():
                 try:
                     async with session.post(self._url, json=self._body) as response:
-                        self.answers[told(response.status, await response.text())] += 1
+                        self.answers[reply(response.status, await response.text())] += 1
                 except (aiohttp.ClientError, TimeoutError) as error:
                     self.answers[type(error).__name__] += 1
                     await asyncio.sleep(0.05)
@@ -57,7 +57,7 @@ class Flood:
         await asyncio.gather(*self._clients)
 
 
-def told(status: int, body: str) -> str:
+def reply(status: int, body: str) -> str:
     """Returns the model of an answer, or its status and text."""
     if status != 200:
         return f"{status} {body[:200]}"

@@ -30,7 +30,7 @@ class Cluster:
 
     Attributes:
         url: The gateway's base URL.
-        door: That of its operator's door.
+        admin_api: That of its admin API.
         dashboard: That of Ray's dashboard.
         files: Ray's folder, with the logs of everything that runs here.
         config: The gateway config that was deployed last.
@@ -41,13 +41,13 @@ class Cluster:
         self._folder, self._held = folder, held
         # Ray puts Unix sockets there, whose paths are at most 107 characters long.
         self._short = held.enter_context(tempfile.TemporaryDirectory(prefix="sg", ignore_cleanup_errors=True))
-        self._gcs, self._dashboard, self._http, self._door = (free_port() for _ in range(4))
+        self._gcs, self._dashboard, self._http, self._admin_api = (free_port() for _ in range(4))
         self._nodes: list[psutil.Process] = []
         self._environment = {
             **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
             "PATH": f"{BIN}:{os.environ['PATH']}",
         }  # fmt: skip
-        self.url, self.door = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._door}"
+        self.url, self.admin_api = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._door}"
         self.dashboard = f"http://127.0.0.1:{self._dashboard}"
         self.files = Path(self._short)
 
@@ -82,8 +82,8 @@ class Cluster:
         """Send a gateway config as an operator does; returns when all of it runs."""
         args = {
             **args,
-            "admin": {**args.get("admin", {}), "port": self._door},
-        }  # other tests of this machine have a door too
+            "admin": {**args.get("admin", {}), "port": self._admin_api},
+        }  # other tests of this machine have an admin API too
         application = {"name": "specgate", "route_prefix": "/", "import_path": "serve.app:build", "args": args}
         document = {
             "proxy_location": "HeadOnly",
@@ -134,10 +134,10 @@ class Cluster:
     def _until(self, holds: Any, otherwise: str, node: psutil.Process) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not holds():
-            told = "\n".join(log.read_text(errors="replace")[-2000:] for log in self._folder.glob("node-*.log"))
-            assert time.monotonic() < deadline, f"{otherwise}:\n{told}"
-            assert psutil.pid_exists(node.pid), told
-            assert node.status() != psutil.STATUS_ZOMBIE, told
+            reply = "\n".join(log.read_text(errors="replace")[-2000:] for log in self._folder.glob("node-*.log"))
+            assert time.monotonic() < deadline, f"{otherwise}:\n{reply}"
+            assert psutil.pid_exists(node.pid), reply
+            assert node.status() != psutil.STATUS_ZOMBIE, reply
             time.sleep(0.25)
 
 

@@ -329,8 +329,8 @@ def _pairs(turns: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         for call in turn.get("tool_calls") or ():
             twice = call["id"] in seen
             seen.add(call["id"])
-            told = results.get(call["id"], [])
-            pairs.append([call["function"]["name"], _value(call), "an id twice" if twice else "|".join(told)])
+            answered = results.get(call["id"], [])
+            pairs.append([call["function"]["name"], _value(call), "an id twice" if twice else "|".join(answered)])
     return pairs
 
 

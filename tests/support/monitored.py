@@ -1,4 +1,4 @@
-"""A gateway, its door and simulated engines to monitor, and traffic in which everything happens that is counted."""
+"""A gateway, its admin API and simulated engines, and traffic in which everything happens that is counted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 
 from lab.sim import SimSettings, build_sim_app
-from support.door import serving
+from support.admin_api import serving
 from support.guard_harness import tools_request
 from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
 from support.stack import listening
@@ -18,7 +18,7 @@ NOWHERE = "http://127.0.0.1:9"
 ENGINE: dict[str, Any] = {"model": "m", "grammar": "qwen3_coder", "economics": {}, "content_tokens": (3, 5)}
 PROSE: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 LIMITS = {"concurrency": 4, "requests_per_minute": 100_000, "tokens_per_minute": 10**9, "tokens_per_month": 10**12}
-LABELS_OF_ENGINE = {"replica": "engine", "model": "m", "pool": "fast"}  # as the door adds them to an engine's own
+LABELS_OF_ENGINE = {"replica": "engine", "model": "m", "pool": "fast"}  # as the admin API adds them to an engine's own
 
 
 @dataclass
@@ -27,12 +27,12 @@ class Monitored:
 
     Attributes:
         data: Base URL of the data port.
-        door: Base URL of the door.
+        admin_api: Base URL of the admin API.
         engine: Base URL of the engine behind the pool `fast`.
     """
 
     data: str
-    door: str
+    admin_api: str
     engine: str
     _session: aiohttp.ClientSession
 
@@ -65,7 +65,7 @@ async def monitored() -> AsyncIterator[Monitored]:
         fast = await stack.enter_async_context(_engine(num_speculative_tokens=3, faults={"truncated_string": 1.0}))
         standard = await stack.enter_async_context(_engine())
         ports = await stack.enter_async_context(serving(_config(fast, standard)))
-        yield Monitored(ports.data, ports.door, fast, session)
+        yield Monitored(ports.data, ports.admin_api, fast, session)
 
 
 def _config(fast: str, standard: str) -> dict[str, Any]:

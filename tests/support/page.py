@@ -17,7 +17,7 @@ from serve.access.principal import ANONYMOUS, Principal
 from serve.access.tenants import Tenant
 from serve.errors import InvalidApiKeyError
 from serve.http1.listener import Listener
-from support.door import Ports, serving
+from support.admin_api import Ports, serving
 from support.stack import listening
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")  # names of Debian's packages
@@ -43,23 +43,23 @@ def by_key(headers: Mapping[str, str]) -> Principal:
 
 
 class Tab:
-    """A tab of the browser that may reach the door only, and everything that went wrong in it."""
+    """A tab of the browser that may reach the admin API only, and everything that went wrong in it."""
 
-    def __init__(self, page: Any, door: str) -> None:
+    def __init__(self, page: Any, admin_api: str) -> None:
         self.page = page
         self.foreign: list[str] = []
         self.problems: list[str] = []
-        self._door = door
+        self._admin_api = admin_api
         page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("dialog", lambda dialog: self.problems.append(f"a dialog: {dialog.message}"))
 
     async def open(self) -> None:
         await self.page.route("**/*", self._let_through)
-        await self.page.goto(self._door)
+        await self.page.goto(self._admin_api)
 
     async def _let_through(self, route: Any) -> None:
-        if route.request.url.startswith((self._door + "/", "data:")):
+        if route.request.url.startswith((self._admin_api + "/", "data:")):
             await route.continue_()
         else:
             self.foreign.append(route.request.url)
@@ -80,14 +80,14 @@ class Tab:
 
 
 @asynccontextmanager
-async def tab(door: str, size: dict[str, int] = WIDE, key: str = "", dark: bool = False) -> AsyncIterator[Tab]:
+async def tab(admin_api: str, size: dict[str, int] = WIDE, key: str = "", dark: bool = False) -> AsyncIterator[Tab]:
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         try:
             page = await browser.new_page(viewport=size, color_scheme="dark" if dark else "light")
             if key:
                 await page.add_init_script(f"sessionStorage.setItem('specgate-key', {json.dumps(key)})")
-            opened = Tab(page, door)
+            opened = Tab(page, admin_api)
             await opened.open()
             yield opened
         finally:
@@ -100,7 +100,7 @@ async def gateway(content: bool = False, **how: Any) -> AsyncIterator[tuple[Port
 
     Args:
         content: Texts of reruns are kept.
-        how: As of `door_before`.
+        how: As of `admin_before`.
     """
     fast = Listener("127.0.0.1")
     await fast.start(build_sim_app(SimSettings(model="m", num_speculative_tokens=3, faults={"wrong_name": 0.7})))

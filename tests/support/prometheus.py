@@ -40,21 +40,21 @@ class Prometheus:
 
     async def values(self, expression: str) -> list[float]:
         """Returns the value of each series; none while Prometheus starts."""
-        told = await self._get("query", query=expression)
-        return [float(series["value"][1]) for series in told.get("result", ())]
+        reply = await self._get("query", query=expression)
+        return [float(series["value"][1]) for series in reply.get("result", ())]
 
     async def firing(self) -> list[dict[str, str]]:
         """Returns the labels of each alert that fires, its name among them."""
-        told = await self._get("alerts")
-        return [alert["labels"] for alert in told.get("alerts", ()) if alert["state"] == "firing"]
+        reply = await self._get("alerts")
+        return [alert["labels"] for alert in reply.get("alerts", ()) if alert["state"] == "firing"]
 
     async def _get(self, path: str, **query: str) -> dict[str, Any]:
         try:
             async with self._session.get(f"{self._url}/api/v1/{path}", params=query) as response:
-                told: dict[str, Any] = json.loads(await response.read())
+                reply: dict[str, Any] = json.loads(await response.read())
         except (aiohttp.ClientConnectionError, json.JSONDecodeError):
             return {}
-        return told["data"]
+        return reply["data"]
 
 
 @asynccontextmanager

@@ -73,24 +73,24 @@ def session_config() -> dict[str, Any]:
 
 
 class Served(NamedTuple):
-    """Base URLs of a gateway: of its data port, and of its operator's door."""
+    """Base URLs of a gateway: of its data port, and of its admin API."""
 
     data: str
-    door: str
+    admin_api: str
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
     """Run `specgate serve` in a process of its own; yields its URLs once `/ready` says so."""
-    config, output, port, door = folder / "serve.yaml", folder / "serve.log", free_port(), free_port()
+    config, output, port, admin_api = folder / "serve.yaml", folder / "serve.log", free_port(), free_port()
     config.write_text(yaml.safe_dump(session_config(), allow_unicode=True))
     command = [sys.executable, "-m", "serve.cli", "serve", "--config", str(config), "--port", str(port), "--verbose"]
-    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY, "SPECGATE_ADMIN_PORT": str(door), MARK: _MARK}
+    environment = {**os.environ, "SPECGATE_ENGINE_KEY": ENGINE_KEY, "SPECGATE_ADMIN_PORT": str(admin_api), MARK: _MARK}
     with output.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
     try:
         _wait_until_ready(process, f"http://127.0.0.1:{port}", output)
-        yield Served(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{door}")
+        yield Served(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_api}")
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=120)

@@ -58,12 +58,12 @@ def _row(number: int, depth: int, span: CollectedSpan, start_ns: int, length_ns:
     x = _NAMES + _SCALE * (span.start_ns - start_ns) / length_ns
     width = max(2.0, _SCALE * (span.end_ns - span.start_ns) / length_ns)
     colour = _FAILED if span.failed else _COLOURS.get(span.service, _OURS)
-    told = f"{(span.end_ns - span.start_ns) / 1e6:.1f} ms"
+    reply = f"{(span.end_ns - span.start_ns) / 1e6:.1f} ms"
     note = f'<tspan class="note" dx="6">{escape(_note(span))}</tspan>' if _note(span) else ""
     return [
         f'<text x="{8 + 16 * depth}" y="{y + 16}">{escape(span.name)}{note}</text>',
         f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 10}" rx="2" fill="{colour}"/>',
-        f'<text class="dim" x="{x + width + 5:.1f}" y="{y + 16}">{told}</text>',
+        f'<text class="dim" x="{x + width + 5:.1f}" y="{y + 16}">{reply}</text>',
     ]
 
 

@@ -62,8 +62,8 @@ def test_nothing_of_the_builders_environment_travels_with_a_deployment(monkeypat
     for name in ("SPECGATE_KEY", "HF_TOKEN", "VLLM_API_KEY", "OTEL_EXPORTER_OTLP_HEADERS", "UNRELATED"):
         monkeypatch.setenv(name, "canary")
     gateway = build(config())._bound_deployment
-    door = gateway.init_args[2]._bound_deployment
-    for each in (gateway, door, deployment()):
+    admin_api = gateway.init_args[2]._bound_deployment
+    for each in (gateway, admin_api, deployment()):
         assert "canary" not in str(each.ray_actor_options)
 
 

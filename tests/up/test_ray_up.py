@@ -40,16 +40,16 @@ def test_ray_up_serves_a_tool_call_and_ray_down_ends_it() -> None:
 
 def until_ready(launcher: Launcher) -> None:
     """Both pools answer, so the worker has joined: the standard pool runs there alone."""
-    deadline, told = time.monotonic() + 300, "nothing listens"
+    deadline, reply = time.monotonic() + 300, "nothing listens"
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(f"{launcher.url}/ready", timeout=10):
                 return
         except urllib.error.HTTPError as error:
-            told = error.read().decode()
+            reply = error.read().decode()
         except OSError:
             pass
         time.sleep(1)
     logs = (launcher.home.parent / "ray").glob("session_latest/logs/**/*.log")
     tails = (f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs if log.stat().st_size)
-    raise AssertionError(f"not ready: {told}\n" + "\n".join(tails))
+    raise AssertionError(f"not ready: {reply}\n" + "\n".join(tails))

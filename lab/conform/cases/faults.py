@@ -63,8 +63,8 @@ async def engine_400(lab: Lab) -> CaseResult:
     said = {"error": {"message": "max_tokens is too large", "type": "BadRequestError", "param": None, "code": 400}}
     reply, trial = await lab.ask(answering(said, 400))
     tries = len(trial.arrivals)
-    told = isinstance(reply.error, dict) and "max_tokens is too large" in str(reply.error.get("message"))
-    return passed_if(reply.status == 400 and told and tries == 1, f"{reply.summary()} after {tries} tries")
+    answered = isinstance(reply.error, dict) and "max_tokens is too large" in str(reply.error.get("message"))
+    return passed_if(reply.status == 400 and answered and tries == 1, f"{reply.summary()} after {tries} tries")
 
 
 async def _retry_after(lab: Lab, status: int) -> CaseResult:

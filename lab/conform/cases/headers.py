@@ -84,9 +84,9 @@ async def set_cookie(lab: Lab) -> CaseResult:
 
 
 async def limits_told(lab: Lab) -> CaseResult:
-    told = {"x-ratelimit-remaining-tokens": "77", "openai-processing-ms": "12"}
-    reply, _ = await lab.ask(scripts.answering(scripts.whole({"content": "x"}), headers=told))
-    lost = [name for name, value in told.items() if reply.header(name) != value]
+    said = {"x-ratelimit-remaining-tokens": "77", "openai-processing-ms": "12"}
+    reply, _ = await lab.ask(scripts.answering(scripts.whole({"content": "x"}), headers=said))
+    lost = [name for name, value in said.items() if reply.header(name) != value]
     return passed_if(not lost, f"lost: {', '.join(lost)}" if lost else "both arrived")
 
 

@@ -78,16 +78,16 @@ async def reasoning(lab: Lab) -> CaseResult:
 
 
 async def usage(lab: Lab) -> CaseResult:
-    told = {
+    answered = {
         "prompt_tokens": 5,
         "completion_tokens": 3,
         "total_tokens": 8,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
-    pieces = [*text_frames(["hello"]), encode_frame({**chunk({}), "choices": [], "usage": told}), DONE]
+    pieces = [*text_frames(["hello"]), encode_frame({**chunk({}), "choices": [], "usage": answered}), DONE]
     reply, _ = await lab.ask(streaming(pieces), stream=True, stream_options={"include_usage": True})
     got = next((each["usage"] for each in reversed(reply.chunks()) if each.get("usage")), None)
-    return passed_if(got == told, "as the engine told it" if got == told else f"the client got {got}")
+    return passed_if(got == answered, "as the engine told it" if got == answered else f"the client got {got}")
 
 
 async def every_frame(lab: Lab) -> CaseResult:
@@ -191,12 +191,12 @@ async def content_type(lab: Lab) -> CaseResult:
 
 
 async def logprobs(lab: Lab) -> CaseResult:
-    told = {"content": [{"token": "a", "logprob": -0.1234567890123, "bytes": [97], "top_logprobs": []}]}
+    answered = {"content": [{"token": "a", "logprob": -0.1234567890123, "bytes": [97], "top_logprobs": []}]}
     answer = whole({"content": "a"})
-    answer["choices"][0]["logprobs"] = told
+    answer["choices"][0]["logprobs"] = answered
     reply, _ = await lab.ask(answering(answer), logprobs=True)
     got = (reply.choices() or [{}])[0].get("logprobs")
-    return passed_if(got == told, "as sent" if got == told else f"the client got {json.dumps(got)[:120]}")
+    return passed_if(got == answered, "as sent" if got == answered else f"the client got {json.dumps(got)[:120]}")
 
 
 CASES = (

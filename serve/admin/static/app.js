@@ -1,8 +1,8 @@
-// The page: asks the door for the board every two seconds while the tab is visible, and shows it.
+// The page: asks the admin API for the board every two seconds while the tab is visible, and shows it.
 
 import { html, render, useEffect, useState } from "./preact-htm.js";
 import { Charts } from "./charts.js";
-import { ask, hasKey, setKey } from "./door.js";
+import { ask, hasKey, setKey } from "./admin_api.js";
 import { Playground, Rows } from "./explain.js";
 import { percent } from "./format.js";
 import { Glance } from "./glance.js";
@@ -13,7 +13,7 @@ import { Tenants } from "./tenants.js";
 const PERIOD_MS = 2000;
 const AUDIT_LINES = 20;
 
-function useDoor() {
+function useAdmin() {
   const [state, setState] = useState({ board: null, me: null, audit: [], problem: "", locked: false, at: null });
   const [round, setRound] = useState(0);
   useEffect(() => {
@@ -64,21 +64,21 @@ function useDoor() {
 }
 
 function App() {
-  const door = useDoor();
-  const { board, me } = door;
+  const admin = useAdmin();
+  const { board, me } = admin;
   const may = (scope) => me?.scopes.includes(scope) ?? false;
   return html`<header>
       <h1>specgate</h1>
       ${board && html`<${Summary} board=${board} />`}
-      <span class="soft push">${door.at ? `as of ${new Date(door.at).toLocaleTimeString()}` : ""}</span>
+      <span class="soft push">${admin.at ? `as of ${new Date(admin.at).toLocaleTimeString()}` : ""}</span>
       ${me && html`<span class="soft">${me.key}</span>`}
-      ${hasKey() && html`<button type="button" onClick=${() => { setKey(""); door.again(); }}>Forget the key</button>`}
+      ${hasKey() && html`<button type="button" onClick=${() => { setKey(""); admin.again(); }}>Forget the key</button>`}
     </header>
     <main>
-      ${door.problem && html`<p class="banner" role="alert">${door.problem}</p>`}
-      ${door.locked && html`<${KeyForm} onKey=${door.again} />`}
-      ${board && html`<${Board} board=${board} audit=${door.audit} may=${may} onOrder=${door.again} />`}
-      ${!board && !door.locked && !door.problem && html`<p class="soft">Looking …</p>`}
+      ${admin.problem && html`<p class="banner" role="alert">${admin.problem}</p>`}
+      ${admin.locked && html`<${KeyForm} onKey=${admin.again} />`}
+      ${board && html`<${Board} board=${board} audit=${admin.audit} may=${may} onOrder=${admin.again} />`}
+      ${!board && !admin.locked && !admin.problem && html`<p class="soft">Looking …</p>`}
     </main>`;
 }
 
@@ -125,7 +125,7 @@ function Board({ board, audit, may, onOrder }) {
     <section id="tenants"><h2>Limits and use, by tenant</h2><${Tenants} tenants=${board.tenants} /></section>
     <section><h2>Why would a request go where?</h2><${Playground} models=${models} /></section>
     <section><h2>What operators did</h2>
-      <${Rows} names=${["time", "key", "action", "object", "reason"]} empty="Nothing since this door began."
+      <${Rows} names=${["time", "key", "action", "object", "reason"]} empty="Nothing since this admin API began."
         rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /></section>
     <section><h2>Policy</h2><p>In force: ${board.policy.digests.map((digest) => html`<code key=${digest}>${digest} </code>`)}</p></section>`;
 }

@@ -1,7 +1,7 @@
 // The playground: a request's body in, the decision and every reason out. No engine is asked.
 
 import { html, useState } from "./preact-htm.js";
-import { ask } from "./door.js";
+import { ask } from "./admin_api.js";
 
 const TOOL = { name: "get_weather", description: "The weather in a city", schema: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } };
 const TEXT = "What is the weather in Lisbon?";

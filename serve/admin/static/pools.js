@@ -1,7 +1,7 @@
 // The pools: health, figures, and the state of quarantine by class of request, with orders for those who may give them.
 
 import { html, useState } from "./preact-htm.js";
-import { ask } from "./door.js";
+import { ask } from "./admin_api.js";
 import { moment, number, percent, seconds } from "./format.js";
 
 // A shape and a word beside each colour.

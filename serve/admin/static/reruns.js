@@ -1,7 +1,7 @@
 // The last reruns: their shape, and for keys with the scope `content` what was sent, one look at a time.
 
 import { html, useState } from "./preact-htm.js";
-import { ask } from "./door.js";
+import { ask } from "./admin_api.js";
 import { clock } from "./format.js";
 
 const FEW = 6;

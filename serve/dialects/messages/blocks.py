@@ -92,8 +92,8 @@ def _document(block: Block, where: str, unreadable: Unreadable) -> list[Part]:
     if text is not None:
         return [*head, text_part(text)]
     media_type = source.get("media_type") or kind or "unknown"
-    told = wrong(where, f"a document of type {media_type} can't be read here; send its text, or its pages as images")
-    return [*head, unreadable.note(where, "messages.document", f"A document of type {media_type}", told)]
+    reply = wrong(where, f"a document of type {media_type} can't be read here; send its text, or its pages as images")
+    return [*head, unreadable.note(where, "messages.document", f"A document of type {media_type}", reply)]
 
 
 def _search_result(block: Block, where: str, unreadable: Unreadable) -> list[Part]:

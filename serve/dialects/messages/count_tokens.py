@@ -8,7 +8,7 @@ import msgspec
 from serve.dialects.body import read_object
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages.decode import chat_body
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.errors import EngineError
 
 # vLLM's route; other servers answer it with an error.
@@ -31,10 +31,10 @@ def decode_count(body: bytes, headers: Mapping[str, str]) -> Translated:
     dropped: list[str] = []
     chat = chat_body(read_object(body), dropped)
     encoded = msgspec.json.encode({name: chat[name] for name in _COUNTED if name in chat})
-    return Translated(encoded, False, Memo(prompt_bytes=len(encoded)), tuple(dropped))
+    return Translated(encoded, False, MessagesMemo(prompt_bytes=len(encoded)), tuple(dropped))
 
 
-def encode_count(answer: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+def encode_count(answer: Mapping[str, Any], memo: MessagesMemo, identity: Identity) -> bytes:
     """Returns the count that an engine has given.
 
     Raises:
@@ -46,6 +46,6 @@ def encode_count(answer: Mapping[str, Any], memo: Memo, identity: Identity) -> b
     return msgspec.json.encode({"input_tokens": count})
 
 
-def estimate_count(memo: Memo) -> bytes:
+def estimate_count(memo: MessagesMemo) -> bytes:
     """Returns a count by the prompt's size: four bytes a token, which is near for English and code."""
     return msgspec.json.encode({"input_tokens": max(1, memo.prompt_bytes // _BYTES_PER_TOKEN)})

@@ -9,7 +9,7 @@ from serve.dialects.body import read_object, required, wrong
 from serve.dialects.chat import STREAMED, call_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.dialects.messages.tools import chat_tools
 from serve.errors import InvalidRequestError
 
@@ -60,7 +60,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         chat["prompt_cache_key"] = session
     encoded = msgspec.json.encode(chat)
     thinking = _mapping(request.get("thinking"))
-    memo = Memo(
+    memo = MessagesMemo(
         prompt_bytes=len(encoded),
         thinking=thinking.get("type", "disabled") != "disabled",
         omitted=thinking.get("display") == "omitted",

@@ -9,7 +9,7 @@ from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.decode import THREAD_NOT_FOUND
-from serve.dialects.messages.memo import Memo, client_id
+from serve.dialects.messages.memo import MessagesMemo, client_id
 from serve.dialects.reasoning import seal
 from serve.errors import GatewayError, MethodNotAllowedError, RouteNotFoundError
 
@@ -40,7 +40,7 @@ _UNSERVED = {
 }
 
 
-def encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+def encode_whole(completion: Mapping[str, Any], memo: MessagesMemo, identity: Identity) -> bytes:
     """Returns the message that a whole chat completion is.
 
     Raises:
@@ -85,7 +85,7 @@ def tool_use(call: Call, arguments: object) -> dict[str, Any]:
     return {"type": "tool_use", "id": client_id(call.id), "name": call.name, "input": arguments}
 
 
-def stop_of(answer: Answer, calls: list[Call], memo: Memo, identity: Identity) -> dict[str, Any]:
+def stop_of(answer: Answer, calls: list[Call], memo: MessagesMemo, identity: Identity) -> dict[str, Any]:
     """Returns `stop_reason` and `stop_sequence` of a complete answer."""
     if answer.cut:
         is_short = answer.completion_tokens < memo.max_tokens
@@ -102,7 +102,7 @@ def stop_of(answer: Answer, calls: list[Call], memo: Memo, identity: Identity) -
     return {"stop_reason": reason, "stop_sequence": None}
 
 
-def usage_of(answer: Answer, memo: Memo) -> dict[str, int]:
+def usage_of(answer: Answer, memo: MessagesMemo) -> dict[str, int]:
     """Returns the usage of a complete answer; cached tokens are no input tokens here."""
     usage = answer.usage(memo.prompt_bytes)
     cached = min(usage.cached, usage.prompt)

@@ -10,7 +10,7 @@ _CODED = "toolu_sg_"
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class MessagesMemo:
     """The facts of a request that the encoder needs.
 
     Attributes:

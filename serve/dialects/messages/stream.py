@@ -9,7 +9,7 @@ from serve.dialects.answer import REASONING, TEXT, Answer, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure
 from serve.dialects.messages.encode import empty_message, error_of, stop_of, tool_use, usage_of
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.dialects.reasoning import seal
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -36,7 +36,7 @@ class StreamEncoder:
         identity: Of the response.
     """
 
-    def __init__(self, memo: Memo, identity: Identity) -> None:
+    def __init__(self, memo: MessagesMemo, identity: Identity) -> None:
         self._memo = memo
         self._identity = identity
         self._answer = Answer(memo.call_ids, identity.request_id)

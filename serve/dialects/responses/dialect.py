@@ -8,16 +8,16 @@ import msgspec
 
 from serve.dialects.dialect import Dialect, Identity
 from serve.dialects.responses.errors import encode_error
-from serve.dialects.responses.request import Memo, decode
+from serve.dialects.responses.request import ResponsesMemo, decode
 from serve.dialects.responses.response import ResponseObject, whole_response
 from serve.dialects.responses.stream import ResponsesEncoder
 
 
-def _stream_encoder(memo: Memo, identity: Identity) -> ResponsesEncoder:
+def _stream_encoder(memo: ResponsesMemo, identity: Identity) -> ResponsesEncoder:
     return ResponsesEncoder(ResponseObject(memo, identity, int(time.time())))
 
 
-def _encode_whole(completion: Mapping[str, Any], memo: Memo, identity: Identity) -> bytes:
+def _encode_whole(completion: Mapping[str, Any], memo: ResponsesMemo, identity: Identity) -> bytes:
     return msgspec.json.encode(whole_response(completion, ResponseObject(memo, identity, int(time.time()))))
 
 

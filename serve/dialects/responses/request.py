@@ -79,7 +79,7 @@ _ECHOED: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class ResponsesMemo:
     """The parts of a request that its answer needs.
 
     Attributes:
@@ -139,7 +139,7 @@ def _translated(members: Mapping[str, Any]) -> Translated:
     dropped = dict.fromkeys([*(f"tools.{kind}" for kind in table.dropped), *skipped, *_unknown(request, members)])
     summary = (request.reasoning or {}).get("summary") or (request.reasoning or {}).get("generate_summary")
     seals = SEALED_REASONING in (request.include or ())
-    memo = Memo(table, _echo(members), seals, bool(summary), len(encoded), call_ids(messages))
+    memo = ResponsesMemo(table, _echo(members), seals, bool(summary), len(encoded), call_ids(messages))
     return Translated(encoded, bool(request.stream), memo, tuple(dropped))
 
 

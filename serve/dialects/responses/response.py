@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.answer import REASONING, TEXT, Answer, Call, Usage
+from serve.dialects.answer import REASONING, TEXT, Answer, AnswerUsage, Call
 from serve.dialects.dialect import Identity
 from serve.dialects.reasoning import seal
-from serve.dialects.responses.request import Memo
+from serve.dialects.responses.request import ResponsesMemo
 from serve.dialects.responses.tools import CUSTOM_INPUT
 from serve.errors import EngineError
 
@@ -29,7 +29,7 @@ class ResponseObject:
         created_at: Unix time in seconds.
     """
 
-    memo: Memo
+    memo: ResponsesMemo
     identity: Identity
     created_at: int
 
@@ -118,7 +118,7 @@ def reasoning_part(text: str, *, summary: bool) -> dict[str, Any]:
     return {"type": "summary_text" if summary else "reasoning_text", "text": text}
 
 
-def usage_object(usage: Usage) -> dict[str, Any]:
+def usage_object(usage: AnswerUsage) -> dict[str, Any]:
     """Returns the usage with all its details, on which clients insist."""
     return {
         "input_tokens": usage.prompt,

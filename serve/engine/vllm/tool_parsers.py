@@ -35,7 +35,7 @@ from serve.parsing import (
     Content,
     Event,
     Fault,
-    Message,
+    ParsedMessage,
     Reasoning,
     StreamParser,
     fold,
@@ -117,7 +117,7 @@ class SpecgateToolParser(ToolParser):  # type: ignore[misc,unused-ignore]
         """Returns what was held back at the end of a stream."""
         return self._delta(self._stream.finish()) if self._stream else None
 
-    def _whole(self, pieces: Sequence[tuple[str, Sequence[int]]]) -> Message:
+    def _whole(self, pieces: Sequence[tuple[str, Sequence[int]]]) -> ParsedMessage:
         parser = self._parser()
         events = [event for text, ids in pieces for event in parser.feed(text, ids)]
         return fold(self._shown([*events, *parser.finish()]))

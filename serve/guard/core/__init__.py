@@ -1,6 +1,6 @@
 """The guard: checks answers, holds broken ones back and merges reruns. Pure: no I/O, no clock."""
 
-from serve.guard.core.chunk import ABORTED, Place, TextDelta, lone_delta, stop_of
+from serve.guard.core.chunk import ABORTED, TextDelta, TextPlace, lone_delta, stop_of
 from serve.guard.core.guard import Guard
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
@@ -15,9 +15,9 @@ __all__ = [
     "GuardState",
     "HistoryRepair",
     "Outcome",
-    "Place",
     "Severity",
     "TextDelta",
+    "TextPlace",
     "Verdict",
     "WholeGuard",
     "at_once",

@@ -14,7 +14,7 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import is_residue
 from serve.guard.core.rescue import Rescued, rescue
-from serve.guard.core.shape import AHEAD, Shape, calls_a_tool
+from serve.guard.core.shape import AHEAD, MarkerShape, calls_a_tool
 from serve.guard.core.text_guard import TextGuard
 from serve.guard.core.token_details import TokenDetails, of_last_characters
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity, Verdict, gravest
@@ -141,7 +141,7 @@ class ChoiceGuard:
 
     def _is_lost(self, name: str) -> bool:
         """Returns whether a text holds a call that nothing that may follow would make right."""
-        if self._texts.shape(name) is not Shape.CALL or self.cut or self._may_be_rescued:
+        if self._texts.shape(name) is not MarkerShape.CALL or self.cut or self._may_be_rescued:
             return False
         return calls_a_tool(self._texts.head_of_leak(name), self._expected.tools)
 
@@ -188,7 +188,7 @@ class ChoiceGuard:
 
     def _finish_leak(self, name: str, leak: str) -> list[Step]:
         """Returns what may go out of leaked markup: the calls in it, or its text if the attempt is past saving."""
-        is_call = self._texts.shape(name) is Shape.CALL
+        is_call = self._texts.shape(name) is MarkerShape.CALL
         residue = is_residue(leak)
         if residue and self.calls.begun and not (self.calls.any_empty and _OF_ARGUMENTS.search(leak)):
             self._log.report(Outcome.MARKER_LEAK, f"markup beside the calls in {name}", Severity.NOTE, once=True)
@@ -262,7 +262,7 @@ def final_reason(reason: str, *, called: bool, forced: bool) -> str:
     return "tool_calls" if called else "stop"
 
 
-class Attempt:
+class AttemptGuard:
     """One engine's stream.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from serve.stream.frame import ARGUMENTS, TEXTS, Place, TextDelta, lone_delta
+from serve.stream.frame import ARGUMENTS, TEXTS, TextDelta, TextPlace, lone_delta
 
 __all__ = [
     "ABORTED",
@@ -13,9 +13,9 @@ __all__ = [
     "MAX_CHOICES",
     "TEXTS",
     "UNSAID",
-    "Place",
     "TextDelta",
-    "Usage",
+    "TextPlace",
+    "UsageSum",
     "added",
     "choices_of",
     "is_index",
@@ -55,7 +55,7 @@ def _is_choice(choice: Any) -> bool:
     return isinstance(delta, dict | None) and isinstance(reason, str | None) and isinstance(calls, list | None)
 
 
-class Usage:
+class UsageSum:
     """Adds up usage.
 
     Attributes:

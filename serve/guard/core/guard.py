@@ -7,8 +7,8 @@ from typing import Any
 
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
-from serve.guard.core.choice import Attempt, ChoiceGuard
-from serve.guard.core.chunk import ABORTED, ARGUMENTS, Place, Usage, choices_of, lone_delta, stop_of
+from serve.guard.core.choice import AttemptGuard, ChoiceGuard
+from serve.guard.core.chunk import ABORTED, ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
@@ -49,10 +49,10 @@ class Guard:
         self._whole = whole
         self._expected = Expectation(request, grammar)
         self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
-        self._attempt = Attempt()
+        self._attempt = AttemptGuard()
         self._views: dict[int, ClientView] = {}
         self._envelope: Chunk = {}
-        self._usage = Usage()
+        self._usage = UsageSum()
         self._pool = ""
 
     @property
@@ -108,7 +108,7 @@ class Guard:
         self._end_if_hopeless()
         return chunks
 
-    def feed_text(self, place: Place, text: str) -> str | None:
+    def feed_text(self, place: TextPlace, text: str) -> str | None:
         """Takes a chunk that holds nothing but more of one text, for callers that know that without parsing it.
 
         Args:
@@ -169,7 +169,7 @@ class Guard:
             raise ValueError(f"nothing to rerun: the answer is {self.state}")
         self.state = GuardState.OPEN
         self._pool = pool
-        self._attempt = Attempt()
+        self._attempt = AttemptGuard()
         if self._whole:
             self._views = {}
             self._envelope = {}

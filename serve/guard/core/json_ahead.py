@@ -25,7 +25,7 @@ STATES = frozenset(state for _, state in _BEFORE)
 _raw = msgspec.json.Decoder(msgspec.Raw)  # checks a document without building it
 
 
-class Place(NamedTuple):
+class DocumentPlace(NamedTuple):
     """A place in a document to which a mark of structure leads.
 
     Attributes:
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     state: str
 
 
-def read_ahead(still_open: Sequence[str], state: str, text: str) -> Place | None:
+def read_ahead(still_open: Sequence[str], state: str, text: str) -> DocumentPlace | None:
     """Reads on up to the last mark of structure in `text`, which is one outside of strings.
 
     Args:
@@ -53,7 +53,7 @@ def read_ahead(still_open: Sequence[str], state: str, text: str) -> Place | None
     pieces = text.replace("\\\\", "  ").replace('\\"', "  ").split('"')  # one outside of strings, one inside, and so on
     read = _past_last_mark(pieces, len(text))
     if not read:
-        return Place(0, list(still_open), state) if read is not None else None
+        return DocumentPlace(0, list(still_open), state) if read is not None else None
     inner = open_after(still_open, "".join(pieces[::2]))
     if inner is None:
         return None
@@ -65,7 +65,7 @@ def read_ahead(still_open: Sequence[str], state: str, text: str) -> Place | None
         _raw.decode(document.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError):
         return None
-    return Place(read, inner, after)
+    return DocumentPlace(read, inner, after)
 
 
 def _past_last_mark(pieces: Sequence[str], length: int) -> int | None:

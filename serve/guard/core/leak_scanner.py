@@ -10,7 +10,7 @@ from functools import partial
 from serve.guard.core.marker_table import BEGINS, ENDS, ENDS_OF_CALLS, ENDS_OF_THOUGHTS, THOUGHTS
 from serve.guard.core.markup import MARKUP, RUN_IN_JSON, canonical, half_marker, is_reserved, unfinished
 from serve.guard.core.quotation import MOST_OF_A_LINE, Quotation
-from serve.guard.core.shape import AHEAD, OPENINGS, Place, Shape, shape_of, shape_of_object, words_of_a_call
+from serve.guard.core.shape import AHEAD, OPENINGS, MarkerPlace, MarkerShape, shape_of, shape_of_object, words_of_a_call
 
 _OPENING = re.compile(rf"{MARKUP.pattern}|\{{")  # a bracket may begin a call that has lost its marker
 _TAGS = ("<tool_call", "<function", "<parameter")
@@ -36,7 +36,7 @@ class LeakScanner:
 
     def __init__(self, name: str, tools: Collection[str], *, patient: bool, document: bool) -> None:
         self.leak_begun = False
-        self.shape = Shape.MENTION
+        self.shape = MarkerShape.MENTION
         self.strayed = False
         self._thoughts = name != "content"
         self._tools = tools
@@ -107,10 +107,10 @@ class LeakScanner:
             self._pass(text[place : match.start()])
             place = match.start()
             shape = self._shape(text, match, ended=ended)
-            if shape is Shape.STRAY and not self._patient:
+            if shape is MarkerShape.STRAY and not self._patient:
                 self.strayed = True
-                shape = Shape.MENTION
-            if shape is not Shape.MENTION:
+                shape = MarkerShape.MENTION
+            if shape is not MarkerShape.MENTION:
                 self._hold(text[place:], shape)
                 return text[:place]
             self._count(match.group())
@@ -128,12 +128,12 @@ class LeakScanner:
         if ended and not self._patient:
             self.strayed = True
             return text
-        self._hold(text[end:], Shape.STRAY if ended else Shape.OPEN)
+        self._hold(text[end:], MarkerShape.STRAY if ended else MarkerShape.OPEN)
         return text[:end]
 
-    def _hold(self, text: str, shape: Shape) -> None:
+    def _hold(self, text: str, shape: MarkerShape) -> None:
         self._held = [text]
-        if shape is not Shape.OPEN:
+        if shape is not MarkerShape.OPEN:
             self.leak_begun = True
             self.shape = shape
 
@@ -154,7 +154,7 @@ class LeakScanner:
         elif marker in BEGINS:
             self._begun[BEGINS[marker]] += 1
 
-    def _shape(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
+    def _shape(self, text: str, match: re.Match[str], *, ended: bool) -> MarkerShape:
         """Returns what a marker is where it stands."""
         marker = match.group()
         if marker == "{":
@@ -163,45 +163,49 @@ class LeakScanner:
             return self._shape_in_json(text, match, ended=ended)
         meant = canonical(marker)
         if self._thoughts and meant not in OPENINGS:
-            return Shape.MENTION
+            return MarkerShape.MENTION
         if meant in THOUGHTS and self._silent:
-            return Shape.STRAY
+            return MarkerShape.STRAY
         if meant in ENDS_OF_THOUGHTS and self._thinking > 0:
-            return Shape.MENTION
+            return MarkerShape.MENTION
         line = self._quotation.line
-        shape = shape_of(Place(text, match.start(), match.end(), line, ended, self._tools))
-        if shape in (Shape.MENTION, Shape.OPEN):
+        shape = shape_of(MarkerPlace(text, match.start(), match.end(), line, ended, self._tools))
+        if shape in (MarkerShape.MENTION, MarkerShape.OPEN):
             return shape
         match self._quotation.kind:
             case "mark" | "block quote":
-                return Shape.MENTION
+                return MarkerShape.MENTION
             case "span":
                 ends = self._quotation.end_of_span(text[match.end() : match.end() + MOST_OF_A_LINE], ended=ended)
-                return shape if ends is False else Shape.MENTION if ends else Shape.OPEN
+                return shape if ends is False else MarkerShape.MENTION if ends else MarkerShape.OPEN
             case "fence":
-                return Shape.MENTION if shape is Shape.STRAY else self._shape_in_fence(text, match.end(), ended=ended)
+                return (
+                    MarkerShape.MENTION
+                    if shape is MarkerShape.STRAY
+                    else self._shape_in_fence(text, match.end(), ended=ended)
+                )
             case _:
                 return shape
 
-    def _shape_of_object(self, text: str, start: int, *, ended: bool) -> Shape:
+    def _shape_of_object(self, text: str, start: int, *, ended: bool) -> MarkerShape:
         """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
         quotation = self._quotation
         if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.kind:
-            return Shape.MENTION
+            return MarkerShape.MENTION
         return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 
-    def _shape_in_fence(self, text: str, place: int, *, ended: bool) -> Shape:
+    def _shape_in_fence(self, text: str, place: int, *, ended: bool) -> MarkerShape:
         """Returns what a call in a code block is: an example, once the block has an end."""
         while (newline := text.find("\n", place)) >= 0:
             if self._quotation.ends_fence(text[place:newline]):
                 self._quoted_to = place
-                return Shape.MENTION
+                return MarkerShape.MENTION
             place = newline + 1
         self._last_line = text[place:]
         if ended:
-            return Shape.MENTION if self._quotation.ends_fence(self._last_line) else Shape.STRAY
+            return MarkerShape.MENTION if self._quotation.ends_fence(self._last_line) else MarkerShape.STRAY
         self._in_fence = True
-        return Shape.OPEN
+        return MarkerShape.OPEN
 
     def _fence_ends(self, text: str) -> bool:
         """Returns whether more text in a code block brings its end."""
@@ -211,18 +215,18 @@ class LeakScanner:
         *lines, self._last_line = (self._last_line + text).split("\n")
         return any(map(self._quotation.ends_fence, lines))
 
-    def _shape_in_json(self, text: str, match: re.Match[str], *, ended: bool) -> Shape:
+    def _shape_in_json(self, text: str, match: re.Match[str], *, ended: bool) -> MarkerShape:
         """Returns what a marker is in a document: stray, if it ends what nothing began, right before a string's end."""
         marker = canonical(match.group())
         surplus = marker in ENDS and self._begun[ENDS[marker]] <= 0
         if not surplus and not is_reserved(marker):
-            return Shape.MENTION
+            return MarkerShape.MENTION
         run = RUN_IN_JSON.match(text, match.end(), match.end() + _MOST_WAITING)
         end = run.end() if run else match.end()
         behind = text[end : end + _MOST_WAITING]
         if behind == "\\" or unfinished(behind) == len(behind):
-            return Shape.MENTION if ended else Shape.OPEN
+            return MarkerShape.MENTION if ended else MarkerShape.OPEN
         if text[end] != '"':
-            return Shape.MENTION
+            return MarkerShape.MENTION
         alone = self._quotation.line[-1:] == '"' and end == match.end() and marker not in ENDS_OF_CALLS
-        return Shape.MENTION if alone else Shape.STRAY
+        return MarkerShape.MENTION if alone else MarkerShape.STRAY

@@ -12,7 +12,7 @@ from serve.guard.core.call_guard import CallCheck
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.markup import MARKUP, canonical
 from serve.guard.core.verdict import Severity
-from serve.parsing import GRAMMARS, Message, Violation, parse
+from serve.parsing import GRAMMARS, ParsedMessage, Violation, parse
 from serve.parsing.families import grammars_by_markup
 
 # Reading a marker, and checking the call that it may begin, takes up to 40 microseconds, any other sign less than one.
@@ -80,7 +80,7 @@ def rescue(
     return None
 
 
-def _rescued(text: str, message: Message, check: CallCheck, *, cut: bool) -> Rescued | None:
+def _rescued(text: str, message: ParsedMessage, check: CallCheck, *, cut: bool) -> Rescued | None:
     parsed = message.tool_calls
     last = len(parsed) - 1
     unfinished = [each for each in message.violations if each.kind == "unfinished_call"] if cut else []
@@ -130,7 +130,7 @@ def _half_opening(content: str) -> int:
     return len(half) if half and any(opening.startswith(half) for opening in _OPENINGS) else 0
 
 
-def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[tuple[str, Message]]:
+def _readings(leak: str, grammar: str | None, expectation: Expectation) -> Iterator[tuple[str, ParsedMessage]]:
     """Yields what each format reads, and of which text, the model's own first; nothing if that would take too long."""
     formats = grammars_of(leak, grammar)
     most = _MOST_MARKERS // len(formats)
@@ -151,8 +151,7 @@ def grammars_of(leak: str, grammar: str | None = None) -> list[str]:
         leak: Text that begins with markup.
         grammar: The model's own format, if known.
     """
-    by_markup = [each for each in grammars_by_markup(leak) if each in GRAMMARS]
-    fallback = by_markup[:1] or ["qwen3_coder"]  # which reads what hermes does, too
+    fallback = grammars_by_markup(leak)[:1] or ["qwen3_coder"]  # which reads what hermes does, too
     own = [grammar] if grammar in GRAMMARS else []
     return list(dict.fromkeys([*own, *fallback]))
 

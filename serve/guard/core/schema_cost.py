@@ -33,7 +33,7 @@ _MOST_FRAMES = 4_000  # of the native stack
 
 
 @dataclass(slots=True)
-class Part:
+class SchemaPart:
     """One schema of a graph.
 
     Attributes:
@@ -78,7 +78,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class ValueSize:
     """The size of a value, as deep as a schema looks.
 
     Attributes:
@@ -110,7 +110,7 @@ class Cost:
         UnjudgedError: It refers to itself for the same value.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SchemaPart]) -> None:
         order = _order(parts, lambda part: part.same)
         if order is None:
             raise UnjudgedError("a schema that refers to itself")
@@ -125,7 +125,7 @@ class Cost:
         recursive = down is None or any(part.compares for part in parts)
         self.reach = math.inf if recursive else _reach(parts, down or ())
 
-    def bound_s(self, size: Size, value: Any = None) -> float:
+    def bound_s(self, size: ValueSize, value: Any = None) -> float:
         """Returns the longest that judging a value can take.
 
         Args:
@@ -148,7 +148,7 @@ class Cost:
         searched_s = searches and searches * (size.texts * _SEARCH_S + size.cubes * 1e-9)
         return (places_ns + size.characters * character_ns) * 1e-9 + searched_s
 
-    def search_bound_s(self, size: Size) -> float:
+    def search_bound_s(self, size: ValueSize) -> float:
         """Returns the longest that finding the place of a mismatch can take: it is judged again, and copied."""
         return 3 * self.bound_s(size) + (size.places * _COPIED_NS + size.characters * _WRITTEN_NS) * 1e-9
 
@@ -160,7 +160,7 @@ class _Sum:
         parts: A graph in which nothing is unevaluated.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[SchemaPart]) -> None:
         self._parts = parts
         self._known: dict[tuple[int, int], float] = {}
 
@@ -199,7 +199,7 @@ class _Bound:
     """
 
     def __init__(
-        self, parts: Sequence[Part], order: Sequence[int], down: Sequence[int] | None, own: Sequence[float]
+        self, parts: Sequence[SchemaPart], order: Sequence[int], down: Sequence[int] | None, own: Sequence[float]
     ) -> None:
         self._settled = True
         if not any(own):
@@ -238,7 +238,7 @@ class _Bound:
         return [max(pair) for pair in zip(members, items, strict=True)]
 
 
-def measure(value: Any, reach: float, limit_s: float) -> Size:
+def measure(value: Any, reach: float, limit_s: float) -> ValueSize:
     """Returns the size of a value.
 
     Args:
@@ -274,7 +274,7 @@ def measure(value: Any, reach: float, limit_s: float) -> Size:
             characters += sum(lengths)
             cubes += sum([length**3 for length in lengths])
         level = below
-    return Size(places, depth, characters, texts, cubes)
+    return ValueSize(places, depth, characters, texts, cubes)
 
 
 def _add_plain(value: Any, below: list[Any]) -> int:
@@ -287,7 +287,7 @@ def _add_plain(value: Any, below: list[Any]) -> int:
     return 0
 
 
-def _settled(parts: Sequence[Part], down: Sequence[int], here: Sequence[float]) -> float:
+def _settled(parts: Sequence[SchemaPart], down: Sequence[int], here: Sequence[float]) -> float:
     """Returns the most work at any place below the root, for values of any depth.
 
     Args:
@@ -306,7 +306,7 @@ def _settled(parts: Sequence[Part], down: Sequence[int], here: Sequence[float]) 
     return max(sums[0][0], sums[1][0])
 
 
-def _order(parts: Sequence[Part], edges: Callable[[Part], Iterable[int]]) -> list[int] | None:
+def _order(parts: Sequence[SchemaPart], edges: Callable[[SchemaPart], Iterable[int]]) -> list[int] | None:
     """Returns the parts such that each comes behind those that its edges lead to; None if one leads back to itself."""
     order: list[int] = []
     begun = [False] * len(parts)
@@ -329,7 +329,7 @@ def _order(parts: Sequence[Part], edges: Callable[[Part], Iterable[int]]) -> lis
     return order
 
 
-def _longest(parts: Sequence[Part], order: Sequence[int]) -> int:
+def _longest(parts: Sequence[SchemaPart], order: Sequence[int]) -> int:
     """Returns the length of the longest way of schemas for the same value."""
     deep = [1] * len(parts)
     for index in order:
@@ -337,7 +337,7 @@ def _longest(parts: Sequence[Part], order: Sequence[int]) -> int:
     return max(deep)
 
 
-def _expanded(parts: Sequence[Part], order: Sequence[int]) -> float:
+def _expanded(parts: Sequence[SchemaPart], order: Sequence[int]) -> float:
     """Returns how many schemas the compiler writes out, for those that look for what is unevaluated."""
     if not any(part.unevaluated for part in parts):
         return 0.0
@@ -345,7 +345,7 @@ def _expanded(parts: Sequence[Part], order: Sequence[int]) -> float:
     return max(whole) * _longest(parts, order)
 
 
-def _reach(parts: Sequence[Part], down: Sequence[int]) -> int:
+def _reach(parts: Sequence[SchemaPart], down: Sequence[int]) -> int:
     """Returns how many levels of a value are looked at below the first."""
     deep = [0] * len(parts)
     for index in down:
@@ -354,7 +354,7 @@ def _reach(parts: Sequence[Part], down: Sequence[int]) -> int:
     return deep[0]
 
 
-def _summed(parts: Sequence[Part], order: Sequence[int], own: Sequence[float]) -> list[float]:
+def _summed(parts: Sequence[SchemaPart], order: Sequence[int], own: Sequence[float]) -> list[float]:
     """Returns for each part the sum over all that it applies to the same value, as often as it does."""
     total = [0.0] * len(parts)
     again = [0.0] * len(parts)
@@ -363,7 +363,7 @@ def _summed(parts: Sequence[Part], order: Sequence[int], own: Sequence[float]) -
     return total
 
 
-def _sum(part: Part, own: float, total: Sequence[float], again: Sequence[float]) -> tuple[float, float]:
+def _sum(part: SchemaPart, own: float, total: Sequence[float], again: Sequence[float]) -> tuple[float, float]:
     """Returns the work of a part, and that of asking it once more what it has evaluated."""
     if not part.same and not part.unevaluated:
         return own, own

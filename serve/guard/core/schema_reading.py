@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from serve.guard.core.schema_budget import UnjudgedError
-from serve.guard.core.schema_cost import Part
+from serve.guard.core.schema_cost import SchemaPart
 from serve.guard.core.schema_pattern import Pattern, translate
 
 LATEST = 202012
@@ -96,7 +96,7 @@ class Reading:
         self.draft = _draft(schema)
         self._readers = _READERS_OF[self.draft]
         self.regular = True
-        self.parts: list[Part] = []
+        self.parts: list[SchemaPart] = []
         self.work_s = 0.0
         self._strict = strict
         self._admit = admit
@@ -124,7 +124,7 @@ class Reading:
         """Returns a schema in plain form, and the index of its part."""
         if index is None:
             index = len(self.parts)
-            self.parts.append(Part())
+            self.parts.append(SchemaPart())
         if isinstance(schema, bool):
             return schema, index
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
@@ -157,7 +157,7 @@ class Reading:
         index = self._places.get(id(target))
         if index is None:
             index = self._places[id(target)] = len(self.parts)
-            self.parts.append(Part())
+            self.parts.append(SchemaPart())
             self._waiting.append((target, index))
         return {"$ref": f"#/$defs/d{index}" if index else "#"}, index
 
@@ -171,10 +171,10 @@ class Reading:
         if not isinstance(target, str):
             return self.refer(target)
         index = len(self.parts)
-        self.parts.append(Part(own_ns=_META_NS, any_member=[index], any_item=[index]))
+        self.parts.append(SchemaPart(own_ns=_META_NS, any_member=[index], any_item=[index]))
         return {"$ref": target}, index
 
-    def pattern(self, source: Any, part: Part) -> str:
+    def pattern(self, source: Any, part: SchemaPart) -> str:
         """Returns a pattern as the engine reads it, and counts it."""
         if not isinstance(source, str):
             raise UnjudgedError("not a valid schema")
@@ -210,7 +210,7 @@ class _Step:
     """
 
     def __init__(
-        self, reading: Reading, schema: Mapping[str, Any], found: Mapping[str, Any], part: Part, depth: int
+        self, reading: Reading, schema: Mapping[str, Any], found: Mapping[str, Any], part: SchemaPart, depth: int
     ) -> None:
         self.out: dict[str, Any] = {}
         self.part = part
@@ -293,7 +293,7 @@ class _Step:
         """Reads schemas by pattern of a member's name."""
         patterns: dict[str, Any] = {}
         for pattern, schema in _mapping(value).items():
-            matcher = Part()
+            matcher = SchemaPart()
             index = len(self._reading.parts)
             self._reading.parts.append(matcher)
             translated = self._reading.pattern(pattern, matcher)

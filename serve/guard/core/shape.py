@@ -31,7 +31,7 @@ _ENDS_OF_TEXT = frozenset(".!?:;,)。！？：；，")
 _MOST_OF_A_RUN = AHEAD - 48  # a marker that is cut there is no end of the run
 
 
-class Shape(Enum):
+class MarkerShape(Enum):
     """The part that a marker plays in a text."""
 
     MENTION = "a word of the text"
@@ -40,7 +40,7 @@ class Shape(Enum):
     STRAY = "markup where none belongs"
 
 
-class Place(NamedTuple):
+class MarkerPlace(NamedTuple):
     """A marker in a text.
 
     Attributes:
@@ -84,13 +84,13 @@ class Place(NamedTuple):
         """
         return self.begins_line or self.line[-1].isalnum() or self.line[-1] in _ENDS_OF_TEXT
 
-    def shape_of_prefix(self, text: str, *whole: str) -> Shape | None:
+    def shape_of_prefix(self, text: str, *whole: str) -> MarkerShape | None:
         """Returns `OPEN` if more text could make `text` begin with one of `whole`, and matters."""
         could = not self.settled and any(each.startswith(text) for each in whole)
-        return Shape.OPEN if could else None
+        return MarkerShape.OPEN if could else None
 
 
-def shape_of(place: Place) -> Shape:
+def shape_of(place: MarkerPlace) -> MarkerShape:
     """Returns what a marker is. Once it is not `OPEN`, more text does not change it.
 
     Args:
@@ -102,13 +102,13 @@ def shape_of(place: Place) -> Shape:
     behind = place.text[run : run + AHEAD]
     if run - place.end >= _MOST_OF_A_RUN or len(behind) == unfinished(behind):
         # Nothing but markup and space behind it.
-        alone = Shape.MENTION if marker in COMMON else Shape.STRAY
-        return alone if place.settled else Shape.OPEN
+        alone = MarkerShape.MENTION if marker in COMMON else MarkerShape.STRAY
+        return alone if place.settled else MarkerShape.OPEN
     if is_reserved(place.marker):
-        return Shape.STRAY if place.rest[:1].isalnum() or place.line[-1:].isalnum() else Shape.MENTION
-    shape = decide(place) if decide else Shape.MENTION
-    if shape is Shape.STRAY and marker in _NEEDS_A_PLACE and not place.is_fit:
-        return Shape.MENTION
+        return MarkerShape.STRAY if place.rest[:1].isalnum() or place.line[-1:].isalnum() else MarkerShape.MENTION
+    shape = decide(place) if decide else MarkerShape.MENTION
+    if shape is MarkerShape.STRAY and marker in _NEEDS_A_PLACE and not place.is_fit:
+        return MarkerShape.MENTION
     return shape
 
 
@@ -120,54 +120,54 @@ _ID = re.compile(r"functions\..|.*:\d+\Z")
 _WORDS = re.compile(r"[\w\s]{1,80}")  # between a section's begin and a call: a model that talks where it should not
 
 
-def _section(place: Place) -> Shape:
+def _section(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip()
     if rest.startswith(CALL_BEGIN):
         start = place.text.index(CALL_BEGIN, place.end)
         shape = _kimi_call(place._replace(start=start, end=start + len(CALL_BEGIN)))
-        return Shape.STRAY if shape is Shape.MENTION and place.rest[:1] == "<" else shape
+        return MarkerShape.STRAY if shape is MarkerShape.MENTION and place.rest[:1] == "<" else shape
     if rest.startswith(SECTION_ENDS):
-        return Shape.STRAY
+        return MarkerShape.STRAY
     if (words := _WORDS.match(place.rest)) is not None:
         start = place.end + words.end()
         if place.text.startswith(CALL_BEGIN, start):
             shape = _kimi_call(place._replace(start=start, end=start + len(CALL_BEGIN)))
-            if shape is not Shape.MENTION:
+            if shape is not MarkerShape.MENTION:
                 return shape
         elif still_open := place.shape_of_prefix(place.rest[words.end() :], CALL_BEGIN):
             return still_open
-    glued = Shape.STRAY if place.rest[:1].isalnum() else Shape.MENTION
-    return place.shape_of_prefix(rest, CALL_BEGIN, *SECTION_ENDS) or (Shape.STRAY if not rest else glued)
+    glued = MarkerShape.STRAY if place.rest[:1].isalnum() else MarkerShape.MENTION
+    return place.shape_of_prefix(rest, CALL_BEGIN, *SECTION_ENDS) or (MarkerShape.STRAY if not rest else glued)
 
 
-def _kimi_call(place: Place) -> Shape:
+def _kimi_call(place: MarkerPlace) -> MarkerShape:
     rest = place.rest
     header = _HEADER.match(rest)
     if header is None:
-        return Shape.MENTION
+        return MarkerShape.MENTION
     name, behind = header[1], rest[header.end() :].lstrip()
     if not behind and not place.settled:
-        return Shape.OPEN
+        return MarkerShape.OPEN
     if not name:
         return place.shape_of_prefix(behind, ARGUMENTS_BEGIN) or (
-            Shape.CALL if behind.startswith(ARGUMENTS_BEGIN) else Shape.MENTION
+            MarkerShape.CALL if behind.startswith(ARGUMENTS_BEGIN) else MarkerShape.MENTION
         )
     if behind.startswith(ARGUMENTS_BEGIN):
-        return Shape.CALL
+        return MarkerShape.CALL
     if still_open := place.shape_of_prefix(behind, ARGUMENTS_BEGIN, CALL_END):
         return still_open
     if _ID.match(name) or behind.startswith(CALL_END):
-        return Shape.CALL
-    return Shape.STRAY if rest[:1].isalnum() else Shape.MENTION
+        return MarkerShape.CALL
+    return MarkerShape.STRAY if rest[:1].isalnum() else MarkerShape.MENTION
 
 
-def _kimi_arguments(place: Place) -> Shape:
+def _kimi_arguments(place: MarkerPlace) -> MarkerShape:
     if not _HEADLESS.search(place.line[-256:]):
-        return Shape.MENTION
+        return MarkerShape.MENTION
     rest = place.rest.lstrip()
     if not rest and not place.settled:
-        return Shape.OPEN
-    return Shape.STRAY if rest.startswith("{") else Shape.MENTION
+        return MarkerShape.OPEN
+    return MarkerShape.STRAY if rest.startswith("{") else MarkerShape.MENTION
 
 
 # Qwen and Hermes
@@ -188,58 +188,58 @@ _BARE_CALL = re.compile(r"([\w.:/\-]{1,128})\s*(<arg_key>|<arg_value>|<tool_sep|
 _OPEN_BARE_CALL = re.compile(r"[\w.:/\-]{1,128}\s*(?:<[\w/]{0,10})?\Z")
 
 
-def _block(place: Place) -> Shape:
+def _block(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip()
     if still_open := place.shape_of_prefix(rest, "```", "<tools>"):
         return still_open
     if wrapper := _WRAPPER.match(rest):  # some models fence the object
         rest = rest[wrapper.end() :]
         if not rest and not place.settled:
-            return Shape.OPEN
+            return MarkerShape.OPEN
     if (shape := _object(place, rest[1:].lstrip() if rest[:1] == "[" else rest)) is not None:
         return shape
     if (shape := _bare_call(place, rest)) is not None:
         return shape
     if (tag := _TAG.match(rest)) is not None:
-        return Shape.CALL if _names(tag[1], place.tools) else Shape.STRAY
+        return MarkerShape.CALL if _names(tag[1], place.tools) else MarkerShape.STRAY
     if rest.startswith(("<function=", "<<function=", "<function ")):
         return _open(place, _OPEN_TAG, rest)
     return _odd_block(place, rest)
 
 
-def _odd_block(place: Place, rest: str) -> Shape:
+def _odd_block(place: MarkerPlace, rest: str) -> MarkerShape:
     """Returns what a tag is that begins no call."""
     if still_open := place.shape_of_prefix(rest, "<function=", "<<function=", "<<tool_code>", "<parameter="):
         return still_open
     if rest.startswith(("<<", "<parameter=")):
-        return Shape.STRAY
+        return MarkerShape.STRAY
     alone = place.begins_line and "\n" in place.rest[: len(place.rest) - len(rest)]
-    return Shape.STRAY if alone or not rest else Shape.MENTION
+    return MarkerShape.STRAY if alone or not rest else MarkerShape.MENTION
 
 
-def _bare_call(place: Place, rest: str) -> Shape | None:
+def _bare_call(place: MarkerPlace, rest: str) -> MarkerShape | None:
     """Returns what a tag is with a bare name right behind it; None if there is none."""
     if place.rest.startswith(" "):
         return None
     if (bare := _BARE_CALL.match(rest)) is None:
-        return Shape.OPEN if not place.settled and _OPEN_BARE_CALL.match(rest) else None
+        return MarkerShape.OPEN if not place.settled and _OPEN_BARE_CALL.match(rest) else None
     if _names(bare[1], place.tools):
-        return Shape.CALL
-    return Shape.MENTION if bare[2] == "</tool_call>" or not place.is_fit else Shape.STRAY
+        return MarkerShape.CALL
+    return MarkerShape.MENTION if bare[2] == "</tool_call>" or not place.is_fit else MarkerShape.STRAY
 
 
-def _object(place: Place, rest: str) -> Shape | None:
+def _object(place: MarkerPlace, rest: str) -> MarkerShape | None:
     """Returns what a tag is with a JSON object behind it; None if there is none with the keys of a call."""
     if (named := _OBJECT_OF_NAME.match(rest)) is not None:
-        return Shape.CALL if _names(named[1], place.tools) else Shape.STRAY
+        return MarkerShape.CALL if _names(named[1], place.tools) else MarkerShape.STRAY
     if _OPEN_OBJECT.match(rest):
-        return Shape.CALL if place.settled else Shape.OPEN
+        return MarkerShape.CALL if place.settled else MarkerShape.OPEN
     if _OBJECT.match(rest):
-        return Shape.CALL
+        return MarkerShape.CALL
     damaged = _DAMAGED_OBJECT.match(rest)
     if not place.settled and (_OPEN_DAMAGED.match(rest) if damaged is None else damaged.end() == len(rest)):
-        return Shape.OPEN
-    return Shape.CALL if damaged is not None and _names(damaged[1], place.tools) else None
+        return MarkerShape.OPEN
+    return MarkerShape.CALL if damaged is not None and _names(damaged[1], place.tools) else None
 
 
 _BARE_OBJECT = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
@@ -248,7 +248,7 @@ _OPEN_BARE_OBJECT = re.compile(
 )
 
 
-def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> Shape:
+def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> MarkerShape:
     """Returns what a JSON object at the beginning of a line is: stray, if it is a call without the markup around it.
 
     Args:
@@ -257,12 +257,12 @@ def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> Shape:
         ended: Whether nothing more will come.
     """
     if (call := _BARE_OBJECT.match(text)) is not None:
-        return Shape.STRAY if call[1] in tools else Shape.MENTION
+        return MarkerShape.STRAY if call[1] in tools else MarkerShape.MENTION
     open_ = not ended and len(text) < AHEAD and _OPEN_BARE_OBJECT.match(text)
-    return Shape.OPEN if open_ else Shape.MENTION
+    return MarkerShape.OPEN if open_ else MarkerShape.MENTION
 
 
-def _function(place: Place) -> Shape:
+def _function(place: MarkerPlace) -> MarkerShape:
     rest = place.text[place.start : place.start + AHEAD]
     tag = _TAG.match(rest)
     if tag is None:
@@ -271,26 +271,26 @@ def _function(place: Place) -> Shape:
     if still_open := place.shape_of_prefix(behind, *_ARGUMENT_TAGS):
         return still_open
     if behind and not behind.startswith(_ARGUMENT_TAGS):
-        return Shape.MENTION
-    return Shape.CALL if _names(tag[1], place.tools) else Shape.STRAY
+        return MarkerShape.MENTION
+    return MarkerShape.CALL if _names(tag[1], place.tools) else MarkerShape.STRAY
 
 
-def _open(place: Place, tag: re.Pattern[str], rest: str) -> Shape:
+def _open(place: MarkerPlace, tag: re.Pattern[str], rest: str) -> MarkerShape:
     """Returns what a tag is that has no end so far."""
     if not tag.match(rest):
-        return Shape.MENTION
-    return Shape.CALL if place.settled else Shape.OPEN
+        return MarkerShape.MENTION
+    return MarkerShape.CALL if place.settled else MarkerShape.OPEN
 
 
-def _parameter(place: Place) -> Shape:
+def _parameter(place: MarkerPlace) -> MarkerShape:
     if not place.begins_line:
-        return Shape.MENTION
+        return MarkerShape.MENTION
     name, bracket, behind = place.rest.partition(">")
     if "\n" in name or "<" in name:
-        return Shape.MENTION
+        return MarkerShape.MENTION
     if not (bracket and behind):
-        return Shape.MENTION if place.settled else Shape.OPEN
-    return Shape.STRAY if behind.startswith("\n") else Shape.MENTION
+        return MarkerShape.MENTION if place.settled else MarkerShape.OPEN
+    return MarkerShape.STRAY if behind.startswith("\n") else MarkerShape.MENTION
 
 
 def _names(text: str, tools: Container[str]) -> bool:
@@ -301,38 +301,38 @@ def _names(text: str, tools: Container[str]) -> bool:
 # Turns and thoughts
 
 
-def _block_of_lines(place: Place) -> Shape:
+def _block_of_lines(place: MarkerPlace) -> MarkerShape:
     """A tag that takes a line of its own."""
     if not place.begins_line:
-        return Shape.MENTION
+        return MarkerShape.MENTION
     rest = place.rest.lstrip(" \t\r")
     if not rest and not place.settled:
-        return Shape.OPEN
-    return Shape.STRAY if rest.startswith(("\n", "<")) else Shape.MENTION
+        return MarkerShape.OPEN
+    return MarkerShape.STRAY if rest.startswith(("\n", "<")) else MarkerShape.MENTION
 
 
 _TURN = re.compile(r"(?:system|user|assistant|tool)[ \t\r]*(?:\n|<\|)")
 _OPEN_TURN = re.compile(r"[a-z]{0,9}[ \t\r]*(?:<\|?)?\Z")
 
 
-def _turn(place: Place) -> Shape:
+def _turn(place: MarkerPlace) -> MarkerShape:
     if _TURN.match(place.rest):
-        return Shape.STRAY
-    return Shape.OPEN if not place.settled and _OPEN_TURN.match(place.rest) else Shape.MENTION
+        return MarkerShape.STRAY
+    return MarkerShape.OPEN if not place.settled and _OPEN_TURN.match(place.rest) else MarkerShape.MENTION
 
 
-def _turn_end(place: Place) -> Shape:
+def _turn_end(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip()
     if rest.startswith("<|im_"):
-        return Shape.STRAY
-    return place.shape_of_prefix(rest, "<|im_start|>") or Shape.MENTION
+        return MarkerShape.STRAY
+    return place.shape_of_prefix(rest, "<|im_start|>") or MarkerShape.MENTION
 
 
-def _thought_end(place: Place) -> Shape:
+def _thought_end(place: MarkerPlace) -> MarkerShape:
     rest = place.rest.lstrip(" \t\r")
     if not rest and not place.settled:
-        return Shape.OPEN
-    return Shape.STRAY if rest.startswith("\n") else Shape.MENTION
+        return MarkerShape.OPEN
+    return MarkerShape.STRAY if rest.startswith("\n") else MarkerShape.MENTION
 
 
 # All other formats
@@ -360,7 +360,7 @@ _WORDS_OF_A_TAG = {
 _OPEN_WORD = re.compile(r"\s?[a-z]{0,12}\.?\Z")
 
 
-def _opener(place: Place) -> Shape:
+def _opener(place: MarkerPlace) -> MarkerShape:
     """Returns what an opener of any format is: by the name of a call behind it, or what stands for one."""
     text, at, limit = place.text, place.start, place.end + AHEAD
     while True:
@@ -376,42 +376,42 @@ def _opener(place: Place) -> Shape:
     return _by_name(place, text[at:limit])
 
 
-def _by_attribute(place: Place, rest: str) -> Shape:
+def _by_attribute(place: MarkerPlace, rest: str) -> MarkerShape:
     if (name := _ATTRIBUTE.match(rest)) is not None:
-        return Shape.CALL if _names(name[2], place.tools) else Shape.STRAY
-    return Shape.OPEN if not place.settled and _OPEN_ATTRIBUTE.match(rest) else Shape.MENTION
+        return MarkerShape.CALL if _names(name[2], place.tools) else MarkerShape.STRAY
+    return MarkerShape.OPEN if not place.settled and _OPEN_ATTRIBUTE.match(rest) else MarkerShape.MENTION
 
 
-def _by_name(place: Place, rest: str) -> Shape:
+def _by_name(place: MarkerPlace, rest: str) -> MarkerShape:
     if not rest:
-        return Shape.STRAY if place.settled else Shape.OPEN
+        return MarkerShape.STRAY if place.settled else MarkerShape.OPEN
     if (listed := _LIST.match(rest)) is not None:
         if (named := listed if listed[1] else _NAME_IN_OBJECT.search(rest)) is not None:
-            return Shape.CALL if _names(named[1], place.tools) else Shape.STRAY
-        return Shape.STRAY if place.settled else Shape.OPEN
+            return MarkerShape.CALL if _names(named[1], place.tools) else MarkerShape.STRAY
+        return MarkerShape.STRAY if place.settled else MarkerShape.OPEN
     if (name := _BARE_NAME.match(rest)) is not None:
         if _names(name[1], place.tools):
-            return Shape.CALL
-        return Shape.MENTION if name[2] else Shape.STRAY
+            return MarkerShape.CALL
+        return MarkerShape.MENTION if name[2] else MarkerShape.STRAY
     partial = (
         _OPEN_NAME.match(rest) or _OPEN_BETWEEN.match(rest) or _OPEN_LIST.match(rest) or unfinished(rest) == len(rest)
     )
-    return Shape.OPEN if partial and not place.settled else Shape.MENTION
+    return MarkerShape.OPEN if partial and not place.settled else MarkerShape.MENTION
 
 
-def _common_opener(place: Place) -> Shape:
+def _common_opener(place: MarkerPlace) -> MarkerShape:
     shape = _opener(place)
-    return Shape.MENTION if shape is Shape.STRAY else shape
+    return MarkerShape.MENTION if shape is MarkerShape.STRAY else shape
 
 
-def _tag_with_words(place: Place) -> Shape:
+def _tag_with_words(place: MarkerPlace) -> MarkerShape:
     """Returns what a marker is that words make a tag: stray, where they do not begin a call."""
-    shape = _opener(place) if place.marker != "<|close|>" else Shape.MENTION
-    if shape in (Shape.CALL, Shape.OPEN):
+    shape = _opener(place) if place.marker != "<|close|>" else MarkerShape.MENTION
+    if shape in (MarkerShape.CALL, MarkerShape.OPEN):
         return shape
     if _WORDS_OF_A_TAG[canonical(place.marker)].match(place.rest):
-        return Shape.STRAY
-    return Shape.OPEN if not place.settled and _OPEN_WORD.match(place.rest) else Shape.MENTION
+        return MarkerShape.STRAY
+    return MarkerShape.OPEN if not place.settled and _OPEN_WORD.match(place.rest) else MarkerShape.MENTION
 
 
 _ARGUMENTS = ("<arg_key>", "<arg_key:opensource>", "<｜DSML｜parameter", "<｜DSML｜ parameter", "<steptml:parameter")
@@ -419,11 +419,11 @@ _ARGUMENT = re.compile(r"\s*(?:name|key)\s*=|[\w.\-]{1,64}</arg_key")
 _OPEN_ARGUMENT = re.compile(r"\s?[\w.\-]{0,64}(?:</[\w]{0,7})?\Z")
 
 
-def _argument(place: Place) -> Shape:
+def _argument(place: MarkerPlace) -> MarkerShape:
     """Returns what the opener of an argument is outside of any call: stray, if the argument's name follows."""
     if _ARGUMENT.match(place.rest):
-        return Shape.STRAY
-    return Shape.OPEN if not place.settled and _OPEN_ARGUMENT.match(place.rest) else Shape.MENTION
+        return MarkerShape.STRAY
+    return MarkerShape.OPEN if not place.settled and _OPEN_ARGUMENT.match(place.rest) else MarkerShape.MENTION
 
 
 # Words of a call whose special tokens an engine has left out of the text.
@@ -441,7 +441,7 @@ def words_of_a_call(text: str, tools: Container[str]) -> bool:
     return any(_names(match[1], tools) for pattern in _CALLS_IN_WORDS for match in pattern.finditer(text))
 
 
-_SHAPES: Mapping[str, Callable[[Place], Shape]] = {
+_SHAPES: Mapping[str, Callable[[MarkerPlace], MarkerShape]] = {
     **dict.fromkeys(RARE_PARTS, _block_of_lines),
     **dict.fromkeys(ENDS_OF_THOUGHTS, _thought_end),
     **dict.fromkeys(RARE_OPENERS, _opener),

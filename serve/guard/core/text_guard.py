@@ -7,7 +7,7 @@ from serve.guard.core.document import DocumentGuard
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.marker_table import REPLACEMENT
-from serve.guard.core.shape import Shape
+from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import DefectLog, Outcome, Severity
 
 
@@ -58,10 +58,10 @@ class TextGuard:
         self._scanners[name] = scanner
         return scanner
 
-    def shape(self, name: str) -> Shape:
+    def shape(self, name: str) -> MarkerShape:
         """Returns what the leak in a field is; `MENTION` if there is none."""
         scanner = self._scanners.get(name)
-        return scanner.shape if scanner is not None else Shape.MENTION
+        return scanner.shape if scanner is not None else MarkerShape.MENTION
 
     def head_of_leak(self, name: str) -> str:
         """Returns the first characters of the leak in a field, as many as name its call."""

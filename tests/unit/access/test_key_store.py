@@ -242,7 +242,7 @@ class Replicas(RuleBasedStateMachine):
         self.valid.clear()
 
     @rule(which=st.integers(0, 1))
-    def hear(self, which: int) -> None:
+    def merge(self, which: int) -> None:
         ring = self.rings[which]
         ring.adopt(self.store.changes_since(ring.version))
         for token in self.valid:

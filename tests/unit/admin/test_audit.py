@@ -80,7 +80,7 @@ def test_a_line_that_a_crash_cut_is_told_and_the_chain_goes_on(tmp_path: Path) -
 def test_files_are_for_their_owner_only_and_one_process_writes(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     assert {path.stat().st_mode & 0o77 for path in tmp_path.glob("*.jsonl")} == {0}
-    with pytest.raises(ConfigError, match="another operator's door"):
+    with pytest.raises(ConfigError, match="another admin API"):
         AuditLog(tmp_path)
     log.close()
 

@@ -17,7 +17,7 @@ def pool(engines: int = 1, **changes: Any) -> dict[str, Any]:
     return {**row, "engines": urls, **changes}
 
 
-def sight(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def snapshot(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     policy = {"digest": "d1", "refused_update": None}
     empty: dict[str, Any] = {"cells": [], "changes": [], "reruns": [], "tenants": [], "queue": {}, "samples": []}
     return {"policy": policy, "pools": list(pools), "rerun_content": False, **empty, **changes}
@@ -31,8 +31,8 @@ def cell(kind: str, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def only(sights: dict[str, Any], **up: bool) -> dict[str, Any]:
-    (row,) = board(sights, [], {f"http://{name}": is_up for name, is_up in up.items()}, History())["pools"]
+def only(snapshots: dict[str, Any], **up: bool) -> dict[str, Any]:
+    (row,) = board(snapshots, [], {f"http://{name}": is_up for name, is_up in up.items()}, History())["pools"]
     return dict(row)
 
 
@@ -46,29 +46,33 @@ def only(sights: dict[str, Any], **up: bool) -> dict[str, Any]:
     ],
 )
 def test_a_pool_is_up_as_far_as_its_engines_can_be_reached(engines: int, up: dict[str, bool], state: str) -> None:
-    row = only({"a": sight(pool(engines))}, **up)
+    row = only({"a": snapshot(pool(engines))}, **up)
     assert (row["state"], row["engines"], row["engines_up"]) == (state, engines, sum(up.values()))
 
 
 def test_a_pool_that_may_have_no_replica_sleeps() -> None:
-    assert only({"a": sight(pool(0, may_sleep=True))})["state"] == "asleep"
+    assert only({"a": snapshot(pool(0, may_sleep=True))})["state"] == "asleep"
 
 
 def test_what_gateway_replicas_hold_adds_up_and_what_they_share_does_not() -> None:
-    row = only({"a": sight(pool()), "b": sight(pool(held=5, waiting=0))})
+    row = only({"a": snapshot(pool()), "b": snapshot(pool(held=5, waiting=0))})
     assert (row["slots"], row["held"], row["waiting"], row["engines"]) == (8, 7, 1, 1)
 
 
 def test_silent_replicas_are_named_and_different_policies_too() -> None:
     refused = {"digest": "d2", "refused_update": "policy.mode: nonsense"}
-    told = board({"a": sight(), "b": sight(policy=refused)}, ["c"], {}, History())
-    assert [(each["replica"], each["answers"]) for each in told["gateways"]] == [("a", True), ("b", True), ("c", False)]
-    assert told["policy"] == {"digests": ["d1", "d2"], "refused_update": "policy.mode: nonsense"}
+    reply = board({"a": snapshot(), "b": snapshot(policy=refused)}, ["c"], {}, History())
+    assert [(each["replica"], each["answers"]) for each in reply["gateways"]] == [
+        ("a", True),
+        ("b", True),
+        ("c", False),
+    ]
+    assert reply["policy"] == {"digests": ["d1", "d2"], "refused_update": "policy.mode: nonsense"}
 
 
 def test_cells_in_quarantine_come_first_and_have_their_bounds() -> None:
     cells = [cell("tools_auto"), cell("json_schema", status="quarantined", why="12 of 20 answers bad", answers=20)]
-    row = only({"a": sight(pool(), cells=cells)})
+    row = only({"a": snapshot(pool(), cells=cells)})
     assert [each["request_class"] for each in row["cells"]] == ["json_schema", "tools_auto"]
     assert row["cells"][1]["bad_rate_at_most"] == 0.0712
 
@@ -78,13 +82,13 @@ def test_a_tenant_has_its_limits_beside_what_all_replicas_see_it_use() -> None:
     standing = {"tenant": "acme", "limits": limits, "in_use": 2, "spent": 300.0}
     counted = [("specgate_limits_used_total", {"tenant": "acme", "limit": "requests"}, 5.0)]
     history = History()
-    history.add(1.0, {"a": sight()})
-    history.add(2.0, {"a": sight(samples=counted), "b": sight()})
-    sights = {
-        "a": sight(tenants=[standing], queue={"acme": 1, "idle": 3}),
-        "b": sight(tenants=[{**standing, "spent": 310.4}], queue={"acme": 2}),
+    history.add(1.0, {"a": snapshot()})
+    history.add(2.0, {"a": snapshot(samples=counted), "b": snapshot()})
+    snapshots = {
+        "a": snapshot(tenants=[standing], queue={"acme": 1, "idle": 3}),
+        "b": snapshot(tenants=[{**standing, "spent": 310.4}], queue={"acme": 2}),
     }
-    acme, idle = board(sights, [], {}, history)["tenants"]
+    acme, idle = board(snapshots, [], {}, history)["tenants"]
     assert acme == {"tenant": "acme", "used_requests": 5, "limits": limits, "in_use": 4, "spent": 310, "waiting": 3}
     assert idle == {"tenant": "idle", "waiting": 3}
 
@@ -94,21 +98,21 @@ def test_the_timeline_of_quarantine_has_the_newest_changes_first_and_is_short() 
               "status": "quarantined", "held": False, "by": "test", "operator": "", "why": "x" * 500, "answers": 9,
               "cell": ["m", "p", True, "tools_auto"]}  # fmt: skip
     changes = [{**change, "at_s": 100.0 - number} for number in range(50)]
-    told = board({"a": sight(), "b": sight(changes=changes)}, [], {}, History())["changes"]
-    assert [each["at_s"] for each in told] == [100.0 - number for number in range(20)]
-    assert len(told[0]["why"]) == 200
-    assert "cell" not in told[0]
+    reply = board({"a": snapshot(), "b": snapshot(changes=changes)}, [], {}, History())["changes"]
+    assert [each["at_s"] for each in reply] == [100.0 - number for number in range(20)]
+    assert len(reply[0]["why"]) == 200
+    assert "cell" not in reply[0]
 
 
 def test_no_key_of_an_engine_is_on_the_board() -> None:
-    assert "a-secret" not in json.dumps(board({"a": sight(pool())}, [], {}, History()))
+    assert "a-secret" not in json.dumps(board({"a": snapshot(pool())}, [], {}, History()))
 
 
 def test_fifty_pools_fit_into_100_kB_and_take_little_time() -> None:
     names = [f"a-model-with-a-long-name-{number}" for number in range(50)]
     kinds = ("tools_auto+strict", "tools_forced", "json_schema+strict", "tools_auto+thinking")
     labels = {"pool": "speculative", "speculative": "on"}
-    seen = sight(
+    seen = snapshot(
         *(pool(4, model=name, pool="speculative") for name in names),
         cells=[cell(kind, model=name, pool="speculative", why="x" * 60) for name in names for kind in kinds],
         reruns=[{"at_s": 1, "model": "m", "pool": "p", "request_class": "tools_auto", "outcome": "invalid_json",

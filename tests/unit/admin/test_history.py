@@ -5,7 +5,7 @@ import pytest
 from serve.admin.history import PERIOD_S, History, quantile
 
 
-def sight(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: int = 0) -> dict[str, object]:
+def snapshot(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: int = 0) -> dict[str, object]:
     pool = {"model": "m", "pool": "p"}
     bucket = "specgate_time_to_first_token_seconds_bucket"
     return {
@@ -24,8 +24,8 @@ def sight(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: in
 
 def test_what_was_counted_before_the_first_look_belongs_to_no_period() -> None:
     history = History()
-    history.add(0.0, {"a": sight(500)})
-    history.add(5.0, {"a": sight(510, errors=2)})
+    history.add(0.0, {"a": snapshot(500)})
+    history.add(5.0, {"a": snapshot(510, errors=2)})
     pool = history.window().pools["m", "p"]
     assert (pool.requests, pool.errors) == (12, 2)
     assert history.series()["requests"] == [0, 12 / PERIOD_S]
@@ -33,17 +33,17 @@ def test_what_was_counted_before_the_first_look_belongs_to_no_period() -> None:
 
 def test_replicas_add_up_and_one_that_comes_or_goes_makes_no_jump() -> None:
     history = History()
-    history.add(0.0, {"a": sight(100), "b": sight(200)})
-    history.add(5.0, {"a": sight(101), "b": sight(202), "c": sight(900)})
-    history.add(10.0, {"a": sight(102), "c": sight(903)})
+    history.add(0.0, {"a": snapshot(100), "b": snapshot(200)})
+    history.add(5.0, {"a": snapshot(101), "b": snapshot(202), "c": snapshot(900)})
+    history.add(10.0, {"a": snapshot(102), "c": snapshot(903)})
     assert history.window().pools["m", "p"].requests == 1 + 2 + 1 + 3
     assert history.window().decisions["quarantine"] == 7
 
 
 def test_a_replica_that_comes_back_with_smaller_counters_counts_nothing_below_zero() -> None:
     history = History()
-    history.add(0.0, {"a": sight(100)})
-    history.add(5.0, {"a": sight(3)})
+    history.add(0.0, {"a": snapshot(100)})
+    history.add(5.0, {"a": snapshot(3)})
     assert history.window().pools["m", "p"].requests == 3
 
 
@@ -65,7 +65,7 @@ def test_tenants_use_tokens_by_kind_and_are_refused() -> None:
 def test_the_window_is_the_last_minute() -> None:
     history = History()
     for number in range(30):
-        history.add(number * PERIOD_S, {"a": sight(number)})
+        history.add(number * PERIOD_S, {"a": snapshot(number)})
     assert history.window().pools["m", "p"].requests == 12
     assert history.window_s == 60
 
@@ -73,7 +73,7 @@ def test_the_window_is_the_last_minute() -> None:
 def test_half_an_hour_is_kept() -> None:
     history = History()
     for number in range(500):
-        history.add(number * PERIOD_S, {"a": sight(number)})
+        history.add(number * PERIOD_S, {"a": snapshot(number)})
     assert len(history.series(("m", "p"))["at_s"]) == 360
     assert history.series(("m", "other"))["held"][-1] == 0
 
@@ -90,6 +90,6 @@ def test_a_quantile_above_all_bounds_is_the_highest_of_them_and_of_nothing_is_no
 
 def test_times_to_the_first_token_are_those_of_the_window() -> None:
     history = History()
-    history.add(0.0, {"a": sight(0, fast=10)})
-    history.add(5.0, {"a": sight(0, fast=10, slow=10)})
+    history.add(0.0, {"a": snapshot(0, fast=10)})
+    history.add(5.0, {"a": snapshot(0, fast=10, slow=10)})
     assert history.window().pools["m", "p"].first_tokens == {1.0: 10}

@@ -48,9 +48,9 @@ def test_without_a_format_each_case_is_one_line() -> None:
 
 
 def test_an_unknown_case_is_told_with_the_known_ones() -> None:
-    code, _, told = invoke("http://127.0.0.1:1", "--only", "nope")
+    code, _, reply = invoke("http://127.0.0.1:1", "--only", "nope")
     assert code == 2
-    assert "no such case: nope" in told
+    assert "no such case: nope" in reply
 
 
 def test_security_cases_run_only_when_asked_for() -> None:
@@ -76,12 +76,12 @@ def test_an_api_s_cases_run_when_it_is_asked_for_and_do_not_apply_where_it_is_no
 
 
 def test_an_unknown_api_is_told_with_the_known_ones() -> None:
-    code, _, told = invoke("http://127.0.0.1:1", "--api", "telegraph")
+    code, _, reply = invoke("http://127.0.0.1:1", "--api", "telegraph")
     assert code == 2
-    assert "no such API: telegraph; known: chat, messages, responses" in " ".join(told.split())
+    assert "no such API: telegraph; known: chat, messages, responses" in " ".join(reply.split())
 
 
 def test_a_taken_port_is_told(taken: int) -> None:
-    code, _, told = invoke("http://127.0.0.1:1", "--upstream-port", str(taken))
+    code, _, reply = invoke("http://127.0.0.1:1", "--upstream-port", str(taken))
     assert code == 2
-    assert "choose another port" in " ".join(told.split())
+    assert "choose another port" in " ".join(reply.split())

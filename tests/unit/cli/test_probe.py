@@ -161,12 +161,12 @@ def test_a_judge_is_asked_who_broke_an_answer(specgate, stream, judge_logprob, r
         assert (body["return_token_ids"], body["logprobs"]) == (True, True)
         content = [{"token": text, "logprob": -0.1, "bytes": [], "top_logprobs": []} for text in texts]
         details = {"token_ids": [7, 8], "logprobs": {"content": content}} if reports else {"logprobs": None}
-        told = {"role": "assistant", "content": "".join(texts)}
+        reply = {"role": "assistant", "content": "".join(texts)}
         choice = {"index": 0, "finish_reason": "stop", **details}
         head = {"id": "x", "created": 1, "model": "sim", "prompt_token_ids": [1, 2, 3]}
         if not body["stream"]:
-            return JSONResponse({**head, "object": "chat.completion", "choices": [{**choice, "message": told}]})
-        chunk = {**head, "object": "chat.completion.chunk", "choices": [{**choice, "delta": told}]}
+            return JSONResponse({**head, "object": "chat.completion", "choices": [{**choice, "message": reply}]})
+        chunk = {**head, "object": "chat.completion.chunk", "choices": [{**choice, "delta": reply}]}
         return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
 
     async def score(request: Request) -> Response:

@@ -157,8 +157,8 @@ def test_a_pool_that_fails_is_told_with_its_own_error(specgate: Run, cluster: Ca
     message = "Traceback ...\nserve.errors.ConfigError: the parser 'x' is not known\n"
     cluster({"status": "DEPLOY_FAILED", "deployments": {"kimi--standard": deployment("UNHEALTHY", message)}})
     code, output = specgate("deploy", "--config", ROOT / "deploy" / "sim.yaml")
-    *_, told, more = output.strip().splitlines()
-    assert (code, told) == (2, "specgate: kimi--standard: the parser 'x' is not known")
+    *_, reply, more = output.strip().splitlines()
+    assert (code, reply) == (2, "specgate: kimi--standard: the parser 'x' is not known")
     assert "the replica's log" in more
 
 
@@ -227,14 +227,14 @@ def test_http_options_that_serve_does_not_change_while_it_runs_are_told(
     ids=["sim", "unknown", "value"],
 )
 def test_settings_with_which_an_engine_would_not_start_replace_none_that_runs(
-    specgate: Run, cluster: Callable[..., FakeClient], tmp_path: Path, pool: dict[str, Any], told: str
+    specgate: Run, cluster: Callable[..., FakeClient], tmp_path: Path, pool: dict[str, Any], reply: str
 ) -> None:
     client, path = cluster({"status": "RUNNING"}), tmp_path / "own.yaml"
     args = {"models": {"m": {"family": "sim", "grammar": "hermes", "pools": {"p": pool}}}}
     path.write_text(yaml.safe_dump({"applications": [{"name": "s", "import_path": "serve.app:build", "args": args}]}))
     code, output = specgate("deploy", "--config", path)
     assert (code, client.sent) == (2, []), output
-    assert told in output
+    assert reply in output
     assert specgate("deploy", "--config", path, "--accept-hazards")[0] == 0
 
 
@@ -272,13 +272,13 @@ def test_dry_run_refuses_a_gateway_that_anybody_can_use(specgate: Run, tmp_path:
     ids=str,
 )
 def test_a_typing_error_is_told_before_anything_is_sent(
-    specgate: Run, tmp_path: Path, layer: dict[str, Any], told: str
+    specgate: Run, tmp_path: Path, layer: dict[str, Any], reply: str
 ) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(yaml.safe_dump({"extends": str(ROOT / "deploy" / "sim.yaml"), **layer}))
     code, output = specgate("deploy", "--config", path)
     assert code == 2
-    assert told in " ".join(output.split())
+    assert reply in " ".join(output.split())
 
 
 @pytest.mark.parametrize("command", ["deploy", "serve", "doctor"])

@@ -40,10 +40,10 @@ def test_nobody_can_say_what_an_unknown_address_means() -> None:
 
 
 def test_tls_that_rays_haproxy_does_not_speak_is_told_with_the_page_that_helps() -> None:
-    told = unspoken_tls({"http_options": {"port": 443, "ssl_certfile": "c.pem", "ssl_keyfile": "k.pem"}})
-    assert told is not None
-    assert "http_options.ssl_certfile and http_options.ssl_keyfile" in told
-    assert "docs/how-to/put-tls-in-front.md" in told
+    reply = unspoken_tls({"http_options": {"port": 443, "ssl_certfile": "c.pem", "ssl_keyfile": "k.pem"}})
+    assert reply is not None
+    assert "http_options.ssl_certfile and http_options.ssl_keyfile" in reply
+    assert "docs/how-to/put-tls-in-front.md" in reply
 
 
 @pytest.mark.parametrize("options", [None, {}, {"port": 443}, {"ssl_certfile": None}], ids=str)

@@ -72,8 +72,8 @@ def test_ray_serve_accepts_the_options_of_every_deployment(path: Path) -> None:
     config = GatewayConfig.load(path)
     application = build(config)
     assert application._bound_deployment.name == "Gateway"
-    _, pools, door = application._bound_deployment.init_args
-    assert door._bound_deployment.name == "Door"
+    _, pools, admin_api = application._bound_deployment.init_args
+    assert admin_api._bound_deployment.name == "AdminApi"
     hosted = [(name, pool) for name, _, pool, settings in config.each_pool() if settings.kind != "remote"]
     assert [each[:2] for each in pools] == hosted
 

@@ -130,11 +130,11 @@ def test_the_budget_and_the_monitors_select_the_pods_that_there_are() -> None:
     labels = cluster["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
     budget = yaml.safe_load((KUBERAY / "base" / "disruption.yaml").read_text())
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    door, pods = yaml.safe_load_all((KUBERAY / "base" / "monitoring.yaml").read_text())
+    admin_api, pods = yaml.safe_load_all((KUBERAY / "base" / "monitoring.yaml").read_text())
     head = cluster["headGroupSpec"]["template"]
-    assert door["spec"]["selector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
+    assert admin_api["spec"]["selector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
     ports = {each["name"]: each["containerPort"] for each in head["spec"]["containers"][0]["ports"]}
-    assert ports[door["spec"]["podMetricsEndpoints"][0]["port"]] == AdminConfig().port
+    assert ports[admin_api["spec"]["podMetricsEndpoints"][0]["port"]] == AdminConfig().port
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         assert pods["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
         assert "metrics" in {each["name"] for each in group["template"]["spec"]["containers"][0]["ports"]}

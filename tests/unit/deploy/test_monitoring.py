@@ -137,9 +137,9 @@ def test_the_files_for_compose_and_kubernetes_name_files_that_exist() -> None:
 
 
 def test_expressions_are_read_as_prometheus_reads_them() -> None:
-    told = read('sum by (a, le) (rate(x_total{b=~"c|}", d!=""}[5m])) / on (a) group_left () 2 > vllm:y offset 1h')
+    reply = read('sum by (a, le) (rate(x_total{b=~"c|}", d!=""}[5m])) / on (a) group_left () 2 > vllm:y offset 1h')
     first = Selector("x_total", (("b", "=~", "c|}"), ("d", "!=", "")), "[5m]")
-    assert told == Query((first, Selector("vllm:y", (), "offset")), frozenset({"a", "le"}))
+    assert reply == Query((first, Selector("vllm:y", (), "offset")), frozenset({"a", "le"}))
     with pytest.raises(ValueError, match="no PromQL"):
         read("rate(x[5m]) ; y")
 
@@ -153,8 +153,8 @@ def promtool() -> str:
 
 
 def ask(*command: str) -> None:
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    reply = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert reply.returncode == 0, reply.stdout + reply.stderr
 
 
 def test_prometheus_reads_every_rule_and_every_panel(promtool: str, tmp_path: Path) -> None:

@@ -70,10 +70,10 @@ def test_defaults_in_prose_are_those_of_the_configuration() -> None:
     for key in configuration.config_keys():
         for name in (key.path, key.path.rsplit(".", 1)[-1]):
             defaults.setdefault(name, set()).add(key.default.strip("`"))
-    told = [(path, *match) for path in PAGES for match in _TOLD.findall(path.read_text(encoding="utf-8"))]
-    told = [each for each in told if each[1] in defaults]
-    assert len(told) > 4
-    assert [each for each in told if each[2] not in defaults[each[1]]] == []
+    reply = [(path, *match) for path in PAGES for match in _TOLD.findall(path.read_text(encoding="utf-8"))]
+    reply = [each for each in reply if each[1] in defaults]
+    assert len(reply) > 4
+    assert [each for each in reply if each[2] not in defaults[each[1]]] == []
 
 
 def test_the_example_of_an_advisory_can_be_loaded(tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
         ("explanation/limits", bucket, "FORGET_S", "silent for {:g} s"),
         ("explanation/limits", slice_, "_AHEAD_S", "about {:g} s of what it spent"),
         ("explanation/limits", class_queue, "_KEPT_REPORTS", "up to {} s of what it is behind"),
-        ("how-to/use-the-operators-door", transcript, "MOST", "the last {} reruns"),
+        ("how-to/use-the-admin-api", transcript, "MOST", "the last {} reruns"),
         ("how-to/manage-keys", oidc, "_LEEWAY_S", "give or take {:g} s"),
         ("reference/metrics", usage, "_MOST_TENANTS", "at most {} names"),
     ],
 )
-def test_numbers_in_prose_are_those_of_the_code(page: str, module: ModuleType, name: str, told: str) -> None:
+def test_numbers_in_prose_are_those_of_the_code(page: str, module: ModuleType, name: str, reply: str) -> None:
     text = " ".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split())
-    assert told.format(vars(module)[name]) in text
+    assert reply.format(vars(module)[name]) in text
 
 
 def test_times_of_silence_in_prose_are_those_of_the_code() -> None:

@@ -12,7 +12,7 @@ import serve
 from docs._generate import cli, configuration, http_api, metrics, pages
 from policies.classes import GROUPS, KINDS, MODIFIERS
 from policies.decide import REASONS
-from serve.admin.routes import DATA_PORT, DOOR
+from serve.admin.routes import ADMIN_PORT, DATA_PORT
 from serve.gateway.cross_site import EXPOSED
 from serve.guard.core import Outcome
 
@@ -115,7 +115,7 @@ def test_every_error_code_that_the_code_names_is_known():
 
 
 def test_every_route_is_on_the_page_with_its_meaning():
-    rows = [row for port in (DATA_PORT, DOOR) for row in http_api.routes_table(port).splitlines()[2:]]
+    rows = [row for port in (DATA_PORT, ADMIN_PORT) for row in http_api.routes_table(port).splitlines()[2:]]
     assert any("POST /v1/chat/completions" in row for row in rows)
     assert any("GET /metrics" in row for row in rows)
     assert [row for row in rows if row.endswith("|  |")] == []
@@ -136,9 +136,11 @@ def test_every_header_that_the_code_names_is_on_the_page():
 def test_pages_of_other_sites_may_read_every_response_header_of_the_inference_routes():
     section = page("http-api.md").split("## Response headers", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| (`[^|]+) \|(.*)", section, re.MULTILINE)
-    told = {name for names, rest in rows if "/v1/route/explain" not in rest for name in re.findall(r"`([^`]+)`", names)}
-    assert {"x-should-retry", "x-ratelimit-reset-tokens"} < told
-    assert told - {"requests"} - set(EXPOSED) == set()
+    reply = {
+        name for names, rest in rows if "/v1/route/explain" not in rest for name in re.findall(r"`([^`]+)`", names)
+    }
+    assert {"x-should-retry", "x-ratelimit-reset-tokens"} < reply
+    assert reply - {"requests"} - set(EXPOSED) == set()
 
 
 def test_every_kind_of_reason_is_on_the_pages_that_list_them():

@@ -1,4 +1,4 @@
-"""A replica tells the door again and again where its admin routes are, and survives a door that is away."""
+"""A replica tells the admin API again and again where its admin routes are, and survives an admin API that is away."""
 
 import asyncio
 import logging
@@ -12,8 +12,8 @@ from support.clock import until
 from serve.gateway.announcer import Announcer, listed_routes
 
 
-class Door:
-    """The door's handle.
+class AdminApi:
+    """The admin API's handle.
 
     Attributes:
         told: What was announced: replica, URL, key.
@@ -21,7 +21,7 @@ class Door:
     """
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.reply: list[tuple[str, str, str]] = []
         self.calls = 0
         self.away = False
         self.announce = self
@@ -30,7 +30,7 @@ class Door:
         self.calls += 1
         if self.away:
             raise RayServeException("away")
-        self.told.append(announced)  # type: ignore[arg-type]
+        self.reply.append(announced)  # type: ignore[arg-type]
 
 
 def served() -> fastapi.FastAPI:
@@ -40,10 +40,10 @@ def served() -> fastapi.FastAPI:
 
 
 @pytest.fixture
-def door(monkeypatch: pytest.MonkeyPatch) -> Door:
+def admin_api(monkeypatch: pytest.MonkeyPatch) -> AdminApi:
     monkeypatch.setenv("SPECGATE_ENGINE_HOST", "127.0.0.1")
     monkeypatch.setattr("serve.gateway.announcer.PERIOD_S", 0.005)
-    return Door()
+    return AdminApi()
 
 
 async def stop(task: asyncio.Task[None]) -> None:
@@ -51,10 +51,10 @@ async def stop(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-async def test_whoever_has_the_announced_key_gets_the_admin_routes_and_nobody_else(door: Door) -> None:
-    running = asyncio.create_task(Announcer(door, "replica-1", served()).run())  # type: ignore[arg-type]
-    await until(lambda: door.told)
-    replica, url, key = door.told[0]
+async def test_whoever_has_the_announced_key_gets_the_admin_routes_and_nobody_else(admin_api: AdminApi) -> None:
+    running = asyncio.create_task(Announcer(admin_api, "replica-1", served()).run())  # type: ignore[arg-type]
+    await until(lambda: admin_api.reply)
+    replica, url, key = admin_api.reply[0]
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/metrics", headers={"authorization": f"Bearer {key}"}) as answer:
             assert (answer.status, await answer.json()) == (200, "figures")
@@ -65,15 +65,15 @@ async def test_whoever_has_the_announced_key_gets_the_admin_routes_and_nobody_el
 
 
 async def test_a_door_that_is_away_is_logged_once_and_told_again_when_it_is_back(
-    door: Door, caplog: pytest.LogCaptureFixture
+    admin_api: AdminApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door.away = True
+    admin_api.away = True
     with caplog.at_level(logging.WARNING):
-        running = asyncio.create_task(Announcer(door, "r", served()).run())  # type: ignore[arg-type]
-        await until(lambda: door.calls > 3)
+        running = asyncio.create_task(Announcer(admin_api, "r", served()).run())  # type: ignore[arg-type]
+        await until(lambda: admin_api.calls > 3)
     assert caplog.text.count("can't be reached") == 1
-    door.away = False
-    await until(lambda: door.told)
+    admin_api.away = False
+    await until(lambda: admin_api.reply)
     await stop(running)
 
 

@@ -1,4 +1,4 @@
-"""A replica asks the door for changes of keys; a door that is away is an error that says so."""
+"""A replica asks the admin API for changes of keys; an admin API that is away is an error that says so."""
 
 from glob import glob
 from pathlib import Path
@@ -11,13 +11,13 @@ from serve.access.key_record import KeyChanges
 from serve.access.live import OpenAccess
 from serve.config.access import AccessConfig
 from serve.errors import SharedStateError
-from serve.gateway.key_source import DoorKeySource, live_access
+from serve.gateway.key_source import AdminKeySource, live_access
 
 CHANGES = KeyChanges(3, (), ())
 
 
-class Door:
-    """The door's handle: answers, or raises what it was given."""
+class AdminApi:
+    """The admin API's handle: answers, or raises what it was given."""
 
     def __init__(self, answer: Any) -> None:
         self.asked: list[tuple[int, frozenset[str]]] = []
@@ -32,24 +32,24 @@ class Door:
 
 
 async def test_the_door_is_asked_for_changes_after_the_version_that_is_known() -> None:
-    door: Any = Door(CHANGES)
-    assert await DoorKeySource(door).sync(2, frozenset({"k"})) is CHANGES
-    assert door.asked == [(2, frozenset({"k"}))]
+    admin_api: Any = AdminApi(CHANGES)
+    assert await AdminKeySource(admin_api).sync(2, frozenset({"k"})) is CHANGES
+    assert admin_api.asked == [(2, frozenset({"k"}))]
 
 
 @pytest.mark.parametrize("error", [RayServeException("gone"), TimeoutError()])
 async def test_a_door_that_is_away_is_a_lost_state(error: Exception) -> None:
-    door: Any = Door(error)
+    admin_api: Any = AdminApi(error)
     with pytest.raises(SharedStateError, match="does not tell of keys"):
-        await DoorKeySource(door).sync(0, frozenset())
+        await AdminKeySource(admin_api).sync(0, frozenset())
 
 
 async def test_keys_come_from_the_door_where_there_is_one(tmp_path: Path) -> None:
-    door: Any = Door(CHANGES)
-    access = live_access(AccessConfig(mode="required", state_dir=str(tmp_path)), door)
+    admin_api: Any = AdminApi(CHANGES)
+    access = live_access(AccessConfig(mode="required", state_dir=str(tmp_path)), admin_api)
     await access.refresh()
     assert access.ring.version == CHANGES.version
-    assert not glob(f"{tmp_path}/*"), "the store is the door's"
+    assert not glob(f"{tmp_path}/*"), "the store is the admin API's"
 
 
 def test_without_access_control_no_source_is_opened() -> None:

@@ -51,29 +51,29 @@ def by_labels(samples: list[Sample], *labels: str) -> dict[tuple[str, ...], floa
     return {tuple(sample.labels[label] for label in labels): sample.value for sample in samples}
 
 
-def values(told: dict[str, list[Sample]], name: str) -> dict[str, float]:
+def values(reply: dict[str, list[Sample]], name: str) -> dict[str, float]:
     """Returns a metric's values by pool."""
-    return {sample.labels.get("pool", ""): sample.value for sample in told[name]}
+    return {sample.labels.get("pool", ""): sample.value for sample in reply[name]}
 
 
 def test_each_pool_shows_how_full_it_is_and_what_it_should_have() -> None:
-    told = shown(Vitals(Allowance(), lambda: None))
-    assert values(told, "specgate_pool_replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
-    assert values(told, "specgate_pool_replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
-    assert values(told, "specgate_pool_slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
+    reply = shown(Vitals(Allowance(), lambda: None))
+    assert values(reply, "specgate_pool_replicas") == {"fixed": 1, "elastic": 0, "remote": 1}
+    assert values(reply, "specgate_pool_replicas_wanted") == {"fixed": 2, "elastic": 0, "remote": 1}
+    assert values(reply, "specgate_pool_slots_held") == {"fixed": 3, "elastic": 0, "remote": 1}
 
 
 def test_what_waits_is_told_by_priority() -> None:
-    told = shown(Vitals(Allowance(), lambda: None))
-    waiting = by_labels(told["specgate_pool_waiting"], "pool", "priority")
+    reply = shown(Vitals(Allowance(), lambda: None))
+    waiting = by_labels(reply["specgate_pool_waiting"], "pool", "priority")
     assert waiting["fixed", "batch"] == 5
     assert waiting["fixed", "interactive"] == 1
     assert waiting["fixed", "standard"] == waiting["remote", "batch"] == 0
 
 
 def test_slots_are_those_of_the_pool_and_unknown_ones_are_not_shown() -> None:
-    told = shown(Vitals(Allowance(), lambda: None))
-    assert values(told, "specgate_pool_slots") == {"fixed": 16, "remote": 32}
+    reply = shown(Vitals(Allowance(), lambda: None))
+    assert values(reply, "specgate_pool_slots") == {"fixed": 16, "remote": 32}
 
 
 @pytest.mark.parametrize(("refused", "value"), [(None, 0), ("unknown key", 1)])
@@ -82,14 +82,14 @@ def test_a_refused_update_of_the_policy_shows(refused: str | None, value: int) -
 
 
 def test_held_bodies_show() -> None:
-    told = shown(Vitals(Allowance(held_bytes=77), lambda: None))
-    assert values(told, "specgate_request_bodies_bytes") == {"": 77}
+    reply = shown(Vitals(Allowance(held_bytes=77), lambda: None))
+    assert values(reply, "specgate_request_bodies_bytes") == {"": 77}
 
 
 def test_lag_of_the_event_loop_is_a_histogram() -> None:
-    told = shown(Vitals(Allowance(), lambda: None), lambda metrics: metrics.loop_lagged(0.03))
+    reply = shown(Vitals(Allowance(), lambda: None), lambda metrics: metrics.loop_lagged(0.03))
     samples = {
-        (sample.name, sample.labels.get("le")): sample.value for sample in told["specgate_event_loop_lag_seconds"]
+        (sample.name, sample.labels.get("le")): sample.value for sample in reply["specgate_event_loop_lag_seconds"]
     }
     assert samples["specgate_event_loop_lag_seconds_sum", None] == 0.03
     assert samples["specgate_event_loop_lag_seconds_bucket", "0.025"] == 0

@@ -32,7 +32,7 @@ def test_what_is_told_later_holds_and_what_is_not_told_any_more_is_as_configured
 
 
 @pytest.mark.parametrize("told", [{"m": {"fixed": -1}}, {"m": 2}, [], None])
-def test_nonsense_changes_nothing(scale: Scale, told: Any) -> None:
+def test_nonsense_changes_nothing(scale: Scale, reply: Any) -> None:
     with pytest.raises(ValueError, match="validation error"):
-        scale.adopt(told)
+        scale.adopt(reply)
     assert dict(scale.each())["m", "fixed"] == 2

@@ -26,19 +26,19 @@ def test_a_broken_answer_fails_its_attempt_and_says_what_and_where_without_quoti
     span = evaluated(CUT)
     (event,) = span.events
     assert event.name == "gen_ai.evaluation.result"
-    told = dict(event.attributes or {})
-    assert (told["gen_ai.evaluation.score.value"], told["gen_ai.evaluation.score.label"]) == (0.0, "fail")
-    assert told["gen_ai.evaluation.explanation"] == "truncated in choice 0, call 1"
+    reply = dict(event.attributes or {})
+    assert (reply["gen_ai.evaluation.score.value"], reply["gen_ai.evaluation.score.label"]) == (0.0, "fail")
+    assert reply["gen_ai.evaluation.explanation"] == "truncated in choice 0, call 1"
     assert (span.status.status_code, (span.attributes or {})["error.type"]) == (StatusCode.ERROR, "truncated")
     assert "secret" not in span.to_json()
 
 
 def test_a_clean_one_passes_and_leaves_out_what_is_not_known() -> None:
     span = evaluated(Verdict(Outcome.CLEAN), response_id="")
-    told = dict(span.events[0].attributes or {})
-    assert told["gen_ai.evaluation.name"] == "specgate.answer_integrity"
-    assert told["gen_ai.evaluation.score.value"] == 1.0
-    assert not {"gen_ai.evaluation.explanation", "gen_ai.response.id"} & told.keys()
+    reply = dict(span.events[0].attributes or {})
+    assert reply["gen_ai.evaluation.name"] == "specgate.answer_integrity"
+    assert reply["gen_ai.evaluation.score.value"] == 1.0
+    assert not {"gen_ai.evaluation.explanation", "gen_ai.response.id"} & reply.keys()
     assert span.status.status_code is StatusCode.UNSET
 
 

@@ -69,10 +69,10 @@ def test_verify_says_how_each_is_known_and_fails_when_the_engine_differs(
     assert (other["known_by"], other["checked"], other["cases"]) == ("reported", "2026-11-22", None)
     changed = Tried(VERSION, {"guided-fields-ignored": (0, 8), "kimi-counting-tool-parser": "ImportError: moved"})
     monkeypatch.setattr(commands, "try_claims", lambda _: changed)
-    told = CliRunner().invoke(app, ["advisories", "verify"])
-    assert told.exit_code == 1
-    assert "DIFFERS" in told.output
-    assert "could not be" in told.output
+    reply = CliRunner().invoke(app, ["advisories", "verify"])
+    assert reply.exit_code == 1
+    assert "DIFFERS" in reply.output
+    assert "could not be" in reply.output
 
 
 def test_a_third_of_the_advisories_is_measured() -> None:

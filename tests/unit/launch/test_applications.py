@@ -76,8 +76,8 @@ def test_the_gateway_is_told_what_pools_should_have_and_keeps_what_the_operator_
     pools["slow"]["autoscaling"] = {"min_replicas": 0, "max_replicas": 4}
     changed["applications"][0]["deployments"] = [{"name": "Gateway", "user_config": {"policy": {"mode": "advise"}}}]
     (options,) = applications(changed)["specgate"]["deployments"]
-    told = {"least_replicas": {"m": {"fast": 2, "slow": 0}}, "policy": {"mode": "advise"}}
-    assert options["user_config"] == told
+    reply = {"least_replicas": {"m": {"fast": 2, "slow": 0}}, "policy": {"mode": "advise"}}
+    assert options["user_config"] == reply
     assert applications(changed)["specgate"]["args"] == applications(document())["specgate"]["args"]
 
 

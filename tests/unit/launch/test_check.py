@@ -111,9 +111,9 @@ def test_the_file_itself_is_read() -> None:
     ],
     ids=str,
 )
-def test_a_mistake_in_the_cluster_file_is_told(check: Check, layer: dict[str, Any], told: str) -> None:
+def test_a_mistake_in_the_cluster_file_is_told(check: Check, layer: dict[str, Any], reply: str) -> None:
     found = "\n".join(errors(check(layer)))
-    assert re.search(told, found), found
+    assert re.search(reply, found), found
 
 
 @pytest.mark.parametrize("role", ["head", "worker"])
@@ -168,9 +168,9 @@ def at(path: list[str], value: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_mistake_in_what_is_served_is_told(check: Check, served: dict[str, Any], told: str) -> None:
+def test_a_mistake_in_what_is_served_is_told(check: Check, served: dict[str, Any], reply: str) -> None:
     found = "\n".join(errors(check({}, served)))
-    assert told in found
+    assert reply in found
 
 
 def test_weights_that_do_not_fit_are_told(check: Check) -> None:
@@ -197,11 +197,11 @@ def test_a_pipeline_over_two_nodes_is_a_placement_group_of_single_gpus(check: Ch
     single = {"CPU": 1, "GPU": 1, "h20_96gb": 1}
     replica = {"num_cpus": 1, "num_gpus": None, "resources": None}  # the engine's own processes take the GPUs
     assert pipeline(check, [single] * 16, ray_actor_options=replica) == []
-    told = pipeline(check, [single] * 16)
-    assert any("must be a subset of the first bundle" in each for each in told)
+    reply = pipeline(check, [single] * 16)
+    assert any("must be a subset of the first bundle" in each for each in reply)
     whole = {"CPU": 8, "GPU": 8, "h20_96gb": 8}
-    told = pipeline(check, [whole] * 2, ray_actor_options=replica)
-    assert any("vLLM takes one GPU from each bundle" in each for each in told)
+    reply = pipeline(check, [whole] * 2, ray_actor_options=replica)
+    assert any("vLLM takes one GPU from each bundle" in each for each in reply)
 
 
 def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -> None:
@@ -212,8 +212,8 @@ def test_an_engine_that_asks_for_fewer_gpus_than_it_uses_is_told(check: Check) -
 def test_a_pool_that_takes_more_requests_than_its_engine_runs_is_told(check: Check) -> None:
     report = check({}, at(SPEC, {"max_ongoing_requests": 64}))
     assert errors(report) == []
-    (told,) = [each for each in report.findings if "its engine runs 25" in each.message]
-    assert (told.level, told.about) == ("warning", "kimi-k2.6/speculative")
+    (reply,) = [each for each in report.findings if "its engine runs 25" in each.message]
+    assert (reply.level, reply.about) == ("warning", "kimi-k2.6/speculative")
 
 
 def test_a_start_command_that_can_t_be_read_is_told(check: Check) -> None:

@@ -41,5 +41,5 @@ def test_a_worker_gets_gpus_models_memory_and_limits_and_the_head_no_gpus() -> N
 def test_docker_understands_every_option(path: Path, role: str, tmp_path: Path) -> None:
     """Docker parses the options before it looks for its engine, which is not where we send it: nothing is started."""
     nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no-engine.sock", "DOCKER_CONFIG": str(tmp_path)}
-    told = subprocess.run(command(path, role), env=nowhere, capture_output=True, text=True, check=False).stderr
-    assert "no-engine.sock" in told, told
+    reply = subprocess.run(command(path, role), env=nowhere, capture_output=True, text=True, check=False).stderr
+    assert "no-engine.sock" in reply, reply

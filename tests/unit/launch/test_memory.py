@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serve.errors import ConfigError
 from serve.launch.memory import GIB, GPU_MEMORY_GIB, estimate
-from serve.launch.model_shape import Shape, shape_of
+from serve.launch.model_shape import ModelShape, shape_of
 
 ROOT = Path(__file__).parents[3]
 KIMI = shape_of("/model_files/Kimi-K2.6")
@@ -28,7 +28,7 @@ def test_a_token_of_grouped_query_attention_takes_what_vllm_s_logs_say(
     layers: int, kv_heads: int, ways: int, gib: float, tokens: int
 ) -> None:
     """Logs give "Available KV cache memory" to a hundredth of a GiB and "GPU KV cache size" in whole blocks."""
-    shape = Shape(weights_bytes=0, hidden_size=4096, layers=layers, kv_heads=kv_heads, head_dim=128)
+    shape = ModelShape(weights_bytes=0, hidden_size=4096, layers=layers, kv_heads=kv_heads, head_dim=128)
     token = estimate({"tensor-parallel-size": ways}, shape, None, 80 * GIB).token_bytes
     assert gib * GIB / token == pytest.approx(tokens, rel=0.02)
 

@@ -10,7 +10,7 @@ from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 
 REQUESTS = 100
 
@@ -25,7 +25,7 @@ async def admitted(limits: Limits, ledger: LedgerLink) -> int:
     """Of `REQUESTS` requests at once."""
     accounts = Accounts(RateLimitsConfig(), ledger, clock=lambda: 0.0)
     principal = Principal("k", Tenant("t", limits=limits), frozenset({"infer"}))
-    asked = [accounts.reserve(principal, "m", "plain", Size(100), []) for _ in range(REQUESTS)]
+    asked = [accounts.reserve(principal, "m", "plain", RequestSize(100), []) for _ in range(REQUESTS)]
     ended = await asyncio.gather(*asked, return_exceptions=True)
     refused = [each for each in ended if isinstance(each, BaseException)]
     assert all(isinstance(each, RateLimitError) for each in refused), refused
@@ -52,7 +52,7 @@ async def test_limits_for_what_is_no_model_are_told_once(caplog: pytest.LogCaptu
     limits = {name: Limits(concurrency=9) for name in ("m", "alias", "mm")}
     for key in ("k1", "k2"):
         principal = Principal(key, Tenant("t", model_limits=limits), frozenset({"infer"}))
-        await accounts.reserve(principal, "m", "plain", Size(100), [])
+        await accounts.reserve(principal, "m", "plain", RequestSize(100), [])
     assert [record.message for record in caplog.records] == [
         "the tenant t has limits for 'mm', which is no model of this gateway"
     ]

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.limits.bucket import Bucket
-from serve.limits.messages import Holding, Terms
+from serve.limits.messages import Holding, LimitTerms
 
-RATE = Terms(10.0, 300.0)
+RATE = LimitTerms(10.0, 300.0)
 AMOUNTS = st.floats(0, 400).map(lambda amount: round(amount, 3))
 
 

@@ -13,7 +13,7 @@ from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
 from serve.limits.book import UsageBook
 from serve.limits.charge import Charge
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
 
 PER_MINUTE = 60_000
@@ -47,7 +47,7 @@ class Site:
 
     async def begin(self, replica: int = 0, key: str = "k") -> Charge | None:
         """A request for a long answer, if it is admitted."""
-        size = Size(100, max_output=8192, streamed=True)
+        size = RequestSize(100, max_output=8192, streamed=True)
         principal = Principal(key, TENANT, frozenset({"infer"}))
         try:
             return await self.accounts[replica].reserve(principal, "m", "plain", size, [])
@@ -118,7 +118,7 @@ async def test_the_time_to_wait_is_that_of_the_debt() -> None:
     await site.second()
     site.end(await site.begin(), 100_000)
     await site.second()
-    size = Size(100, max_output=10)
+    size = RequestSize(100, max_output=10)
     with pytest.raises(RateLimitError) as refused:
         await site.accounts[0].reserve(Principal("k", TENANT, frozenset()), "m", "plain", size, [])
     assert 165 < refused.value.retry_after_s < 175

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies import RequestFeatures
 from serve.limits.answer_meter import Meter
-from serve.limits.estimate import Estimates, Size, size_of
+from serve.limits.estimate import Estimates, RequestSize, size_of
 from serve.limits.usage import Usage
 from serve.request.completion import parse
 
@@ -26,34 +26,34 @@ def learned(strict: bool = False) -> Estimates:
     estimates = Estimates(strict, 1000)
     numbers = random.Random(1)
     for _ in range(3000):
-        estimates.learn(GROUP, Size(400), Usage(100, 0, numbers.randrange(100, 200)), streamed(50))
+        estimates.learn(GROUP, RequestSize(400), Usage(100, 0, numbers.randrange(100, 200)), streamed(50))
     return estimates
 
 
 def test_strict_estimates_cover_every_answer_and_prompt_up_to_the_models_cap() -> None:
     estimates = learned(strict=True)
-    assert estimates.of(GROUP, Size(1, max_output=700), 8192)[1] == 700
-    assert estimates.of(GROUP, Size(1, max_output=7000), 4096)[1] == 4096
-    assert estimates.of(GROUP, Size(1), 4096)[1] == 4096
-    assert estimates.of(GROUP, Size(1, prompts=3, answers=2, max_output=10), 8192)[1] == 60
+    assert estimates.of(GROUP, RequestSize(1, max_output=700), 8192)[1] == 700
+    assert estimates.of(GROUP, RequestSize(1, max_output=7000), 4096)[1] == 4096
+    assert estimates.of(GROUP, RequestSize(1), 4096)[1] == 4096
+    assert estimates.of(GROUP, RequestSize(1, prompts=3, answers=2, max_output=10), 8192)[1] == 60
 
 
 def test_expected_estimates_cover_three_quarters_of_answers() -> None:
-    assert 165 <= learned().of(GROUP, Size(1), 8192)[1] <= 185
+    assert 165 <= learned().of(GROUP, RequestSize(1), 8192)[1] <= 185
 
 
 def test_expected_estimates_are_never_above_what_the_request_allows() -> None:
-    assert learned().of(GROUP, Size(1, max_output=7), 8192)[1] == 7
+    assert learned().of(GROUP, RequestSize(1, max_output=7), 8192)[1] == 7
 
 
 def test_tokens_of_a_byte_and_of_a_frame_are_learned() -> None:
     estimates = learned()
-    assert 95 <= estimates.of(GROUP, Size(400), 1)[0] <= 105
-    assert estimates.written(GROUP, Size(400), streamed(10)) in range(28, 33)
+    assert 95 <= estimates.of(GROUP, RequestSize(400), 1)[0] <= 105
+    assert estimates.written(GROUP, RequestSize(400), streamed(10)) in range(28, 33)
 
 
 def test_images_count_a_fixed_number() -> None:
-    assert Estimates(True, 1000).of(GROUP, Size(0, images=2), 1)[0] == 2001
+    assert Estimates(True, 1000).of(GROUP, RequestSize(0, images=2), 1)[0] == 2001
 
 
 ANSWER = st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**5))
@@ -63,7 +63,7 @@ ANSWERS = st.lists(ANSWER, max_size=60)
 def teach(estimates: Estimates, tenant: str, answers: list[tuple[int, int, int, int]]) -> None:
     for text_bytes, prompt, written, chunks in answers:
         usage = Usage(prompt, 0, written)
-        estimates.learn((tenant, "key", "model", "plain"), Size(text_bytes), usage, streamed(chunks))
+        estimates.learn((tenant, "key", "model", "plain"), RequestSize(text_bytes), usage, streamed(chunks))
 
 
 @given(ANSWERS, ANSWERS)
@@ -75,8 +75,8 @@ def test_what_others_do_moves_nobodys_estimates(
     teach(beside, "other", others)
     teach(beside, "tenant", own)
     teach(beside, "another", others)
-    assert alone.of(GROUP, Size(10_000), 8192) == beside.of(GROUP, Size(10_000), 8192)
-    assert alone.written(GROUP, Size(1), streamed(1000)) == beside.written(GROUP, Size(1), streamed(1000))
+    assert alone.of(GROUP, RequestSize(10_000), 8192) == beside.of(GROUP, RequestSize(10_000), 8192)
+    assert alone.written(GROUP, RequestSize(1), streamed(1000)) == beside.written(GROUP, RequestSize(1), streamed(1000))
 
 
 @given(ANSWERS)
@@ -85,9 +85,9 @@ def test_whatever_engines_tell_estimates_stay_within_what_tokenizers_do(
 ) -> None:
     estimates = Estimates(False, 1000)
     teach(estimates, "tenant", answers)
-    assert 1250 <= estimates.of(GROUP, Size(10_000), 8192)[0] <= 10_001
-    assert 250 <= estimates.written(GROUP, Size(1), streamed(1000)) <= 32_000
-    assert estimates.written(GROUP, Size(1, max_output=70), streamed(1000)) == 70
+    assert 1250 <= estimates.of(GROUP, RequestSize(10_000), 8192)[0] <= 10_001
+    assert 250 <= estimates.written(GROUP, RequestSize(1), streamed(1000)) <= 32_000
+    assert estimates.written(GROUP, RequestSize(1, max_output=70), streamed(1000)) == 70
 
 
 @pytest.mark.parametrize("per_byte", [0.15, 0.25, 0.5])
@@ -97,18 +97,18 @@ def test_a_tenants_prompts_of_all_sizes_are_estimated_right_in_sum(per_byte: flo
     sizes = [numbers.choice([40, 400, 4000, 40_000]) for _ in range(300)]
     true = [round(size * per_byte) + 12 for size in sizes]
     teach(estimates, "tenant", [(size, tokens, 1, 0) for size, tokens in zip(sizes, true, strict=True)])
-    told = [estimates.of(GROUP, Size(size), 1)[0] for size in sizes]
-    assert sum(told) == pytest.approx(sum(true), rel=0.1)
+    reply = [estimates.of(GROUP, RequestSize(size), 1)[0] for size in sizes]
+    assert sum(reply) == pytest.approx(sum(true), rel=0.1)
 
 
 def test_many_answers_of_a_single_token_say_nothing_of_long_ones() -> None:
     """Each has a chunk for its role and one for its end, so that a chunk seems to hold a third of a token."""
     estimates = Estimates(False, 1000)
     teach(estimates, "tenant", [(400, 100, 1, 3)] * 200)
-    assert estimates.written(GROUP, Size(1), streamed(500)) == 500
+    assert estimates.written(GROUP, RequestSize(1), streamed(500)) == 500
 
 
-def size(body: dict[str, object], blanks: str = "", **features: bool) -> Size:
+def size(body: dict[str, object], blanks: str = "", **features: bool) -> RequestSize:
     raw = json.dumps(body, separators=("," + blanks, ":" + blanks)).encode()
     return size_of(raw, parse(raw), RequestFeatures("m", **features))
 

@@ -16,7 +16,7 @@ from serve.limits.accounts import Accounts
 from serve.limits.answer_meter import Meter
 from serve.limits.book import UsageBook
 from serve.limits.charge import Charge
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
 from serve.limits.usage import Usage
 from serve.stream.line import Line
@@ -63,56 +63,56 @@ class Site:
     def new_replica(self) -> Accounts:
         return Accounts(RateLimitsConfig(), self.link, REPLICAS, lambda: 0.0)
 
-    async def request(self, replica: int, end: str, told: Usage, chunks: int) -> None:
+    async def request(self, replica: int, end: str, reply: Usage, chunks: int) -> None:
         """One request from its beginning to its end, however that comes."""
         streamed = end.startswith("stream")
-        size = Size(4 * told.input, max_output=told.output + 50, streamed=streamed)
+        size = RequestSize(4 * reply.input, max_output=reply.output + 50, streamed=streamed)
         try:
             charge = await self.accounts[replica].reserve(PRINCIPAL, "m", "plain", size, [])
         except RateLimitError:  # a replica on its own, whose share does not grow while the clock stands still
             return
-        status = getattr(self, "_" + end.replace(" ", "_"))(charge, told, chunks)
+        status = getattr(self, "_" + end.replace(" ", "_"))(charge, reply, chunks)
         charge.settle(status, INVALID_SPAN)
         charge.settle(200, INVALID_SPAN)
 
-    def _stream(self, charge: Charge, told: Usage, chunks: int) -> int:
-        self._answer(charge, CHUNK * chunks + usage_frame(told))
-        self.charged.append(told)
+    def _stream(self, charge: Charge, reply: Usage, chunks: int) -> int:
+        self._answer(charge, CHUNK * chunks + usage_frame(reply))
+        self.charged.append(reply)
         return 200
 
-    def _stream_that_the_client_leaves(self, charge: Charge, told: Usage, chunks: int) -> int:
+    def _stream_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
         self._estimated(charge, self._answer(charge, CHUNK * chunks))
         return 499
 
-    def _stream_that_is_run_again(self, charge: Charge, told: Usage, chunks: int) -> int:
-        self._answer(charge, CHUNK * chunks + usage_frame(told))
-        self.rerun += told.input + told.output
-        return self._stream(charge, told, chunks)
+    def _stream_that_is_run_again(self, charge: Charge, reply: Usage, chunks: int) -> int:
+        self._answer(charge, CHUNK * chunks + usage_frame(reply))
+        self.rerun += reply.input + reply.output
+        return self._stream(charge, reply, chunks)
 
-    def _stream_that_is_run_again_and_left(self, charge: Charge, told: Usage, chunks: int) -> int:
-        self._answer(charge, CHUNK * chunks + usage_frame(told))
-        self.rerun += told.input + told.output
-        return self._stream_that_the_client_leaves(charge, told, chunks)
+    def _stream_that_is_run_again_and_left(self, charge: Charge, reply: Usage, chunks: int) -> int:
+        self._answer(charge, CHUNK * chunks + usage_frame(reply))
+        self.rerun += reply.input + reply.output
+        return self._stream_that_the_client_leaves(charge, reply, chunks)
 
-    def _stream_that_an_engine_refuses(self, charge: Charge, told: Usage, chunks: int) -> int:
+    def _stream_that_an_engine_refuses(self, charge: Charge, reply: Usage, chunks: int) -> int:
         charge.attempt("p", False, True).status = 503
         self.charged.append(Usage())
         return 503
 
-    def _whole(self, charge: Charge, told: Usage, chunks: int) -> int:
+    def _whole(self, charge: Charge, reply: Usage, chunks: int) -> int:
         meter = charge.attempt("p", False, False)
         meter.status = 200
-        meter.whole(usage_frame(told).removeprefix(b"data: "))
-        self.charged.append(told)
+        meter.whole(usage_frame(reply).removeprefix(b"data: "))
+        self.charged.append(reply)
         return 200
 
-    def _whole_that_the_client_leaves(self, charge: Charge, told: Usage, chunks: int) -> int:
+    def _whole_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
         charge.attempt("p", False, False)
         reserved = (charge.reservation.cost - charge.input_tokens) / TokenWeights().output
-        self.charged.append(Usage(charge.input_tokens, 0, round(reserved), told=False))
+        self.charged.append(Usage(charge.input_tokens, 0, round(reserved), reply=False))
         return 499
 
-    def _whole_that_breaks_off(self, charge: Charge, told: Usage, chunks: int) -> int:
+    def _whole_that_breaks_off(self, charge: Charge, reply: Usage, chunks: int) -> int:
         charge.attempt("p", False, False).status = 200
         self.charged.append(Usage())
         return 502
@@ -128,7 +128,7 @@ class Site:
         assert charge.size.max_output is not None
         assert output <= charge.size.max_output, "no more than the request allows"
         assert output <= 32 * meter.chunks
-        self.charged.append(Usage(charge.input_tokens, 0, output, told=False))
+        self.charged.append(Usage(charge.input_tokens, 0, output, reply=False))
 
 
 ENDS = [name[1:].replace("_", " ") for name in vars(Site) if name.startswith(("_stream", "_whole"))]
@@ -167,12 +167,12 @@ async def test_what_was_charged_is_what_is_booked_spent_and_gone_from_the_bucket
         assert row["input"] == sum(usage.input for usage in site.charged)
         assert row["output"] == sum(usage.output for usage in site.charged)
         assert row["rerun"] == site.rerun
-        assert row["unsettled"] == sum(not usage.told for usage in site.charged)
+        assert row["unsettled"] == sum(not usage.reply for usage in site.charged)
     assert died or abs(await left(site) - (BURST - cost)) <= 1
 
 
 async def left(site: Site) -> float:
     """Returns what another replica sees in the bucket."""
     accounts, headers = site.new_replica(), list[tuple[bytes, bytes]]()
-    charge = await accounts.reserve(PRINCIPAL, "m", "plain", Size(100, max_output=1), headers)
+    charge = await accounts.reserve(PRINCIPAL, "m", "plain", RequestSize(100, max_output=1), headers)
     return float(dict(headers)[b"x-ratelimit-remaining-tokens"]) + charge.reservation.cost

@@ -1,6 +1,6 @@
 """What responses say about limits."""
 
-from serve.limits.messages import Kind, LimitId, Terms
+from serve.limits.messages import Kind, LimitId, LimitTerms
 from serve.limits.plan import limit_headers
 from serve.limits.slice import RateSlice, SeatSlice, Slice
 
@@ -8,9 +8,9 @@ from serve.limits.slice import RateSlice, SeatSlice, Slice
 def limit(scope: str, kind: Kind, per_minute: float, held: float, shadow: bool = False) -> Slice:
     found: Slice
     if kind == "concurrency":
-        found = SeatSlice(LimitId(scope, kind), Terms(0.0, per_minute), 1, 0.0)
+        found = SeatSlice(LimitId(scope, kind), LimitTerms(0.0, per_minute), 1, 0.0)
     else:
-        found = RateSlice(LimitId(scope, kind), Terms(per_minute / 60, per_minute / 2), 1, 0.0)
+        found = RateSlice(LimitId(scope, kind), LimitTerms(per_minute / 60, per_minute / 2), 1, 0.0)
     found.held = held
     found.level, found.shadow = 0.0, shadow
     return found

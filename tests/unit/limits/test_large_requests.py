@@ -12,19 +12,19 @@ from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
 from serve.limits.book import UsageBook
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 from serve.limits.ledger import Ledger
 
 RATE_PER_S = 1000.0
 CONFIG = RateLimitsConfig(estimate="strict", output_cap=1_000_000)
 BURST = RATE_PER_S * CONFIG.burst_s
 PRINCIPAL = Principal("k", Tenant("team", limits=Limits(tokens_per_minute=int(RATE_PER_S * 60))), frozenset({"infer"}))
-SMALL = Size(300, max_output=100)
+SMALL = RequestSize(300, max_output=100)
 TICK_S = 0.1
 
 
-def large(cost: float) -> Size:
-    return Size(300, max_output=int(cost / 2))
+def large(cost: float) -> RequestSize:
+    return RequestSize(300, max_output=int(cost / 2))
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Site:
             Accounts(CONFIG, link, self.replicas, lambda: self.now_s, lambda: month) for _ in range(self.replicas)
         ]
 
-    async def ask(self, size: Size, replica: int = 0) -> RateLimitError | float:
+    async def ask(self, size: RequestSize, replica: int = 0) -> RateLimitError | float:
         """Returns what was reserved for a request, or why it was refused."""
         try:
             charge = await self.accounts[replica].reserve(PRINCIPAL, "m", "plain", size, [])
@@ -62,7 +62,7 @@ class Site:
                     self.small += reserved
 
 
-async def told(site: Site, size: Size, most: int) -> list[float]:
+async def reply(site: Site, size: RequestSize, most: int) -> list[float]:
     """What a client is told to wait, each time that it asks, until its request is let through."""
     waits: list[float] = []
     while isinstance(refused := await site.ask(size, len(waits) % site.replicas), RateLimitError):
@@ -78,7 +78,7 @@ async def test_a_large_request_passes_at_the_third_attempt_at_the_latest(cost: f
     site = Site(replicas)
     await site.run(60)
     begun_s, taken = site.now_s, site.small
-    waits = await told(site, large(cost), 3)
+    waits = await reply(site, large(cost), 3)
     assert len(waits) <= 2
     elapsed_s = site.now_s - begun_s
     assert elapsed_s <= 2 * min(cost, BURST) / RATE_PER_S + 4

@@ -15,13 +15,13 @@ from serve.errors import SharedStateError
 from serve.limits.book import UsageBook
 from serve.limits.bucket import FORGET_S
 from serve.limits.ledger import Ledger
-from serve.limits.messages import Grant, Grants, LimitId, Statement, Terms
+from serve.limits.messages import Grant, Grants, LimitId, LimitTerms, Statement
 from serve.limits.slice import Holdings, RateSlice, Reservation, SeatSlice, Slice, reserve
 from serve.limits.usage import UsageKey, UsageSums
-from serve.shared.report import SETTLE_S, Answer, Pending, Report, Reporter
+from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Report, Reporter
 
-RATE = Terms(100.0, 3000.0)
-SEATS = Terms(0.0, 6.0)
+RATE = LimitTerms(100.0, 3000.0)
+SEATS = LimitTerms(0.0, 6.0)
 TOKENS, REQUESTS = LimitId("tenant:a", "tokens"), LimitId("tenant:a", "concurrency")
 KEY = UsageKey("a", "k", "m", "p", False)
 REPLICAS = 3
@@ -45,7 +45,7 @@ class Site:
     def new_ledger(self, settle_s: float) -> Ledger:
         return Ledger(self.book, settle_s, lambda: self.now_s, lambda: MONTH)
 
-    async def send(self, report: Report[Statement, Grants]) -> Answer[Grants] | Pending:
+    async def send(self, report: Report[Statement, Grants]) -> Acknowledgement[Grants] | Pending:
         if self.ledger is None or self.fate == "request is lost":
             raise SharedStateError("The ledger is away.")
         self.sent.append(report)
@@ -89,7 +89,7 @@ class Replica:
             self.holdings.lost(self._site.now_s)
         return answered
 
-    def slice(self, id: LimitId, terms: Terms) -> Slice:
+    def slice(self, id: LimitId, terms: LimitTerms) -> Slice:
         return self.holdings.slice(id, terms, self._site.now_s, alone=self.reporter.alone)
 
     @property

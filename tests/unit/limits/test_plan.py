@@ -8,7 +8,7 @@ from serve.access.principal import Principal
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.access import RIGHTS
 from serve.config.rate_limits import Limits, RateLimitsConfig
-from serve.limits.messages import LimitId, Terms
+from serve.limits.messages import LimitId, LimitTerms
 from serve.limits.plan import Quota, over_limit, over_quota, plan_of
 from serve.limits.slice import RateSlice
 
@@ -66,7 +66,7 @@ def test_a_spent_quota_says_when_the_next_month_begins(now: datetime, begins: st
 
 @pytest.mark.parametrize(("wait_s", "after"), [(0.0, "1"), (0.4, "1"), (14.2, "15"), (600.0, "600")])
 def test_a_refusal_says_when_to_come_again_and_never_too_early(wait_s: float, after: str) -> None:
-    held = RateSlice(LimitId("key:k", "requests"), Terms(0.1, 3.0), 1, 0.0)
+    held = RateSlice(LimitId("key:k", "requests"), LimitTerms(0.1, 3.0), 1, 0.0)
     error = over_limit(held, wait_s, 1.0)
     assert error.headers["retry-after"] == after
     assert f"6 requests a minute for the key 'k' is reached; try again in {after} s" in error.message

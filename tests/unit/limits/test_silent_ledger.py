@@ -12,7 +12,7 @@ from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
-from serve.limits.estimate import Size
+from serve.limits.estimate import RequestSize
 
 COST = 1057  # of a request of `ask`
 PLENTY = Limits(requests_per_minute=10**8, tokens_per_minute=10**10, concurrency=10**6)
@@ -26,7 +26,7 @@ async def ask(accounts: Accounts, limits: Limits = PLENTY, tenant: str = "t") ->
     """Reserves for one request; returns the seconds that it took."""
     begun_s = time.monotonic()
     principal = Principal("k", Tenant(tenant, limits=limits), frozenset({"infer"}))
-    await accounts.reserve(principal, "m", "plain", Size(100), [])
+    await accounts.reserve(principal, "m", "plain", RequestSize(100), [])
     return time.monotonic() - begun_s
 
 

@@ -1,12 +1,12 @@
 """What a replica asks of the ledger, and how often."""
 
-from serve.limits.messages import Grant, LimitId, Terms
+from serve.limits.messages import Grant, LimitId, LimitTerms
 from serve.limits.slice import Holdings, RateSlice, SeatSlice
 
 
 def test_a_demand_that_has_just_begun_asks_ever_more_rarely() -> None:
     """The ledger is a call to another process; before the first report nobody knows yet what a replica will need."""
-    held = RateSlice(LimitId("tenant:a", "tokens"), Terms(1e6, 3e7), replicas=1, now_s=0.0)
+    held = RateSlice(LimitId("tenant:a", "tokens"), LimitTerms(1e6, 3e7), replicas=1, now_s=0.0)
     asked = 0
     for _ in range(1000):
         if not held.take(100.0, 0.0):
@@ -19,7 +19,7 @@ def test_a_demand_that_has_just_begun_asks_ever_more_rarely() -> None:
 
 
 def test_a_lone_replica_with_a_tiny_share_tells_nobody_to_wait_for_hours() -> None:
-    held = RateSlice(LimitId("tenant:a", "tokens"), Terms(1000.0, 30_000.0), replicas=1, now_s=0.0)
+    held = RateSlice(LimitId("tenant:a", "tokens"), LimitTerms(1000.0, 30_000.0), replicas=1, now_s=0.0)
     held.adopt(Grant(0.0, 0.0, share=1e-3), 0.0)
     held.settle(0.0, 5_000.0)
     held.draw(0.0)
@@ -28,7 +28,7 @@ def test_a_lone_replica_with_a_tiny_share_tells_nobody_to_wait_for_hours() -> No
 
 def test_free_seats_go_back_while_another_one_is_used() -> None:
     """After a rush a replica kept them for as long as a single request came now and then; others were refused."""
-    seats = SeatSlice(LimitId("tenant:a", "concurrency"), Terms(0.0, 10.0), replicas=2, now_s=0.0)
+    seats = SeatSlice(LimitId("tenant:a", "concurrency"), LimitTerms(0.0, 10.0), replicas=2, now_s=0.0)
     seats.adopt(Grant(10.0, 0.0), 0.0)
     assert seats.take(10.0, 0.0)
     seats.settle(9.0, 0.0)
@@ -42,7 +42,7 @@ def test_free_seats_go_back_while_another_one_is_used() -> None:
 
 def test_where_seats_are_plenty_they_stay_and_as_many_again_are_asked_for() -> None:
     """Who has but the seats that it needs now refuses the next request as soon as the ledger is gone."""
-    seats = SeatSlice(LimitId("tenant:a", "concurrency"), Terms(0.0, 100.0), replicas=2, now_s=0.0)
+    seats = SeatSlice(LimitId("tenant:a", "concurrency"), LimitTerms(0.0, 100.0), replicas=2, now_s=0.0)
     seats.adopt(Grant(4.0, 96.0), 0.0)
     assert seats.take(4.0, 0.0)
     seats.needs.append(1.0)
@@ -57,7 +57,7 @@ def test_where_seats_are_plenty_they_stay_and_as_many_again_are_asked_for() -> N
 def test_who_meets_a_ledger_that_has_just_begun_has_a_first_share() -> None:
     """One in the first requests of a gateway was refused, though its tenant had twenty seats."""
     holdings = Holdings(1)
-    seats = holdings.slice(LimitId("tenant:a", "concurrency"), Terms(0.0, 20.0), 0.0, alone=False)
+    seats = holdings.slice(LimitId("tenant:a", "concurrency"), LimitTerms(0.0, 20.0), 0.0, alone=False)
     holdings.all(1.0)
     holdings.lost(1.0)  # it settles
     assert seats.take(6.0, 1.0)
@@ -65,7 +65,7 @@ def test_who_meets_a_ledger_that_has_just_begun_has_a_first_share() -> None:
 
 def test_a_lone_replica_without_a_share_admits_nothing() -> None:
     """The ledger had told it that all of the rate was others'."""
-    held = RateSlice(LimitId("tenant:a", "tokens"), Terms(1000.0, 30_000.0), replicas=2, now_s=0.0)
+    held = RateSlice(LimitId("tenant:a", "tokens"), LimitTerms(1000.0, 30_000.0), replicas=2, now_s=0.0)
     held.adopt(Grant(0.0, 0.0, share=0.0), 0.0)
     held.draw(100.0)
     assert not held.take(1.0, 100.0)

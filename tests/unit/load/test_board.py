@@ -19,7 +19,7 @@ from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.remote_pool import RemotePool
 from serve.shared.link import LocalLink
-from serve.shared.report import Answer, Report
+from serve.shared.report import Acknowledgement, Report
 
 KEY = ("m", "p")
 RED, BLUE = (1, "red"), (1, "blue")
@@ -60,7 +60,7 @@ class Site:
     ) -> Figures:
         """Sends the last report once more."""
         answer = await self._board.take(Report(replica, self._numbers[replica], Figures(load, queues or {})))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, Acknowledgement)
         return answer.state
 
 
@@ -134,9 +134,9 @@ def test_what_others_run_counts_in_the_ranking() -> None:
     load, decision = live_load()
     features = RequestFeatures("m")
     assert choose(decision, order=load.order(decision, features, 400)).pool == "speculative"
-    load.hear(LoadReport({("m", "speculative"): (200.0, 500.0), ("m", "standard"): (0.0, 0.0)}))
+    load.merge(LoadReport({("m", "speculative"): (200.0, 500.0), ("m", "standard"): (0.0, 0.0)}))
     assert choose(decision, order=load.order(decision, features, 400)).pool == "standard"
-    load.hear(None)
+    load.merge(None)
     assert choose(decision, order=load.order(decision, features, 400)).pool == "speculative"
 
 
@@ -144,10 +144,10 @@ def test_requests_of_this_replica_are_reported_and_counted_once() -> None:
     load, decision = live_load()
     sent = load.begin(decision, RequestFeatures("m"), decision.candidates[0], 400)
     assert load.report().running["m", "speculative"][0] == 1
-    load.hear(LoadReport())
+    load.merge(LoadReport())
     load.check()
     assert load.loads["m", "speculative"].per_engine == 1
-    load.hear(None)
+    load.merge(None)
     load.check()
     assert load.loads["m", "speculative"].per_engine == 2  # its share is half of all
     sent.end()
@@ -155,7 +155,7 @@ def test_requests_of_this_replica_are_reported_and_counted_once() -> None:
 
 async def test_a_board_that_cant_be_reached_leaves_the_replica_to_its_share() -> None:
     load, _ = live_load()
-    load.hear(running(3))
+    load.merge(running(3))
 
     class Gone:
         async def call(self, *_: Any) -> Any:

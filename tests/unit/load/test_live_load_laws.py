@@ -87,7 +87,7 @@ def learned_in(load: LiveLoad, drawn: dict[str, dict[str, Any]], decisions: list
                 load.begin(decision, RequestFeatures("m", conversation_key="c"), candidate, 40_000)
     learned = {key[:3]: drawn[key[1]]["accepted"] for key in load.learned()}
     running = {("m", pool): found["running"] for pool, found in drawn.items()}
-    load.hear(LoadReport(running, {("m", pool): found["steps"] for pool, found in drawn.items()}, learned))
+    load.merge(LoadReport(running, {("m", pool): found["steps"] for pool, found in drawn.items()}, learned))
     load.check()
 
 

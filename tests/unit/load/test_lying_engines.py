@@ -26,7 +26,7 @@ answers = st.fixed_dictionaries(
     {}, optional={"usage": st.fixed_dictionaries({"completion_tokens": numbers}),
                   "metrics": st.fixed_dictionaries({"speculative_decoding": reports})},
 )  # fmt: skip
-told = st.tuples(st.booleans(), answers, st.floats(-1, 1e6), st.integers(0, 10**9))
+reply = st.tuples(st.booleans(), answers, st.floats(-1, 1e6), st.integers(0, 10**9))
 
 
 class Told:
@@ -36,7 +36,7 @@ class Told:
         self.last = (json.dumps(answer, separators=(",", ":")).encode(),)
 
 
-@given(st.lists(told, max_size=30))
+@given(st.lists(reply, max_size=30))
 def test_what_is_learned_stays_within_bounds(events: list[tuple[bool, dict[str, Any], float, int]]) -> None:
     now_s = 0.0
     load = LiveLoad(CONFIG, POLICY, clock=lambda: now_s)

@@ -9,12 +9,12 @@ from lab.simulation.site import Shape, config_of
 from policies import Decision, RequestFeatures, choose, decide
 from policies.acceptance import Acceptance, AnswerLength
 from policies.load_model import PUBLISHED
-from policies.ranking import Option, PoolLoad, step_times
+from policies.ranking import PoolLoad, RankedOption, step_times
 from policies.step_model import StepModel
 from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.load.live_load import LiveLoad
-from serve.load.trials import TRIAL_ANSWERS, TRIAL_S, Trials
+from serve.load.trials import TRIAL_ANSWERS, TRIAL_S, RecoveryTrials
 
 PROSE = RequestFeatures("m")
 POOLS = {"speculative": Shape(3, 1, 64), "standard": Shape(0, 1, 64)}
@@ -112,11 +112,11 @@ def test_a_class_is_tried_again_although_its_pool_goes_on_answering_another() ->
     learned.learn(4000, 400)
     elsewhere = AnswerLength()
     loads = PoolLoad(step_times(PUBLISHED, 3, 64)), PoolLoad(step_times(PUBLISHED, 0, 64))
-    trials, steps = Trials(), [StepModel(), StepModel()]
+    trials, steps = RecoveryTrials(), [StepModel(), StepModel()]
     keys = [("m", "speculative", "prose"), ("m", "standard", "prose")]
     options = (
-        Option("speculative", loads[0], learned, elsewhere),
-        Option("standard", loads[1], Acceptance(1.0), elsewhere),
+        RankedOption("speculative", loads[0], learned, elsewhere),
+        RankedOption("standard", loads[1], Acceptance(1.0), elsewhere),
     )
     assert learned.length < prior.length
     for second in range(round(TRIAL_S) + 1):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import Event, Message, StreamParser, fold, parse
+from serve.parsing import Event, ParsedMessage, StreamParser, fold, parse
 from tests.unit.parsing.formats import UNIT
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +58,7 @@ def options(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def stream(pieces: Iterable[str], **options: Any) -> Message:
+def stream(pieces: Iterable[str], **options: Any) -> ParsedMessage:
     return fold(events(pieces, **options))
 
 
@@ -68,7 +68,7 @@ def events(pieces: Iterable[str], **options: Any) -> list[Event]:
     return found + parser.finish()
 
 
-def chunkings(row: dict[str, Any]) -> Iterator[tuple[str, Message]]:
+def chunkings(row: dict[str, Any]) -> Iterator[tuple[str, ParsedMessage]]:
     """The row in complete mode, unit by unit, as its own deltas, and in groups of units."""
     text, how = row["output_text"], options(row)
     yield "complete", parse(text, **how)
@@ -80,7 +80,7 @@ def chunkings(row: dict[str, Any]) -> Iterator[tuple[str, Message]]:
         yield "deltas", stream([d if isinstance(d, str) else d[-1] for d in row["deltas"]], **how)
 
 
-def complaints(row: dict[str, Any], message: Message) -> list[str]:
+def complaints(row: dict[str, Any], message: ParsedMessage) -> list[str]:
     """What the message lacks of what the row asserts."""
     found = []
     for name, got in (("content", message.content), ("reasoning", message.reasoning)):

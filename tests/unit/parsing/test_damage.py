@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve.parsing import GRAMMARS, Message, parse
+from serve.parsing import GRAMMARS, ParsedMessage, parse
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import TOOLS, answer, good_call
 
@@ -26,7 +26,7 @@ def damaged(units: list[str]) -> Iterator[tuple[str, str]]:
             yield f"{place} {unit} {how}", "".join([*units[:place], text, *units[place + 1 :]])
 
 
-def called(message: Message) -> list[tuple[str, object]]:
+def called(message: ParsedMessage) -> list[tuple[str, object]]:
     return [(call.name, json.loads(call.arguments)) for call in message.tool_calls]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.parsing import Message, StreamParser, fold, parse
+from serve.parsing import ParsedMessage, StreamParser, fold, parse
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import DSML_TAGS, FORMATS, TOOLS, any_call, good_call
 
@@ -30,18 +30,18 @@ def answer(grammar: str, calls: int = 2) -> str:
     return f"Hm.</think>Text.{begin}{body}{end}"
 
 
-def read(grammar: str, text: str, tools: Any = TOOLS, thinking: bool = False) -> Message:
+def read(grammar: str, text: str, tools: Any = TOOLS, thinking: bool = False) -> ParsedMessage:
     """The message, which must be the same character by character."""
     message = parse(text, grammar, tools, thinking)
     assert cases.stream(text, grammar=grammar, tools=tools, thinking=thinking) == message
     return message
 
 
-def arguments(message: Message) -> list[Any]:
+def arguments(message: ParsedMessage) -> list[Any]:
     return [json.loads(call.arguments) for call in message.tool_calls]
 
 
-def kinds(message: Message) -> list[str]:
+def kinds(message: ParsedMessage) -> list[str]:
     return [violation.kind for violation in message.violations]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import GRAMMARS, Message, parse
+from serve.parsing import GRAMMARS, ParsedMessage, parse
 from tests.unit.parsing import cases
 
 FAMILIES = (
@@ -51,7 +51,7 @@ def rows(*families: str) -> list[dict[str, Any]]:
     ]
 
 
-def chunkings(row: dict[str, Any]) -> Iterator[tuple[str, Message]]:
+def chunkings(row: dict[str, Any]) -> Iterator[tuple[str, ParsedMessage]]:
     """The row in complete mode, as its own deltas, and in groups of one to many characters."""
     text, how = row["output_text"], options(row)
     yield "complete", parse(text, **how)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serve.parsing import GRAMMARS, Message, StreamParser, fold, parse
+from serve.parsing import GRAMMARS, ParsedMessage, StreamParser, fold, parse
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import FORMATS, TOOLS, good_call, wrapped
 
@@ -18,15 +18,15 @@ def call(*pairs: tuple[str, str], name: str = "get_weather") -> str:
     return f"<tool_call>{name}{''.join(FORMATS['glm47'].argument(key, value) for key, value in pairs)}</tool_call>"
 
 
-def called(message: Message) -> list[tuple[str, object]]:
+def called(message: ParsedMessage) -> list[tuple[str, object]]:
     return [(each.name, json.loads(each.arguments)) for each in message.tool_calls]
 
 
-def kinds(message: Message) -> list[str]:
+def kinds(message: ParsedMessage) -> list[str]:
     return [fault.kind for fault in message.violations]
 
 
-def with_ids(grammar: str, *pieces: str) -> Message:
+def with_ids(grammar: str, *pieces: str) -> ParsedMessage:
     """Reads pieces of which those that are one marker are its token, and all others are letters."""
     ids = {marker: token for token, marker in GRAMMARS[grammar].token_ids.items()}
     parser = StreamParser(grammar, TOOLS)

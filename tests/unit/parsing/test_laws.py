@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serve.parsing import GRAMMARS, CallEnd, CallStart, Message, ReasoningSplit, StreamParser, fold, parse
+from serve.parsing import GRAMMARS, CallEnd, CallStart, ParsedMessage, ReasoningSplit, StreamParser, fold, parse
 from serve.parsing.machine import State
 from tests.unit.parsing import cases
 from tests.unit.parsing.formats import FORMATS, MARKERS, TOOLS, answer, any_call, good_call, with_second_city
@@ -67,7 +67,7 @@ def letters(text: str) -> list[str]:
     return [char for char in decoded if ord(char) in NUMBERED]
 
 
-def check_nothing_vanishes(text: str, whole: Message, *, nested: bool) -> None:
+def check_nothing_vanishes(text: str, whole: ParsedMessage, *, nested: bool) -> None:
     """Every letter ends up in exactly one place or in a violation, in the order of the text.
 
     Elements that are `nested` are the exception: those of one name, and the text between them, stand together in JSON.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serve.parsing import Message, StreamParser, fold, parse
+from serve.parsing import ParsedMessage, StreamParser, fold, parse
 from tests.unit.parsing.formats import MARK
 
 TOOLS = [
@@ -42,11 +42,11 @@ MARKUP = {
 }
 
 
-def read(grammar: str, text: str) -> Message:
+def read(grammar: str, text: str) -> ParsedMessage:
     return parse(text, grammar, TOOLS, grammar == "minimax_m2")
 
 
-def calls(message: Message) -> list[tuple[str, Any]]:
+def calls(message: ParsedMessage) -> list[tuple[str, Any]]:
     return [(call.name, call.arguments) for call in message.tool_calls]
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from serve.parsing import GRAMMARS, Message, StreamParser, fold
+from serve.parsing import GRAMMARS, ParsedMessage, StreamParser, fold
 from serve.parsing.lexer import Token
 from tests.unit.parsing.formats import MARKERS, TOOLS, answer, good_call
 
@@ -28,7 +28,7 @@ def tokens(grammar: str, text: str, quoted: str = "") -> list[Step]:
     ]
 
 
-def read(grammar: str, given: list[Step], seed: int, size: int) -> Message:
+def read(grammar: str, given: list[Step], seed: int, size: int) -> ParsedMessage:
     parser, steps, events, place = StreamParser(grammar, TOOLS), random.Random(seed), [], 0
     while place < len(given):
         step = given[place : place + steps.randint(1, size)]

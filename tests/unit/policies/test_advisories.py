@@ -19,7 +19,7 @@ from policies import (
     load_advisories,
     wilson,
 )
-from policies.advisory import Checked, parse_advisory
+from policies.advisory import LastCheck, parse_advisory
 from policies.classes import BIT, IMPLIED, masks_of
 from policies.facts import PoolFacts
 from policies.freshness import NEWER_ENGINE, age_days, cut_texts, newer_engine, newest_checked, stale
@@ -270,13 +270,13 @@ def test_an_engine_newer_than_every_check_is_suspected_of_what_the_last_one_did_
 
 
 def test_what_is_newest_is_the_newest_of_all_checks_and_a_folder_without_any_suspects_nothing():
-    older = replace(CHECKED, id="older", checked=Checked(date(2026, 11, 1), {"vllm": "0.9.2", "sglang": "0.5.23"}))
+    older = replace(CHECKED, id="older", checked=LastCheck(date(2026, 11, 1), {"vllm": "0.9.2", "sglang": "0.5.23"}))
     assert newest_checked([older, CHECKED]) == {"sglang": "0.5.23", "vllm": "0.33.0"}
     assert newer_engine([replace(CHECKED, checked=None)]) is None
 
 
 def test_the_age_of_the_advisories_is_that_of_the_one_that_waits_longest():
-    older = replace(CHECKED, checked=Checked(date(2026, 11, 1), {"vllm": "0.9.2"}))
-    withdrawn = replace(CHECKED, status="withdrawn", checked=Checked(date(2020, 1, 1), {"vllm": "0.9.2"}))
+    older = replace(CHECKED, checked=LastCheck(date(2026, 11, 1), {"vllm": "0.9.2"}))
+    withdrawn = replace(CHECKED, status="withdrawn", checked=LastCheck(date(2020, 1, 1), {"vllm": "0.9.2"}))
     assert age_days([CHECKED, older, withdrawn], date(2026, 11, 25)) == 24
     assert age_days([replace(CHECKED, checked=None)], date(2026, 11, 25)) is None

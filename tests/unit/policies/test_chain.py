@@ -38,7 +38,7 @@ from policies.decide import (
     slot_order,
 )
 from policies.load_model import PUBLISHED
-from policies.ranking import Option, PoolLoad, ranked, step_times
+from policies.ranking import PoolLoad, RankedOption, ranked, step_times
 
 TOOLS = RequestFeatures("m", tools=1, tool_choice="auto")
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -83,7 +83,7 @@ def order_of(decision: Decision, crowd: list[int]) -> LoadOrder | None:
         load = PoolLoad(step_times(PUBLISHED, drafts, 50))
         for _ in range(present):
             load.begin(length)
-        options.append(Option(candidate.pool, load, Acceptance(length), AnswerLength()))
+        options.append(RankedOption(candidate.pool, load, Acceptance(length), AnswerLength()))
     places = ranked(options, decision.tiers, (0, "", 0))
     return None if places is None else LoadOrder(places, Reason("load", "inform", "r", "operator"))
 

@@ -99,9 +99,9 @@ def test_it_holds_beyond_the_day_on_which_an_override_ends(pools):
 
 def test_explain_tells_it_and_what_would_change_it(pools):
     policy = compiled(pools(), FAST)
-    told = explain(policy, TOOLS, decide(policy, TOOLS, None))
-    assert told["evidence"] == {"quarantine": "measured n=10"}
-    assert [each["change"] for each in told["would_change"]] == ["wait until the quarantine is lifted, or lift it"]
+    reply = explain(policy, TOOLS, decide(policy, TOOLS, None))
+    assert reply["evidence"] == {"quarantine": "measured n=10"}
+    assert [each["change"] for each in reply["would_change"]] == ["wait until the quarantine is lifted, or lift it"]
     assert policy.to_dict()["quarantined"] == [{**FAST._asdict(), "why": BROKEN.why}]
 
 

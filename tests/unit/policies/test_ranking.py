@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from policies.acceptance import Acceptance, AnswerLength
 from policies.decision import Candidate
 from policies.load_model import PUBLISHED
-from policies.ranking import FULL, MARGIN, Option, PoolLoad, Prompt, price_of_time, ranked, step_times, value
+from policies.ranking import FULL, MARGIN, PoolLoad, Prompt, RankedOption, price_of_time, ranked, step_times, value
 
 SPECULATIVE = Candidate("speculative", opt_out=False, speculative=True)
 STANDARD = Candidate("standard", opt_out=False, speculative=False)
@@ -27,8 +27,8 @@ def loaded(drafts: int, lengths: dict[float, int], **engines: Any) -> PoolLoad:
     return load
 
 
-def option(candidate: Candidate, load: PoolLoad, length: float) -> Option:
-    return Option(candidate.pool, load, Acceptance(length), AnswerLength())
+def option(candidate: Candidate, load: PoolLoad, length: float) -> RankedOption:
+    return RankedOption(candidate.pool, load, Acceptance(length), AnswerLength())
 
 
 def order(*choices: tuple[Candidate, PoolLoad, float], tiers: str = "000", prompt: Prompt = SHORT) -> list[str]:

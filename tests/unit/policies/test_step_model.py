@@ -55,7 +55,7 @@ def test_factors_stay_within_bounds_whatever_is_observed(
     for one, observed in ((model, own), (other, others)):
         for batch, ratio in observed:
             one.learn(batch, ratio)
-    model.hear(other.totals)
+    model.merge(other.totals)
     assert all(1 / 16.001 <= model.factor(batch) <= 16.001 for batch in (0, 1, 7, 300, 1e6))
 
 
@@ -74,7 +74,7 @@ def test_totals_merge_in_any_order(totals: list[tuple[tuple[float, float], ...]]
 def test_two_replicas_together_know_what_one_would() -> None:
     alone = taught(32, 2.0, 100)
     one, two = taught(32, 2.0, 50), taught(32, 2.0, 50)
-    one.hear(two.totals)
+    one.merge(two.totals)
     assert one.factor(32) == pytest.approx(alone.factor(32), rel=0.05)
-    one.hear(())
+    one.merge(())
     assert one.factor(32) < alone.factor(32)

@@ -13,8 +13,8 @@ from policies import Cell, QuarantineReason
 from policies.decide import PROBE_SHARE
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.core import Outcome
-from serve.quarantine.detector import MOST_CHANGES, Detector, OutcomeCount, Terms, TrialCount
-from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Trials, bets, capital
+from serve.quarantine.detector import MOST_CHANGES, Detector, DetectorTerms, OutcomeCount, TrialCount
+from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, TrialCounts, bets, capital
 from serve.quarantine.record import BLOCKS, RECENT
 
 FAST = Cell("m", "speculative", True, "tools_auto")
@@ -23,7 +23,7 @@ OWN = 0.98
 
 
 def make(**options: float) -> Detector:
-    return Detector(Terms(QuarantineConfig(**options), {"m": "standard"}))  # type: ignore[arg-type]
+    return Detector(DetectorTerms(QuarantineConfig(**options), {"m": "standard"}))  # type: ignore[arg-type]
 
 
 def trial(kind: str, number: int, *, own_share: float = OWN, suspected: bool = False, cell: Cell = FAST) -> TrialCount:
@@ -129,16 +129,16 @@ def test_a_suspected_pool_is_found_sooner() -> None:
 
 @given(
     st.floats(0.001, 0.3),
-    st.lists(st.tuples(st.sampled_from(Trials._fields), st.integers(1, 400)), min_size=1, max_size=30),
+    st.lists(st.tuples(st.sampled_from(TrialCounts._fields), st.integers(1, 400)), min_size=1, max_size=30),
     st.booleans(),
 )
 def test_a_pool_is_out_exactly_when_the_bets_have_made_one_by_alpha_of_their_capital(
     alpha: float, batches: list[tuple[str, int]], suspected: bool
 ) -> None:
-    detector, seen = make(alpha=alpha, window=1_000_000), Trials()
+    detector, seen = make(alpha=alpha, window=1_000_000), TrialCounts()
     made = bets("worse", 0.0, OWN, SUSPECTED if suspected else UNSUSPECTED)
     for kind, number in batches:
-        seen += Trials(**{kind: number})
+        seen += TrialCounts(**{kind: number})
         expected = capital([seen], BLOCKS, made) >= 1.0 / alpha
         assert try_(detector, trial(kind, number, suspected=suspected)) == (["quarantined"] if expected else [])
         if expected:
@@ -148,12 +148,12 @@ def test_a_pool_is_out_exactly_when_the_bets_have_made_one_by_alpha_of_their_cap
 @pytest.mark.parametrize("alpha", [0.001, 0.01, 0.05, 0.2])
 def test_alpha_is_the_threshold_and_neither_its_half_nor_its_double(alpha: float) -> None:
     made, numbers = bets("worse", 0.0, OWN, UNSUSPECTED), range(1, 3000)
-    expected = next(n for n in numbers if capital([Trials(own_bad=n)], BLOCKS, made) * alpha >= 1)
+    expected = next(n for n in numbers if capital([TrialCounts(own_bad=n)], BLOCKS, made) * alpha >= 1)
     detector = make(alpha=alpha)
     found = next(n for n in numbers if try_(detector, trial("own_bad", 1)))
     assert found == expected
     for wrong in (alpha / 2, alpha * 2):
-        assert found != next(n for n in numbers if capital([Trials(own_bad=n)], BLOCKS, made) * wrong >= 1)
+        assert found != next(n for n in numbers if capital([TrialCounts(own_bad=n)], BLOCKS, made) * wrong >= 1)
     assert 0.98 ** (found - 1) < 4 * alpha, "and not far from what chance alone would allow"
     assert 0.98**found <= alpha
 
@@ -163,7 +163,9 @@ def test_return_alpha_is_the_threshold_and_neither_its_half_nor_its_double(retur
     made, numbers = bets("no_worse", 0.05, PROBE_SHARE, RETURNING), range(1, 1000)
 
     def first(alpha: float) -> int:
-        return next(n for n in numbers if capital([Trials(own_good=n, reference_good=n)], BLOCKS, made) * alpha >= 1)
+        return next(
+            n for n in numbers if capital([TrialCounts(own_good=n, reference_good=n)], BLOCKS, made) * alpha >= 1
+        )
 
     detector = out(return_alpha=return_alpha)
     trials = [trial(kind, 1, own_share=PROBE_SHARE) for kind in ("own_good", "reference_good")]
@@ -191,7 +193,7 @@ def test_what_was_drawn_with_another_share_says_nothing() -> None:
 def test_trials_with_an_earlier_share_are_not_judged_by_the_bets_of_another() -> None:
     detector = make()
     try_(detector, trial("own_bad", 100))
-    detector.terms = Terms(QuarantineConfig(reference_share=0.1), {"m": "standard"})
+    detector.terms = DetectorTerms(QuarantineConfig(reference_share=0.1), {"m": "standard"})
     try_(detector, trial("own_bad", 1, own_share=0.9))
     assert detector.view()[0]["trials"] == {"own": 1, "reference": 0}
 
@@ -352,9 +354,9 @@ def test_operators_see_rates_bounds_outcomes_and_trials() -> None:
 
 def test_terms_can_change_while_it_works() -> None:
     detector = make()
-    detector.terms = Terms(QuarantineConfig(), {})
+    detector.terms = DetectorTerms(QuarantineConfig(), {})
     assert try_(detector, *WORSE) == []
-    detector.terms = Terms(QuarantineConfig(), {"m": "standard"})
+    detector.terms = DetectorTerms(QuarantineConfig(), {"m": "standard"})
     assert try_(detector, *WORSE) == ["quarantined"]
 
 
@@ -366,15 +368,15 @@ def test_rates_are_those_of_the_latest_answers() -> None:
     assert detector.view()[0]["answers"] == 200
 
 
-batches = st.lists(st.tuples(st.sampled_from(Trials._fields), st.integers(1, 30)))
+batches = st.lists(st.tuples(st.sampled_from(TrialCounts._fields), st.integers(1, 30)))
 
 
 @given(batches, st.integers(100, 200))
 def test_no_trial_is_lost_within_a_window(batch: list[tuple[str, int]], window: int) -> None:
-    detector, seen = make(window=window, alpha=1e-300), Trials()
+    detector, seen = make(window=window, alpha=1e-300), TrialCounts()
     for kind, number in batch:
         try_(detector, trial(kind, number))
-        seen += Trials(**{kind: number})
+        seen += TrialCounts(**{kind: number})
         if seen.reference >= window:
             return
         (row,) = detector.view()

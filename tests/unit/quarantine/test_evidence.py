@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Side, Stakes, Trials, bets, capital
+from serve.quarantine.evidence import RETURNING, SUSPECTED, UNSUSPECTED, Side, Stakes, TrialCounts, bets, capital
 
 shares = st.floats(0.5, 0.999)
 stakes = st.sampled_from([UNSUSPECTED, SUSPECTED, RETURNING])
@@ -17,8 +17,8 @@ bounds = st.floats(0.0, 0.5)
 rates = st.floats(0.0, 1.0)
 
 
-def one(kind: str) -> Trials:
-    return Trials(**{kind: 1})
+def one(kind: str) -> TrialCounts:
+    return TrialCounts(**{kind: 1})
 
 
 def expected(chances: dict[str, float], side: Side, bound: float, own_share: float, spread: Stakes) -> list[float]:
@@ -68,18 +68,18 @@ def test_what_was_not_seen_counts_as_what_speaks_most_for_the_status_quo(
 def test_who_gives_up_the_references_answers_only_proves_nothing(requests: int, own_share: float) -> None:
     """A client sees which pool answers; its own requests are broken everywhere, and it leaves where it likes."""
     left = round(requests * (1 - own_share) / own_share)
-    trials = Trials(own_bad=requests, reference_left=left)
+    trials = TrialCounts(own_bad=requests, reference_left=left)
     assert capital([trials], 8, bets("worse", 0.0, own_share, UNSUSPECTED)) < 20
-    trials = Trials(own_left=requests, reference_bad=left)
+    trials = TrialCounts(own_left=requests, reference_bad=left)
     assert capital([trials], 8, bets("worse", 0.0, own_share, UNSUSPECTED)) < 20
 
 
-@given(st.lists(st.builds(Trials, *[st.integers(0, 50)] * len(Trials._fields)), max_size=8), stakes, sides)
-def test_the_capital_is_spread_over_the_moments_to_begin(blocks: list[Trials], spread: Stakes, side: Side) -> None:
+@given(st.lists(st.builds(TrialCounts, *[st.integers(0, 50)] * len(TrialCounts._fields)), max_size=8), stakes, sides)
+def test_the_capital_is_spread_over_the_moments_to_begin(blocks: list[TrialCounts], spread: Stakes, side: Side) -> None:
     made = bets(side, 0.0, 0.9, spread)
     if any(block.own_left or block.reference_left for block in blocks):
         blocks = [block._replace(own_left=0, reference_left=0) for block in blocks]
-    since = [made.gain(sum(blocks[start:], Trials())) if start < len(blocks) else 1.0 for start in range(8)]
+    since = [made.gain(sum(blocks[start:], TrialCounts())) if start < len(blocks) else 1.0 for start in range(8)]
     later = (1.0 - spread.first) / 7
     assert capital(blocks, 8, made) == pytest.approx(spread.first * since[0] + later * sum(since[1:]))
 
@@ -89,11 +89,11 @@ def test_chance_that_is_more_likely_than_alpha_is_no_evidence(own_share: float, 
     """If every request fails on both pools, each trial says only who answered first: n times the pool, by chance."""
     lucky = next(n for n in range(1, 10_000) if own_share**n <= alpha)
     made = bets("worse", 0.0, own_share, UNSUSPECTED)
-    assert capital([Trials(own_bad=lucky - 1)], 8, made) < 1 / alpha
-    assert capital([Trials(own_bad=2 * lucky)], 8, made) >= 1 / alpha
+    assert capital([TrialCounts(own_bad=lucky - 1)], 8, made) < 1 / alpha
+    assert capital([TrialCounts(own_bad=2 * lucky)], 8, made) >= 1 / alpha
 
 
 def test_any_number_of_trials_has_a_finite_capital() -> None:
     made = bets("worse", 0.0, 0.98, UNSUSPECTED)
-    assert math.isfinite(capital([Trials(own_bad=10**9)], 8, made))
-    assert capital([Trials(reference_bad=10**9)], 8, made) < 1
+    assert math.isfinite(capital([TrialCounts(own_bad=10**9)], 8, made))
+    assert capital([TrialCounts(reference_bad=10**9)], 8, made) < 1

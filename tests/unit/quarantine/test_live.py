@@ -7,7 +7,7 @@ import pytest
 from serve.config.gateway import GatewayConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.errors import ConfigError
-from serve.quarantine.detector import Detector, Terms
+from serve.quarantine.detector import Detector, DetectorTerms
 
 MODEL = {"family": "f", "grammar": "hermes", "pools": {"p": {}}}
 
@@ -16,7 +16,7 @@ def test_the_configuration_is_the_detectors_own_settings() -> None:
     values = {"alpha": 0.01, "window": 500}
     settings = GatewayConfig.parse({"models": {"m": MODEL}, "quarantine": values}).quarantine
     assert settings == QuarantineConfig(alpha=0.01, window=500)
-    assert Detector(Terms(settings)).terms.settings == settings
+    assert Detector(DetectorTerms(settings)).terms.settings == settings
     assert math.isclose(GatewayConfig.parse({"models": {"m": MODEL}}).quarantine.alpha, 0.001)
 
 

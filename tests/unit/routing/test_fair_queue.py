@@ -115,7 +115,7 @@ def test_what_tenants_are_given_alike_elsewhere_puts_none_of_them_back() -> None
     for _ in range(20):
         serve(queue)
     queue.report()
-    queue.hear(QueueReport({(STANDARD, "red"): 1000.0, (STANDARD, "blue"): 1050.0}))
+    queue.merge(QueueReport({(STANDARD, "red"): 1000.0, (STANDARD, "blue"): 1050.0}))
     served = [serve(queue) for _ in range(17)]
     assert served == list(range(20, 54, 2)), "blue is 50 ahead elsewhere: as far as it may be put back it waits here"
 
@@ -124,7 +124,7 @@ def test_who_is_given_more_elsewhere_is_put_back_here() -> None:
     queue = filled(*[Asker(tenant, cost=10) for tenant in ("red", "green", "blue") * 4])
     assert [serve(queue) for _ in range(3)] == [0, 1, 2]
     queue.report()
-    queue.hear(
+    queue.merge(
         QueueReport(
             {(STANDARD, "red"): 17.0, (STANDARD, "green"): 10.0, (STANDARD, "blue"): 10.0, (BATCH, "green"): 99.0}
         )
@@ -135,7 +135,7 @@ def test_who_is_given_more_elsewhere_is_put_back_here() -> None:
 def test_what_a_tenant_is_given_where_it_is_alone_takes_nothing_from_it_here() -> None:
     queue = filled(*[Asker(tenant) for tenant in ("red", "green") * 2])
     queue.report()
-    queue.hear(QueueReport({(STANDARD, "blue"): 1000.0}))
+    queue.merge(QueueReport({(STANDARD, "blue"): 1000.0}))
     queue.add(4, Asker("blue"), 0.0)
     assert drained(queue) == [0, 1, 4, 2, 3]
 
@@ -155,7 +155,7 @@ def test_a_tenant_that_waits_elsewhere_has_not_gone_away() -> None:
     queue = filled(*[Asker("red", cost=10)] * 40)
     assert [serve(queue) for _ in range(3)] == [0, 1, 2]
     queue.report()
-    queue.hear(QueueReport({(STANDARD, "green"): 0.0}))
+    queue.merge(QueueReport({(STANDARD, "green"): 0.0}))
     queue.add(40, Asker("green", cost=10), 0.0)
     queue.add(41, Asker("green", cost=10), 0.0)
     assert [serve(queue) for _ in range(3)] == [40, 41, 3]
@@ -241,7 +241,7 @@ def test_nobody_is_shut_out_by_what_others_report(reports: list[dict[str, int]])
             assert item is not None
             served[owners[item]] += 1
         queue.report()
-        queue.hear(QueueReport({(STANDARD, tenant): float(cost) for tenant, cost in report.items()}))
+        queue.merge(QueueReport({(STANDARD, tenant): float(cost) for tenant, cost in report.items()}))
     for tenant in TENANTS:
         assert served[tenant] >= 10 * len(reports) / 10 - len(TENANTS)
 

@@ -58,7 +58,7 @@ def test_gateway_replicas_divide_what_is_not_reserved_by_what_they_want(wanted: 
     total = 0
     for mine in wanted:
         reserved = ReservedSlots(HALF, lambda: slots)
-        reserved.hear((0, 0, sum(wanted) - mine))
+        reserved.merge((0, 0, sum(wanted) - mine))
         total += reserved.eligible([0, 0, mine])
     assert total <= slots // 2 + len(wanted), "each may have one"
     assert total >= min(sum(wanted), slots // 2) - len(wanted), "rounded down"
@@ -128,19 +128,19 @@ async def test_who_has_waited_long_enough_gets_what_is_reserved(kind: str, clock
         assert sum(task.done() for task in batch) == 2
         for _ in range(2):  # up by a class each time
             await clock.advance(STARVE_S)
-            pool.hear(QueueReport())
+            pool.merge(QueueReport())
         await asyncio.gather(*batch)
 
 
 async def test_slots_that_other_replicas_no_longer_want_are_taken() -> None:
     pool, slots = pool_of("ray"), Slots(4)
     async with AsyncExitStack() as held:
-        pool.hear(QueueReport(wanted=(0, 0, 6)))
+        pool.merge(QueueReport(wanted=(0, 0, 6)))
         batch = [ask(pool, slots, BATCH, held) for _ in range(2)]
         await settle()
         assert sum(task.done() for task in batch) == 1
         assert pool.report().wanted == (0, 0, 2)
-        pool.hear(QueueReport())
+        pool.merge(QueueReport())
         await asyncio.gather(*batch)
 
 

@@ -17,7 +17,7 @@ from support.clock import run
 
 from serve.errors import SharedStateError
 from serve.shared.link import LocalLink
-from serve.shared.report import SETTLE_S, Answer, Pending, Register, Report, Reporter
+from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report, Reporter
 
 Items = tuple[int, ...]  # each has a number of its own, so that it can be told from any other
 State = tuple[int, ...]
@@ -45,7 +45,7 @@ class Actor:
 class Replica:
     """Counts items too, and has the state as it was told."""
 
-    def __init__(self, send: Callable[[Report[Items, State]], Awaitable[Answer[State] | Pending]]) -> None:
+    def __init__(self, send: Callable[[Report[Items, State]], Awaitable[Acknowledgement[State] | Pending]]) -> None:
         self.counted: list[int] = []
         self.new: list[int] = []
         self.state: State = ()
@@ -69,9 +69,9 @@ class System(RuleBasedStateMachine):
         self.fate = "arrives"
         self.ids = count()
         self.sent: list[Report[Items, State]] = []
-        self.replies: list[Answer[State]] = []
-        self.newest: Answer[State] | None = None  # that this actor has given
-        self.kept: Answer[State] | None = None
+        self.replies: list[Acknowledgement[State]] = []
+        self.newest: Acknowledgement[State] | None = None  # that this actor has given
+        self.kept: Acknowledgement[State] | None = None
         self.actor: Actor | None = None
 
     @initialize()
@@ -155,7 +155,7 @@ class System(RuleBasedStateMachine):
     def _actor(self, settle_s: float) -> Actor:
         return Actor(settle_s, lambda: self.now_s)
 
-    async def _send(self, report: Report[Items, State]) -> Answer[State] | Pending:
+    async def _send(self, report: Report[Items, State]) -> Acknowledgement[State] | Pending:
         if self.actor is None or self.fate == "request is lost":
             raise SharedStateError("It does not answer.")
         self.sent.append(report)
@@ -164,7 +164,7 @@ class System(RuleBasedStateMachine):
         reply = await self.actor.register.take(report)
         if self.fate == "answer is lost":
             raise SharedStateError("It does not answer.")
-        if isinstance(reply, Answer):
+        if isinstance(reply, Acknowledgement):
             own = [each for each in self.replies if each.number < reply.number]
             self.replies.append(reply)
             self.newest = reply
@@ -186,7 +186,7 @@ def rig(settle_s: float = 0.0) -> tuple[list[float], list[int], Register[int, in
 
     register: Register[int, int] = Register(lambda _: None, answer, None, settle_s, lambda: now[0])
 
-    async def send(report: Report[int, int]) -> Answer[int] | Pending:
+    async def send(report: Report[int, int]) -> Acknowledgement[int] | Pending:
         reply = await register.take(report)
         if fates and fates.pop(0) == "lost":
             raise SharedStateError("It does not answer.")
@@ -215,7 +215,7 @@ def test_an_answer_that_is_older_than_what_was_seen_changes_nothing() -> None:
 
     register: Register[int, State] = Register(lambda _: None, answer)
 
-    async def send(report: Report[int, State]) -> Answer[State] | Pending:
+    async def send(report: Report[int, State]) -> Acknowledgement[State] | Pending:
         reply = await register.take(report)
         if fates:
             raise SharedStateError(fates.pop())
@@ -266,7 +266,7 @@ def test_a_register_without_a_state_to_go_on_from_books_what_it_is_told_while_it
     )
     fates = ["lost"]
 
-    async def send(report: Report[int, int]) -> Answer[int] | Pending:
+    async def send(report: Report[int, int]) -> Acknowledgement[int] | Pending:
         reply = await register.take(report)
         if fates:
             raise SharedStateError(fates.pop())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.http1.sse import decode_chunk, encode_frame, frame_data
-from serve.stream.frame import FrameTemplate, Place, ReadFrame, TemplateLearner, TextDelta, lone_delta
+from serve.stream.frame import FrameTemplate, ReadFrame, TemplateLearner, TextDelta, TextPlace, lone_delta
 
 TEXTS = st.text(max_size=5) | st.sampled_from(
     [",", '","', '":{"', "stop", "m", "\\", '"', "é", "😀", "\x00?", "}", ":"]
@@ -109,7 +109,7 @@ def test_frames_that_also_differ_elsewhere_make_no_template_and_after_some_of_th
 
 @pytest.mark.parametrize("text", ["m", "id", ":", '","', "\x00?"])
 def test_a_text_that_also_occurs_elsewhere_in_the_frame_makes_no_wrong_template(text: str) -> None:
-    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(Place(0, "content", -1), text))
+    parsed = ReadFrame(encode_frame(chunk({"content": text})), TextDelta(TextPlace(0, "content", -1), text))
     template = FrameTemplate.learn(parsed, parsed)
     other = encode_frame(chunk({"content": "other"}))
     assert template is None or template.render("other") == other

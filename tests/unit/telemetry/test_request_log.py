@@ -80,9 +80,9 @@ def test_ray_serve_writes_the_id_in_text_and_every_field_as_json(caplog: pytest.
     caplog.set_level(logging.INFO)
     made(1.0)[0].ended(FIELDS)
     (record,) = caplog.records
-    told = "POST /v1/chat/completions 200 in 12 ms, m/fast"
-    assert ServeFormatter("specgate_Gateway", "replica").format(record).endswith(f" r1 -- {told}")
-    assert {**FIELDS, "message": told}.items() <= json.loads(JSONFormatter().format(record)).items()
+    reply = "POST /v1/chat/completions 200 in 12 ms, m/fast"
+    assert ServeFormatter("specgate_Gateway", "replica").format(record).endswith(f" r1 -- {reply}")
+    assert {**FIELDS, "message": reply}.items() <= json.loads(JSONFormatter().format(record)).items()
 
 
 def test_warnings_of_one_pool_and_kind_are_limited_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -89,8 +89,8 @@ def test_an_error_is_told_by_its_kind_and_only_a_servers_fault_is_a_failure() ->
         with pytest.raises(type(error)), traced.telemetry.step(name):
             raise error
     spans = traced.named()
-    told = {name: ((span.attributes or {})["error.type"], span.status.status_code) for name, span in spans.items()}
-    assert told == {
+    reply = {name: ((span.attributes or {})["error.type"], span.status.status_code) for name, span in spans.items()}
+    assert reply == {
         "ours": ("engine_error", StatusCode.ERROR),
         "theirs": ("invalid_request", StatusCode.UNSET),
         "bug": ("KeyError", StatusCode.ERROR),

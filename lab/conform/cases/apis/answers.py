@@ -67,8 +67,8 @@ async def whole_and_stream(api: Api, lab: Lab) -> CaseResult:
     meant = (_TEXT, readable((CALL, OTHER_CALL)))
     right = all((turn.text, readable(turn.calls)) == meant and sound(turn) for turn in turns)
     same = whole.content == streamed.content and whole.tokens == streamed.tokens
-    told = f"whole: {whole.summary()} {whole.content}; streamed: {streamed.summary()} {streamed.content}"
-    return passed_if(right and same, "the same" if right and same else told)
+    reply = f"whole: {whole.summary()} {whole.content}; streamed: {streamed.summary()} {streamed.content}"
+    return passed_if(right and same, "the same" if right and same else reply)
 
 
 async def small_pieces(api: Api, lab: Lab) -> CaseResult:

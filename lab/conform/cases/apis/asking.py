@@ -66,5 +66,5 @@ def sound(turn: Turn, end: End = End.COMPLETE) -> bool:
 
 def all_of(seen: dict[str, tuple[bool, str]]) -> CaseResult:
     """Returns a pass if every one of some trials is good, or else a failure that names those that are not."""
-    wrong = [f"{name}: {told}" for name, (good, told) in seen.items() if not good]
+    wrong = [f"{name}: {said}" for name, (good, said) in seen.items() if not good]
     return passed_if(not wrong, "; ".join(wrong)[:600] or f"good: {', '.join(seen)}")

@@ -84,16 +84,16 @@ async def loop(api: Api, lab: Lab) -> CaseResult:
         lab.engine.scripts[trial.mark] = saying(Said("Sunny."))
         end = api.read(await send(api, lab, api.next(first, turn, results)))
         messages = at_engine(trial).get("messages", [])
-        told = [(each["role"], each.get("tool_call_id"), each.get("content")) for each in messages[2:]]
+        reply = [(each["role"], each.get("tool_call_id"), each.get("content")) for each in messages[2:]]
         made = [
             ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
             for message in messages[1:2]
             for call in message.get("tool_calls") or ()
         ]
         wanted = [("tool", call.id, f"result {number}") for number, call in enumerate(calls)]
-        right = readable(made) == readable(calls) and told == wanted
+        right = readable(made) == readable(calls) and reply == wanted
         good = sound(turn) and sound(end) and end.text == "Sunny." and right
-        seen[way] = (good, f"the engine got {made} and {told}; {turn.summary()}; {end.summary()}")
+        seen[way] = (good, f"the engine got {made} and {reply}; {turn.summary()}; {end.summary()}")
     return all_of(seen)
 
 

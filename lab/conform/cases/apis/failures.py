@@ -85,8 +85,8 @@ async def overflow(api: Api, lab: Lab) -> CaseResult:
     seen = {}
     for way, stream in BOTH.items():
         turn, _ = await ask(api, lab, answering(said, 400), stream=stream)
-        told = f"{turn.code}: {turn.summary()}"
-        seen[way] = (sound(turn, End.ERROR) and api.overflow(turn), told)
+        answered = f"{turn.code}: {turn.summary()}"
+        seen[way] = (sound(turn, End.ERROR) and api.overflow(turn), answered)
     return all_of(seen)
 
 

@@ -44,10 +44,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.mark.parametrize("kinds", [["tools"], ["prose"], ["tools", "prose", "json"]])
 def test_every_figure_is_a_number_whatever_the_classes(run: Any, kinds: list[str], processes: str) -> None:
     text = "\n".join(line(number, kinds[number % len(kinds)]) for number in range(20))
-    told = json.loads(run(text, "--json", "--processes", processes), parse_constant=pytest.fail)
-    assert "null" not in json.dumps(told)
-    assert {*told["arms"]} == {"speculative_first", "standard_only", "two_choices", "class_rule", "specgate"}
-    assert told["oracle"]["ratio_to_oracle"] == 1.0
+    reply = json.loads(run(text, "--json", "--processes", processes), parse_constant=pytest.fail)
+    assert "null" not in json.dumps(reply)
+    assert {*reply["arms"]} == {"speculative_first", "standard_only", "two_choices", "class_rule", "specgate"}
+    assert reply["oracle"]["ratio_to_oracle"] == 1.0
 
 
 def test_processes_change_nothing_but_the_time(run: Any) -> None:
@@ -58,9 +58,9 @@ def test_processes_change_nothing_but_the_time(run: Any) -> None:
 def test_the_policy_of_the_configuration_is_kept(run: Any, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG, encoding="utf-8")
-    told = json.loads(run(line(0, "tools"), "--json", "--config", str(config)))
-    assert [row["forbidden"] for row in told["arms"].values()] == [0] * 5
-    assert [row["ratio_to_oracle"] for row in told["arms"].values()] == [1.0] * 5
+    reply = json.loads(run(line(0, "tools"), "--json", "--config", str(config)))
+    assert [row["forbidden"] for row in reply["arms"].values()] == [0] * 5
+    assert [row["ratio_to_oracle"] for row in reply["arms"].values()] == [1.0] * 5
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_can_not_be_played_is_one_line_and_exit_code_2(
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(text, *arguments)
-    told = capsys.readouterr().err
+    reply = capsys.readouterr().err
     assert stopped.value.code == 2
-    assert words in told
-    assert told.count("\n") == 1
+    assert words in reply
+    assert reply.count("\n") == 1

@@ -6,7 +6,7 @@ import pytest
 
 from serve.dialects.dialect import Identity
 from serve.dialects.messages import COUNT_TOKENS
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.errors import EngineError
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -21,7 +21,7 @@ def test_the_engine_gets_what_is_part_of_the_prompt_and_nothing_else() -> None:
 
 
 def test_the_engines_count_is_the_answer() -> None:
-    assert json.loads(COUNT_TOKENS.encode_whole({"count": 7, "tokens": []}, Memo(40), Identity("r", "m"))) == {
+    assert json.loads(COUNT_TOKENS.encode_whole({"count": 7, "tokens": []}, MessagesMemo(40), Identity("r", "m"))) == {
         "input_tokens": 7
     }
 
@@ -29,9 +29,9 @@ def test_the_engines_count_is_the_answer() -> None:
 @pytest.mark.parametrize("answer", [{}, {"count": "7"}, {"count": 0}])
 def test_an_answer_without_a_count_is_none(answer: dict[str, object]) -> None:
     with pytest.raises(EngineError):
-        COUNT_TOKENS.encode_whole(answer, Memo(40), Identity("r", "m"))
+        COUNT_TOKENS.encode_whole(answer, MessagesMemo(40), Identity("r", "m"))
 
 
 def test_the_estimate_is_four_bytes_a_token() -> None:
     assert COUNT_TOKENS.estimate is not None
-    assert json.loads(COUNT_TOKENS.estimate(Memo(40))) == {"input_tokens": 10}
+    assert json.loads(COUNT_TOKENS.estimate(MessagesMemo(40))) == {"input_tokens": 10}

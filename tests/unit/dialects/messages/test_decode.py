@@ -315,9 +315,9 @@ class TestResults:
         ("content", "told"),
         [("no such file", "Error: no such file"), ("Error: gone", "Error: gone"), ("", "Error: the tool failed.")],
     )
-    def test_a_failed_tool_is_told_as_an_error(self, content: str, told: str) -> None:
+    def test_a_failed_tool_is_told_as_an_error(self, content: str, reply: str) -> None:
         given = messages(USER, assistant(call("c1")), user(result("c1", content, is_error=True)))
-        assert given[2] == tool("c1", told)
+        assert given[2] == tool("c1", reply)
 
     def test_images_of_a_result_follow_in_a_message_that_names_the_call(self) -> None:
         picture = {"type": "image", "source": PNG}
@@ -351,10 +351,10 @@ class TestUnreadable:
         ],
     )
     def test_in_earlier_turns_and_results_a_note_stands_in_its_place(
-        self, conversation: Any, block: Any, told: str
+        self, conversation: Any, block: Any, reply: str
     ) -> None:
         given = translated(messages=conversation(block))
-        assert f"[{told} was here and can't be read." in given.body.decode()
+        assert f"[{reply} was here and can't be read." in given.body.decode()
         assert given.dropped == (f"messages.{block['type']}",)
 
     @pytest.mark.parametrize("later", [[], [{"role": "system", "content": "Be brief."}]])

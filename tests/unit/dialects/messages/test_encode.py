@@ -8,13 +8,13 @@ import pytest
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure, Overflow
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.errors import EngineError
 
 
 def whole(message: dict[str, Any], finish: str = "stop", context: int | None = None, **more: Any) -> dict[str, Any]:
     completion = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **more}
-    memo = Memo(40, thinking=True, max_tokens=100)
+    memo = MessagesMemo(40, thinking=True, max_tokens=100)
     answer: dict[str, Any] = json.loads(MESSAGES.encode_whole(completion, memo, Identity("r1", "m", context)))
     return answer
 

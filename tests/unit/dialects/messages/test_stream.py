@@ -12,15 +12,15 @@ from support.chat_chunks import ChatAnswer, streams
 from serve.dialects.dialect import Identity
 from serve.dialects.failure import Failure, Overflow
 from serve.dialects.messages import MESSAGES
-from serve.dialects.messages.memo import Memo
+from serve.dialects.messages.memo import MessagesMemo
 from serve.dialects.messages.stream import StreamEncoder
 from serve.errors import EngineError
 
 IDENTITY = Identity("r1", "m")
-THINKING = Memo(prompt_bytes=400, thinking=True)
+THINKING = MessagesMemo(prompt_bytes=400, thinking=True)
 
 
-def streamed(chunks: list[dict[str, Any]], memo: Memo = THINKING) -> bytes:
+def streamed(chunks: list[dict[str, Any]], memo: MessagesMemo = THINKING) -> bytes:
     encoder = StreamEncoder(memo, IDENTITY)
     return b"".join([encoder.start(), *map(encoder.feed, chunks), encoder.finish()])
 
@@ -148,14 +148,14 @@ def test_thinking_is_sent_to_clients_that_enabled_it_alone() -> None:
     chunks = [chunk({"reasoning": "hm"}), chunk({"content": "yes"}, "stop")]
     kinds = {
         memo: [block.type for block in read_by_sdk(streamed(chunks, memo)).content]
-        for memo in (THINKING, Memo(400), Memo(400, thinking=True, omitted=True))
+        for memo in (THINKING, MessagesMemo(400), MessagesMemo(400, thinking=True, omitted=True))
     }
     assert list(kinds.values()) == [["thinking", "text"], ["text"], ["thinking", "text"]]
 
 
 def test_omitted_thinking_comes_back_by_its_signature() -> None:
     chunks = [chunk({"reasoning": "hm, "}), chunk({"reasoning_content": "so"}), chunk({"content": "yes"}, "stop")]
-    block = read_by_sdk(streamed(chunks, Memo(400, thinking=True, omitted=True))).content[0]
+    block = read_by_sdk(streamed(chunks, MessagesMemo(400, thinking=True, omitted=True))).content[0]
     assert block.type == "thinking"
     assert block.thinking == ""
     echo = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": [block.model_dump()]}]}

@@ -76,9 +76,9 @@ class TestTurns:
 
     def test_a_call_without_any_id_gets_one_and_keeps_its_result(self) -> None:
         nameless = ({"type": "function_call", "name": "f"}, {"type": "function_call_output", "output": "done"})
-        _, turn, told = messages(USER, *nameless)
-        assert turn["tool_calls"][0]["id"] == told["tool_call_id"] != ""
-        assert told["content"] == "done"
+        _, turn, reply = messages(USER, *nameless)
+        assert turn["tool_calls"][0]["id"] == reply["tool_call_id"] != ""
+        assert reply["content"] == "done"
 
     def test_a_patch_whose_result_has_no_text_is_told_by_its_status(self) -> None:
         patch = {"type": "apply_patch_call", "call_id": "a", "operation": {"type": "delete_file", "path": "x"}}
@@ -241,11 +241,11 @@ class TestParts:
         ],
     )
     def test_in_earlier_turns_and_results_a_note_stands_in_its_place(
-        self, conversation: Any, part: Any, told: str
+        self, conversation: Any, part: Any, reply: str
     ) -> None:
         """An agent sends its whole conversation every time: one refused part would end it for good."""
         given = translated(input=conversation(part))
-        assert f"[{told} was here and can't be read." in given.body.decode()
+        assert f"[{reply} was here and can't be read." in given.body.decode()
         assert given.dropped == (f"input.{part['type']}",)
 
     def test_a_refusal_of_an_earlier_turn_is_its_text(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serve.guard.core import markup
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.markup import markers, suspicion, unfinished
-from serve.guard.core.shape import Shape
+from serve.guard.core.shape import MarkerShape
 
 TOOLS = {"bash", "read_file", "mcp.files.read"}
 KIMI = "<|tool_calls_section_begin|><|tool_call_begin|>functions.{}:0<|tool_call_argument_begin|>"
@@ -28,7 +28,7 @@ MARKERS = [
 
 def scanned(
     pieces: list[str], name: str = "content", *, patient: bool = True, document: bool = False
-) -> tuple[str, str, Shape, bool]:
+) -> tuple[str, str, MarkerShape, bool]:
     scanner = LeakScanner(name, TOOLS, patient=patient, document=document)
     passed = "".join(map(scanner.feed, pieces))
     passed += scanner.finish()
@@ -45,9 +45,9 @@ def cut(text: str, size: int) -> list[str]:
 )
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_outside_of_quotation_is_a_leak_from_its_first_marker_on(call: str, before: str, size: int) -> None:
-    assert scanned(cut(before + call, size)) == (before, call, Shape.CALL, False)
-    assert scanned(cut(before + call, size), patient=False)[1:3] == (call, Shape.CALL)
-    assert scanned(cut(before + call, size), "reasoning")[1:3] == (call, Shape.CALL)
+    assert scanned(cut(before + call, size)) == (before, call, MarkerShape.CALL, False)
+    assert scanned(cut(before + call, size), patient=False)[1:3] == (call, MarkerShape.CALL)
+    assert scanned(cut(before + call, size), "reasoning")[1:3] == (call, MarkerShape.CALL)
 
 
 OPENINGS = {
@@ -87,15 +87,20 @@ STRAYS = {
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 @pytest.mark.parametrize("call", OPENINGS.values(), ids=OPENINGS)
 def test_the_beginning_of_a_call_is_one_however_it_is_spelt(call: str, size: int) -> None:
-    assert scanned(cut(f"Now. {call}", size)) == ("Now. ", call, Shape.CALL, False)
+    assert scanned(cut(f"Now. {call}", size)) == ("Now. ", call, MarkerShape.CALL, False)
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_markup_where_none_belongs_is_stray_and_passes_where_no_rerun_follows(stray: str, size: int) -> None:
     passed, leak, shape, _ = scanned(cut(f"Now, see.{stray}", size))
-    assert (passed + leak, shape) == (f"Now, see.{stray}", Shape.STRAY)
-    assert scanned(cut(f"Now, see.{stray}", size), patient=False) == (f"Now, see.{stray}", "", Shape.MENTION, True)
+    assert (passed + leak, shape) == (f"Now, see.{stray}", MarkerShape.STRAY)
+    assert scanned(cut(f"Now, see.{stray}", size), patient=False) == (
+        f"Now, see.{stray}",
+        "",
+        MarkerShape.MENTION,
+        True,
+    )
 
 
 MENTIONS = [
@@ -121,8 +126,8 @@ MENTIONS = [
 @pytest.mark.parametrize("size", [1, 2, 3, 11, 26, 1000])
 @pytest.mark.parametrize("text", MENTIONS)
 def test_prose_and_code_that_mention_markup_pass_whole(text: str, size: int) -> None:
-    assert scanned(cut(text, size)) == (text, "", Shape.MENTION, False)
-    assert scanned(cut(text, size), patient=False) == (text, "", Shape.MENTION, False)
+    assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+    assert scanned(cut(text, size), patient=False) == (text, "", MarkerShape.MENTION, False)
 
 
 @pytest.mark.parametrize(
@@ -130,15 +135,15 @@ def test_prose_and_code_that_mention_markup_pass_whole(text: str, size: int) -> 
 )
 def test_thoughts_may_mention_what_ends_thoughts_and_turns(text: str) -> None:
     for size in (1, 5, 100):
-        assert scanned(cut(text, size), "reasoning") == (text, "", Shape.MENTION, False)
+        assert scanned(cut(text, size), "reasoning") == (text, "", MarkerShape.MENTION, False)
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_quotation_counts_only_once_it_has_an_end(call: str) -> None:
     line = call.replace("\n", "")
     for size in (1, 9, 1000):
-        assert scanned(cut(f"So `ls: {line}", size))[1:3] == (line, Shape.CALL)
-        assert scanned(cut(f"```\nls\n{call}", size))[1:3] == (call, Shape.STRAY)
+        assert scanned(cut(f"So `ls: {line}", size))[1:3] == (line, MarkerShape.CALL)
+        assert scanned(cut(f"```\nls\n{call}", size))[1:3] == (call, MarkerShape.STRAY)
 
 
 parts = st.sampled_from([
@@ -219,7 +224,7 @@ def test_a_tag_in_a_key_is_damage(key: str) -> None:
 def test_in_a_document_markup_is_stray_at_the_end_of_a_string_and_a_word_elsewhere(size: int) -> None:
     for text in DATA:
         document = json.dumps({"a": text, "b": 1})
-        assert scanned(cut(document, size), document=True) == (document, "", Shape.MENTION, False)
+        assert scanned(cut(document, size), document=True) == (document, "", MarkerShape.MENTION, False)
     for text in (
         "Oslo</tool_call>",
         "Oslo<|tool_call_end|>",
@@ -228,7 +233,7 @@ def test_in_a_document_markup_is_stray_at_the_end_of_a_string_and_a_word_elsewhe
     ):
         document = json.dumps({"a": text, "b": 1})
         passed, leak, shape, _ = scanned(cut(document, size), document=True)
-        assert (passed + leak, shape) == (document, Shape.STRAY)
+        assert (passed + leak, shape) == (document, MarkerShape.STRAY)
         assert passed.endswith(text[:1]) or passed.endswith("Oslo")
 
 

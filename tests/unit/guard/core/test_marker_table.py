@@ -17,7 +17,7 @@ from serve.guard.core import check_answer
 from serve.guard.core.leak_scanner import LeakScanner
 from serve.guard.core.marker_table import CANONICAL, NOT_MARKERS
 from serve.guard.core.markup import MARKUP, STARTS, canonical
-from serve.guard.core.shape import Shape
+from serve.guard.core.shape import MarkerShape
 from serve.guard.core.verdict import Outcome, Severity
 
 _FILE = Path(__file__).parents[5] / "shared" / "conformance" / "families" / "markers.json"
@@ -103,7 +103,7 @@ CALLS = {
 }  # fmt: skip
 
 
-def scanned(pieces: list[str], name: str = "content") -> tuple[str, str, Shape, bool]:
+def scanned(pieces: list[str], name: str = "content") -> tuple[str, str, MarkerShape, bool]:
     scanner = LeakScanner(name, TOOLS, patient=True, document=False)
     passed = "".join(map(scanner.feed, pieces))
     passed += scanner.finish()
@@ -118,7 +118,7 @@ def cut(text: str, size: int) -> list[str]:
 @pytest.mark.parametrize("before", ["", "I look:\n\n", "Let me see."])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_call_of_any_format_is_a_leak_in_any_pool(call: str, before: str, size: int) -> None:
-    assert scanned(cut(before + call, size)) == (before, call, Shape.CALL, False)
+    assert scanned(cut(before + call, size)) == (before, call, MarkerShape.CALL, False)
 
 
 STRAYS = {
@@ -135,7 +135,7 @@ STRAYS = {
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", STRAYS.values(), ids=STRAYS)
 def test_what_belongs_to_no_call_is_stray(text: str, size: int) -> None:
-    assert scanned(cut(text, size))[2] is Shape.STRAY
+    assert scanned(cut(text, size))[2] is MarkerShape.STRAY
 
 
 MENTIONS = (
@@ -160,7 +160,7 @@ MENTIONS = (
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", MENTIONS)
 def test_a_word_about_markup_is_text(text: str, size: int) -> None:
-    assert scanned(cut(text, size)) == (text, "", Shape.MENTION, False)
+    assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
@@ -173,7 +173,7 @@ def test_a_word_about_markup_is_text(text: str, size: int) -> None:
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
-    assert scanned(cut(text, size)) == (text, "", Shape.MENTION, True)
+    assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, True)
     assert scanned(cut(text.replace("bash", "mop"), size))[3] is False
 
 

@@ -12,14 +12,14 @@ from support.limits_store import StoreServer, needs_server
 
 from serve.config.rate_limits import StoreConfig
 from serve.errors import SharedStateError
-from serve.limits.messages import Holding, LimitId, Statement, Terms
+from serve.limits.messages import Holding, LimitId, LimitTerms, Statement
 from serve.limits.store import RedisStore
 from serve.shared.report import Report
 
 pytestmark = needs_server
 CANARY = "canary-7f3a9"
 TOKENS = LimitId("tenant:a", "tokens")
-TERMS = Terms(1.0, 30.0)
+TERMS = LimitTerms(1.0, 30.0)
 NOVEMBER = datetime(2026, 11, 22, tzinfo=UTC)
 RIGHTS = "+evalsha +script|load +info +get +set +hset +hdel +hmget +hgetall +hvals +expire +time"
 
@@ -35,7 +35,7 @@ async def works(store: RedisStore) -> bool:
     """Uses all that a ledger does."""
     await store.exchange(Report("r", 1, Statement({TOKENS: Holding(TERMS)})), {})
     seats = LimitId("tenant:a", "concurrency")
-    await store.exchange(Report("r", 2, Statement({seats: Holding(Terms(0.0, 3.0))})), {})
+    await store.exchange(Report("r", 2, Statement({seats: Holding(LimitTerms(0.0, 3.0))})), {})
     return await store.spending({"tenant:a": 1.0}, NOVEMBER) == {"tenant:a": 1.0}
 
 
@@ -120,7 +120,7 @@ async def test_tls_is_checked(folder: Path) -> None:
 
 async def test_a_report_about_many_limits_is_answered_whole(folder: Path) -> None:
     meters = [LimitId(f"tenant:{number}", kind) for number in range(150) for kind in ("tokens", "requests")]
-    holdings = {meter: Holding(Terms(1.0, float(place + 1))) for place, meter in enumerate(meters)}
+    holdings = {meter: Holding(LimitTerms(1.0, float(place + 1))) for place, meter in enumerate(meters)}
     server = StoreServer(folder)
     try:
         await server.start()

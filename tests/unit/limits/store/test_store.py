@@ -11,13 +11,13 @@ from redis.asyncio import Redis
 from support.limits_store import VIRTUAL, StoreServer, needs_server
 
 from serve.limits.bucket import OwnBuckets
-from serve.limits.messages import Grant, Grants, Holding, LimitId, Statement, Terms
+from serve.limits.messages import Grant, Grants, Holding, LimitId, LimitTerms, Statement
 from serve.limits.store import RedisStore
 from serve.shared.report import Report
 
 pytestmark = needs_server
 TOKENS, SEATS = LimitId("tenant:a", "tokens"), LimitId("tenant:a", "concurrency")
-RATE, ROOM = Terms(10.0, 300.0), Terms(0.0, 6.0)
+RATE, ROOM = LimitTerms(10.0, 300.0), LimitTerms(0.0, 6.0)
 MONTH = datetime(2026, 11, 22, tzinfo=UTC)
 
 

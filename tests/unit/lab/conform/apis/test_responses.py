@@ -165,8 +165,8 @@ def test_a_response_does_not_say_two_things() -> None:
     assert whole(200, response("completed", [cut])).faults == ["a message incomplete in a response that is completed"]
     assert "two items with one id" in whole(200, response("completed", [MESSAGE, MESSAGE])).faults
     assert "a response incomplete for the reason 'None'" in whole(200, response("incomplete", [])).faults
-    told = whole(200, response("completed", [], error={"code": "x", "message": "y"}))
-    assert told.faults == ["a response completed with an error"]
+    reply = whole(200, response("completed", [], error={"code": "x", "message": "y"}))
+    assert reply.faults == ["a response completed with an error"]
 
 
 def test_an_error_has_the_shape_of_the_api() -> None:

@@ -1,8 +1,8 @@
-// HTTP to the door. The key lives in this tab only, and leaves it only as a header to this page's own server.
+// HTTP to the admin API. The key lives in this tab only, and leaves it only as a header to this page's own server.
 
 const KEY = "specgate-key";
 
-export class DoorError extends Error {
+export class AdminError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -16,7 +16,7 @@ export function setKey(key) {
   else sessionStorage.removeItem(KEY);
 }
 
-/** Returns {status, etag, audit, body}: the newest audit line's hash, if told; the body of a 304 is null. Throws a DoorError for everything but 200 and 304. */
+/** Returns {status, etag, audit, body}: the newest audit line's hash, if told; the body of a 304 is null. Throws a AdminError for everything but 200 and 304. */
 export async function ask(path, { body, etag, text } = {}) {
   const key = sessionStorage.getItem(KEY);
   const headers = {};
@@ -29,7 +29,7 @@ export async function ask(path, { body, etag, text } = {}) {
   try {
     response = await fetch(path, request);
   } catch {
-    throw new DoorError(0, "The door does not answer.");
+    throw new AdminError(0, "The admin API does not answer.");
   }
   const audit = response.headers.get("x-specgate-audit");
   if (response.status === 304) return { status: 304, etag, audit, body: null };
@@ -37,8 +37,8 @@ export async function ask(path, { body, etag, text } = {}) {
   try {
     content = await response.json();
   } catch {
-    throw new DoorError(response.status, `HTTP ${response.status} without JSON`);
+    throw new AdminError(response.status, `HTTP ${response.status} without JSON`);
   }
-  if (!response.ok) throw new DoorError(response.status, content?.error?.message ?? `HTTP ${response.status}`);
+  if (!response.ok) throw new AdminError(response.status, content?.error?.message ?? `HTTP ${response.status}`);
   return { status: response.status, etag: response.headers.get("etag"), audit, body: content };
 }

@@ -1,4 +1,4 @@
-"""The operator's door at the socket: who may use which route, what it tells of the whole cluster, and its audit log."""
+"""The admin API at the socket: who may use which route, what it tells of the whole cluster, and its audit log."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import fastapi
 import pytest
 from fastapi.responses import PlainTextResponse
 from prometheus_client.parser import text_string_to_metric_families
-from support.door import door_before, serving
+from support.admin_api import admin_before, serving
 from support.stack import listening
 from typer.testing import CliRunner
 from yarl import URL
@@ -26,7 +26,7 @@ from serve.access.tenants import Tenant
 from serve.admin.app import DoorApi
 from serve.admin.audit import AuditLog, verify
 from serve.admin.replicas import GatewayReplicas
-from serve.admin.routes import DATA_PORT, DOOR, Rules, rules_of
+from serve.admin.routes import ADMIN_PORT, DATA_PORT, Rules, rules_of
 from serve.admin.watch import Watch
 from serve.cli import app as specgate
 from serve.config.access import RIGHTS
@@ -41,13 +41,13 @@ from serve.routing.endpoint import Endpoint
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}
 BODIES = {"/v1/route/explain": CHAT, "/admin/v1/quarantine": ORDER}
-ROUTES = [(method, path) for path, methods in DOOR.items() for method in methods]
+ROUTES = [(method, path) for path, methods in ADMIN_PORT.items() for method in methods]
 # Those of keys and tenants are in test_keys_api.py, that of reruns in test_rerun_content.py; usage needs a ledger.
 ELSEWHERE = ("/admin/v1/keys", "/admin/v1/tenants", "/admin/v1/usage", "/admin/v1/rerun")
 GUARDED = [
     (method, path)
     for method, path in ROUTES
-    if DOOR[path][method].scope not in ("", "*") and not path.startswith(ELSEWHERE)
+    if ADMIN_PORT[path][method].scope not in ("", "*") and not path.startswith(ELSEWHERE)
 ]
 
 
@@ -88,7 +88,7 @@ def api(keys: KeyStore | None = None) -> DoorApi:
 
 def both_apps(folder: Path) -> list[tuple[Any, Rules]]:
     with closing(KeyStore(folder)) as keys:
-        return [(GatewayReplica(config(), []).app(), DATA_PORT), (api(keys).app(), DOOR)]
+        return [(GatewayReplica(config(), []).app(), DATA_PORT), (api(keys).app(), ADMIN_PORT)]
 
 
 def test_every_route_of_both_ports_has_a_line_in_the_table(tmp_path: Path) -> None:
@@ -107,19 +107,21 @@ def test_every_line_of_the_tables_is_a_route(tmp_path: Path) -> None:
 
 
 def test_only_pages_and_health_need_no_key() -> None:
-    lines = [(path, rule) for table in (DATA_PORT, DOOR) for path, rules in table.items() for rule in rules.values()]
+    lines = [
+        (path, rule) for table in (DATA_PORT, ADMIN_PORT) for path, rules in table.items() for rule in rules.values()
+    ]
     assert {path for path, rule in lines if not rule.scope} == {"/", "/page/*", "/health", "/ready"}
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 async def test_a_route_opens_to_its_own_scope_alone(method: str, path: str, tmp_path: Path) -> None:
-    needed = DOOR[path][method].scope
+    needed = ADMIN_PORT[path][method].scope
     async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
-        url, body = ports.door + path, BODIES.get(path) if method == "POST" else None
+        url, body = ports.admin_api + path, BODIES.get(path) if method == "POST" else None
         assert (await ask(method, url, "", body))[0] == 401
         assert (await ask(method, url, "nonsense", body))[0] == 401
-        status, _, told = await ask(method, url, "+".join(sorted(RIGHTS - {needed})), body)
-        assert (status, json.loads(told)["error"]["code"]) == (403, "insufficient_scope")
+        status, _, reply = await ask(method, url, "+".join(sorted(RIGHTS - {needed})), body)
+        assert (status, json.loads(reply)["error"]["code"]) == (403, "insufficient_scope")
         assert (await ask(method, url, needed, body))[0] == 200
     lines = lines_of(tmp_path)
     refused = [(line["object"], line["reason"]) for line in lines if line["action"] == "refused"]
@@ -133,19 +135,19 @@ async def test_a_route_opens_to_its_own_scope_alone(method: str, path: str, tmp_
     [
         "/admin/v1/%71uarantine", "/admin/v1%2fquarantine", "//admin/v1/quarantine", "/admin/v1/./quarantine",
         "/admin/v1/x/../quarantine", "/admin/v1/quarantine/", "/admin/v1/quarantine;x", "/page/../admin/v1/quarantine",
-        "/page/%2e%2e/admin/v1/quarantine", "/admin/v1/sight", "/docs", "/openapi.json", "/page/vendored.json",
+        "/page/%2e%2e/admin/v1/quarantine", "/admin/v1/snapshot", "/docs", "/openapi.json", "/page/vendored.json",
         "/page/../app.py", "/page/%2e%2e%2fapp.py", "/v1/chat/completions",
     ],
 )  # fmt: skip
 async def test_what_is_no_route_is_nobodys(path: str) -> None:
     async with serving(config(), authenticate=keys) as ports:
-        assert (await ask("GET", ports.door + path, allow_redirects=False))[0] == 404
+        assert (await ask("GET", ports.admin_api + path, allow_redirects=False))[0] == 404
 
 
 async def test_the_host_header_decides_nothing() -> None:
     async with serving(config(), authenticate=keys) as ports:
         for host in ("localhost/health?", "x/page/app.js?", "[::1]"):
-            status, _, _ = await ask("GET", f"{ports.door}/admin/v1/policy", headers={"host": host})
+            status, _, _ = await ask("GET", f"{ports.admin_api}/admin/v1/policy", headers={"host": host})
             assert status in (400, 401)
 
 
@@ -156,10 +158,10 @@ async def test_without_keys_no_name_that_only_leads_here_reaches_the_door(path: 
         names = ("evil.example", "evil.example:8001", "localhost.evil.example", "127.0.0.1.evil.example", "[", "[x]")
         for host in names:
             headers = {"host": host, "origin": f"http://{host}"}
-            status, _, told = await ask("GET", ports.door + path, headers=headers)
-            assert (status, json.loads(told)["error"]["code"]) == (403, "cross_site")
+            status, _, reply = await ask("GET", ports.admin_api + path, headers=headers)
+            assert (status, json.loads(reply)["error"]["code"]) == (403, "cross_site")
         for host in ("door.example", "DOOR.example:8001", "localhost:9", "127.0.0.1", "10.1.2.3:8001", "[::1]:8001"):
-            assert (await ask("GET", ports.door + path, headers={"host": host}))[0] == 200
+            assert (await ask("GET", ports.admin_api + path, headers={"host": host}))[0] == 200
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)
@@ -167,9 +169,9 @@ async def test_no_page_of_another_site_reaches_the_door(method: str, path: str) 
     async with serving(config()) as ports:
         body = BODIES.get(path) if method == "POST" else None
         for origin in ("https://app.example.com", "null", "http://[", ports.data):
-            status, _, told = await ask(method, ports.door + path, "", body, headers={"origin": origin})
-            assert (status, json.loads(told)["error"]["code"]) == (403, "cross_site")
-        assert (await ask(method, ports.door + path, "", body, headers={"origin": ports.door}))[0] == 200
+            status, _, reply = await ask(method, ports.admin_api + path, "", body, headers={"origin": origin})
+            assert (status, json.loads(reply)["error"]["code"]) == (403, "cross_site")
+        assert (await ask(method, ports.admin_api + path, "", body, headers={"origin": ports.admin_api}))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ async def test_no_page_of_another_site_reaches_the_door(method: str, path: str) 
 )
 async def test_an_order_larger_than_any_order_is_413_before_all_of_it_has_come(framing: bytes) -> None:
     async with serving(config()) as ports:
-        parts = URL(ports.door)
+        parts = URL(ports.admin_api)
         reader, writer = await asyncio.open_connection(parts.host, parts.port)
         head = b"POST /admin/v1/quarantine HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
         writer.write(head + framing + b"x" * 300_000)
@@ -189,7 +191,7 @@ async def test_an_order_larger_than_any_order_is_413_before_all_of_it_has_come(f
 async def test_every_response_tells_browsers_to_load_nothing_else() -> None:
     async with serving(config(), authenticate=keys) as ports:
         for path in ("/", "/page/app.js", "/admin/v1/board", "/nothing"):
-            _, headers, _ = await ask("GET", ports.door + path)
+            _, headers, _ = await ask("GET", ports.admin_api + path)
             policy = headers["content-security-policy"]
             assert "default-src 'none'" in policy
             assert "unsafe" not in policy
@@ -198,11 +200,11 @@ async def test_every_response_tells_browsers_to_load_nothing_else() -> None:
 
 async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path) -> None:
     async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
-        url = f"{ports.door}/admin/v1/quarantine"
+        url = f"{ports.admin_api}/admin/v1/quarantine"
         await ask("POST", url, "operate+observe", ORDER, headers={"x-request-id": "r-1"})
         await ask("POST", url, "operate+observe", {**ORDER, "action": "lift", "reason": "mended"})
         await ask("POST", url, "operate+observe", {**ORDER, "pool": "nope"})
-        lines = json.loads((await ask("GET", f"{ports.door}/admin/v1/audit", "observe"))[2])["data"]
+        lines = json.loads((await ask("GET", f"{ports.admin_api}/admin/v1/audit", "observe"))[2])["data"]
     lifted, ordered = lines
     assert (ordered["key"], ordered["tenant"]) == ("key-observe-operate", "team")
     assert (ordered["action"], lifted["action"]) == ("quarantine.quarantine", "quarantine.lift")
@@ -216,29 +218,29 @@ async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path)
 
 async def test_the_timeline_says_whose_order_it_was_whatever_the_order_says() -> None:
     async with serving(config(), authenticate=keys) as ports:
-        await ask("POST", f"{ports.door}/admin/v1/quarantine", "operate", {**ORDER, "operator": "somebody-else"})
+        await ask("POST", f"{ports.admin_api}/admin/v1/quarantine", "operate", {**ORDER, "operator": "somebody-else"})
         async with asyncio.timeout(20):
-            while not (changes := (await board_of(ports.door))["changes"]):  # noqa: ASYNC110 - it is polled
+            while not (changes := (await board_of(ports.admin_api))["changes"]):  # noqa: ASYNC110 - it is polled
                 await asyncio.sleep(0.1)
     (change,) = changes
     assert (change["operator"], change["by"], change["status"]) == ("key-operate", "operator", "quarantined")
     assert change["why"] == "incident 17"
 
 
-async def board_of(door: str) -> dict[str, Any]:
-    board: dict[str, Any] = json.loads((await ask("GET", f"{door}/admin/v1/board", "observe"))[2])
+async def board_of(admin_api: str) -> dict[str, Any]:
+    board: dict[str, Any] = json.loads((await ask("GET", f"{admin_api}/admin/v1/board", "observe"))[2])
     return board
 
 
 async def test_the_command_line_sends_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(config(), authenticate=keys) as ports:
-        command = ["quarantine", "list", "--url", ports.door]
+        command = ["quarantine", "list", "--url", ports.admin_api]
         without = await asyncio.to_thread(CliRunner().invoke, specgate, command)
         monkeypatch.setenv("SPECGATE_KEY", "another")
         refused = await asyncio.to_thread(CliRunner().invoke, specgate, command)
         monkeypatch.setenv("SPECGATE_KEY", "observe")
         served = await asyncio.to_thread(CliRunner().invoke, specgate, command)
-        listed = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "list", "--url", ports.door])
+        listed = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "list", "--url", ports.admin_api])
     assert (without.exit_code, "set SPECGATE_KEY" in without.output) == (2, True)
     assert (refused.exit_code, "not valid here" in refused.output) == (2, True)
     assert (served.exit_code, "no counts yet" in served.output) == (0, True)
@@ -247,8 +249,8 @@ async def test_the_command_line_sends_the_key_of_the_environment(monkeypatch: py
 
 async def test_metrics_are_those_of_all_gateway_replicas() -> None:
     apps = [GatewayReplica(config(), []).operators_app() for _ in range(2)]
-    async with door_before(*apps) as ports:
-        text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+    async with admin_before(*apps) as ports:
+        text = (await ask("GET", f"{ports.admin_api}/metrics"))[2].decode()
     families = list(text_string_to_metric_families(text))
     assert {sample.labels["replica"] for family in families for sample in family.samples} == {"replica-1", "replica-2"}
     assert len({family.name for family in families}) == len(families)
@@ -267,8 +269,8 @@ async def test_metrics_of_engines_in_the_cluster_are_asked_for_with_their_key() 
         engines = {"engines": [{"url": endpoint.url, "key": "k"}]}
         remote = {"engines": [{"url": endpoint.url, "key": "not-yours"}]}
         pools = [{**pool, "kind": "vllm", **engines}, {**pool, "pool": "far", "kind": "remote", **remote}]
-        async with door_before(seeing(pools)) as ports:
-            text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+        async with admin_before(seeing(pools)) as ports:
+            text = (await ask("GET", f"{ports.admin_api}/metrics"))[2].decode()
     replica = endpoint.url.partition("://")[2]
     assert f'vllm:running{{replica="{replica}",model="m",pool="p",key="Bearer k"}} 3\n' in text
     assert "not-yours" not in text
@@ -276,7 +278,7 @@ async def test_metrics_of_engines_in_the_cluster_are_asked_for_with_their_key() 
 
 async def test_the_board_is_there_once_and_304_after_that() -> None:
     async with serving(config()) as ports:
-        url = f"{ports.door}/admin/v1/board"
+        url = f"{ports.admin_api}/admin/v1/board"
         status, headers, body = await ask("GET", url)
         again, _, nothing = await ask("GET", url, headers={"if-none-match": headers["etag"]})
     assert (status, again, nothing) == (200, 304, b"")
@@ -290,11 +292,11 @@ async def test_the_board_is_there_once_and_304_after_that() -> None:
 async def test_what_the_caller_has_is_304_however_it_says_so(method: str, form: str) -> None:
     async with serving(config()) as ports:
         for path in ("/admin/v1/board", "/page/app.js"):
-            etag = (await ask(method, f"{ports.door}{path}"))[1]["etag"]
-            found = await ask(method, f"{ports.door}{path}", headers={"if-none-match": form.format(etag)})
+            etag = (await ask(method, f"{ports.admin_api}{path}"))[1]["etag"]
+            found = await ask(method, f"{ports.admin_api}{path}", headers={"if-none-match": form.format(etag)})
             assert (found[0], found[2]) == (304, b"")
             for other in ("", "nonsense", '"other"', etag.strip('"'), "W/", ",,"):
-                assert (await ask(method, f"{ports.door}{path}", headers={"if-none-match": other}))[0] == 200
+                assert (await ask(method, f"{ports.admin_api}{path}", headers={"if-none-match": other}))[0] == 200
 
 
 async def test_a_process_that_hangs_hides_neither_the_metrics_nor_the_board_of_the_others() -> None:
@@ -302,11 +304,11 @@ async def test_a_process_that_hangs_hides_neither_the_metrics_nor_the_board_of_t
     with hung:
         async with serving(config()) as ports, asyncio.timeout(10):  # as long as Prometheus waits
             ports.replicas.announce("hung", Endpoint(f"http://127.0.0.1:{hung.getsockname()[1]}", "key"))
-            text = (await ask("GET", f"{ports.door}/metrics"))[2].decode()
+            text = (await ask("GET", f"{ports.admin_api}/metrics"))[2].decode()
         assert 'replica="replica-1"' in text
         async with serving(config()) as ports, asyncio.timeout(10):
             ports.replicas.announce("hung", Endpoint(f"http://127.0.0.1:{hung.getsockname()[1]}", "key"))
-            board = json.loads((await ask("GET", f"{ports.door}/admin/v1/board"))[2])
+            board = json.loads((await ask("GET", f"{ports.admin_api}/admin/v1/board"))[2])
     assert {each["replica"]: each["answers"] for each in board["gateways"]} == {"replica-1": True, "hung": False}
 
 
@@ -314,23 +316,23 @@ async def test_it_goes_on_with_the_replicas_that_are_left_and_says_so_if_there_i
     async with serving(config()) as ports:
         alive = ports.replicas.running()["replica-1"]
         ports.replicas.announce("a-dead-one", type(alive)("http://127.0.0.1:9", "key"))
-        assert (await ask("GET", f"{ports.door}/admin/v1/policy"))[0] == 200
-        board = json.loads((await ask("GET", f"{ports.door}/admin/v1/board"))[2])
+        assert (await ask("GET", f"{ports.admin_api}/admin/v1/policy"))[0] == 200
+        board = json.loads((await ask("GET", f"{ports.admin_api}/admin/v1/board"))[2])
         assert len(board["pools"]) == 1
-    async with door_before() as empty:
-        status, headers, told = await ask("GET", f"{empty.door}/admin/v1/policy")
-        assert (status, json.loads(told)["error"]["code"]) == (503, "pool_unavailable")
+    async with admin_before() as empty:
+        status, headers, reply = await ask("GET", f"{empty.admin_api}/admin/v1/policy")
+        assert (status, json.loads(reply)["error"]["code"]) == (503, "pool_unavailable")
         assert headers["retry-after"]
-        assert json.loads((await ask("GET", f"{empty.door}/admin/v1/board"))[2])["pools"] == []
+        assert json.loads((await ask("GET", f"{empty.admin_api}/admin/v1/board"))[2])["pools"] == []
 
 
 async def test_it_explains_bodies_of_each_api_as_the_data_port_does() -> None:
     async with serving(config()) as ports:
-        answers = [await ask("POST", f"{url}/v1/route/explain", "", CHAT) for url in (ports.data, ports.door)]
+        answers = [await ask("POST", f"{url}/v1/route/explain", "", CHAT) for url in (ports.data, ports.admin_api)]
         body = {**CHAT, "max_tokens": 9}
-        status, headers, told = await ask("POST", f"{ports.door}/v1/route/explain?api=messages", "", body)
+        status, headers, reply = await ask("POST", f"{ports.admin_api}/v1/route/explain?api=messages", "", body)
     assert answers[0][2] == answers[1][2]
-    assert (status, json.loads(told)["pool"]) == (200, "p")
+    assert (status, json.loads(reply)["pool"]) == (200, "p")
     assert headers["x-specgate-evidence"].startswith("evidence=")
 
 
@@ -341,9 +343,9 @@ async def test_it_explains_to_a_key_what_its_models_allow() -> None:
     async with serving(config(), authenticate=narrow) as ports:
         for models, expected in (("m", 200), ("other,m*", 200), ("*", 200), ("other,n*", 404)):
             headers = {"x-api-key": models, "x-specgate-models": "*"}
-            status, _, told = await ask("POST", f"{ports.door}/v1/route/explain", "", CHAT, headers=headers)
+            status, _, reply = await ask("POST", f"{ports.admin_api}/v1/route/explain", "", CHAT, headers=headers)
             assert status == expected
-            assert status == 200 or json.loads(told)["error"]["code"] == "model_not_found"
+            assert status == 200 or json.loads(reply)["error"]["code"] == "model_not_found"
 
 
 async def test_a_replicas_operators_routes_need_the_replicas_own_key() -> None:
@@ -379,6 +381,6 @@ def seeing(pools: list[dict[str, Any]]) -> Any:
     app = fastapi.FastAPI()
     policy = {"digest": "d", "refused_update": None}
     nothing: dict[str, Any] = {"cells": [], "changes": [], "reruns": [], "tenants": [], "queue": {}, "samples": []}
-    sight = {"policy": policy, "pools": pools, "rerun_content": False, **nothing}
-    app.add_api_route("/admin/v1/sight", lambda: sight)
+    snapshot = {"policy": policy, "pools": pools, "rerun_content": False, **nothing}
+    app.add_api_route("/admin/v1/snapshot", lambda: snapshot)
     return app

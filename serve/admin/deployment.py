@@ -1,4 +1,4 @@
-"""The operator's door as a Ray Serve deployment: one replica on the head node, with a port of its own."""
+"""The admin API as a Ray Serve deployment: one replica on the head node, with a port of its own."""
 
 import asyncio
 import errno
@@ -21,12 +21,12 @@ from serve.http1.listener import Listener
 from serve.http1.server import protocol_factory
 from serve.routing.endpoint import Endpoint
 
-log = logging.getLogger("ray.serve.specgate.door")
+log = logging.getLogger("ray.serve.specgate.admin")
 
-_PORT_TIMEOUT_S = 60.0  # for the door of an older configuration to leave the port
+_PORT_TIMEOUT_S = 60.0  # for the admin API of an older configuration to leave the port
 
 
-class Door:
+class AdminApi:
     """The deployment.
 
     Args:
@@ -50,7 +50,7 @@ class Door:
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(watch.run()), asyncio.create_task(access.run())]
-        log.info("the operator's door is at %s", admin.url)
+        log.info("the admin API is at %s", admin.url)
 
     async def announce(self, replica: str, url: str, key: str) -> None:
         """Called by every gateway replica, again and again: where its operators' routes are, and the key to them."""
@@ -69,7 +69,7 @@ class Door:
             SharedStateError: There is no store, or it can't be used.
         """
         if self._keys is None:
-            raise SharedStateError("The door has no store of keys.")
+            raise SharedStateError("The admin API has no store of keys.")
         return await self._keys.sync(version, used)
 
     async def check_health(self) -> None:
@@ -77,7 +77,7 @@ class Door:
         self._listener.check()
         for task in self._running:
             if task.done():
-                raise RuntimeError("a task of the door has ended") from task.exception()
+                raise RuntimeError("a task of the admin API has ended") from task.exception()
 
 
 async def _listener(admin: AdminConfig) -> Listener:
@@ -92,6 +92,6 @@ async def _listener(admin: AdminConfig) -> Listener:
             return Listener(admin.host, port=admin.port)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > deadline_s:
-                message = f"the operator's door can't listen on {admin.host} port {admin.port}: {error}"
+                message = f"the admin API can't listen on {admin.host} port {admin.port}: {error}"
                 raise ConfigError(message) from error
             await asyncio.sleep(0.5)

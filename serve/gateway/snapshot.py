@@ -1,4 +1,4 @@
-"""One gateway replica's sight of the pools, for the board of the operator's door."""
+"""One gateway replica's snapshot of the pools, for the board of the admin API."""
 
 import time
 from collections import Counter, deque
@@ -59,7 +59,7 @@ class Reruns:
         return list(self._last)[::-1]
 
 
-def sight(
+def snapshot(
     config: GatewayConfig,
     scale: Scale,
     pools: Mapping[PoolKey, Pool],
@@ -69,7 +69,7 @@ def sight(
     standings: Iterable[Standing],
     metrics: Metrics,
 ) -> dict[str, Any]:
-    """Returns what this replica knows, as plain values. The door alone gets it: keys of engines are among them.
+    """Returns what this replica knows, as plain values. The admin API alone gets it: keys of engines are among them.
 
     Args:
         config: The gateway's configuration.

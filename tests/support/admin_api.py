@@ -1,4 +1,4 @@
-"""A gateway replica and the operator's door before it, over real HTTP and without Ray."""
+"""A gateway replica and the admin API before it, over real HTTP and without Ray."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -26,53 +26,53 @@ class Ports:
 
     Attributes:
         data: Base URL of the data port.
-        door: Base URL of the door.
-        replicas: Those that the door knows.
+        admin_api: Base URL of the admin API.
+        replicas: Those that the admin API knows.
     """
 
     data: str
-    door: str
+    admin_api: str
     replicas: GatewayReplicas
 
 
 @asynccontextmanager
 async def serving(config: Mapping[str, Any], **how: Any) -> AsyncIterator[Ports]:
-    """Runs one gateway replica and a door before it.
+    """Runs one gateway replica and an admin API before it.
 
     Args:
         config: The gateway's.
-        how: As of `door_before`.
+        how: As of `admin_before`.
     """
     replica = GatewayReplica(dict(config), [])
-    async with listening(replica.app(), replica.hot) as data, door_before(replica.operators_app(), **how) as door:
-        yield Ports(data.url, door.door, door.replicas)
+    async with listening(replica.app(), replica.hot) as data, admin_before(replica.operators_app(), **how) as admin_api:
+        yield Ports(data.url, admin_api.admin_api, admin_api.replicas)
 
 
 @asynccontextmanager
-async def door_before(
+async def admin_before(
     *replicas: AsgiApp,
     authenticate: Authenticate = everybody,
     audit: Path | None = None,
     keys: KeyStore | None = None,
     names: Collection[str] | None = None,
 ) -> AsyncIterator[Ports]:
-    """Runs a door before apps with the operators' routes of gateway replicas.
+    """Runs an admin API before apps with the operators' routes of gateway replicas.
 
     Args:
         replicas: The apps.
         authenticate: Says who asks.
         audit: Folder of the audit log.
         keys: The store of keys.
-        names: By which the door may be asked for.
+        names: By which the admin API may be asked for.
     """
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
     api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names)
-    async with _all_listening(replicas, known), listening(api.app(), {}) as door:
+    async with _all_listening(replicas, known), listening(api.app(), {}) as admin_api:
         watching = asyncio.create_task(watch.run())
         try:
-            yield Ports("", door.url, known)
+            yield Ports("", admin_api.url, known)
         finally:
             watching.cancel()
             log.close()

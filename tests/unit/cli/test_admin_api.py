@@ -1,4 +1,4 @@
-"""What the commands say that talk to the operator's door, when there is none or the key is wrong."""
+"""What the commands say that talk to the admin API, when there is none or the key is wrong."""
 
 import pytest
 from typer.testing import CliRunner
@@ -23,4 +23,4 @@ def test_a_key_that_can_be_none_is_told_without_being_repeated(monkeypatch: pyte
 def test_the_end_of_a_line_behind_the_key_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECGATE_KEY", "sgk_benchBENCH_secret\r\n")
     result = CliRunner().invoke(app, ["keys", "list", "--url", NOBODY])
-    assert "no operator's door answers" in result.output.replace("\n", " ")
+    assert "no admin API answers" in result.output.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""HTTP to the operator's door of a running gateway."""
+"""HTTP to the admin API of a running gateway."""
 
 import os
 from typing import Annotated, Any
@@ -16,22 +16,22 @@ Url = Annotated[
     str,
     typer.Option(
         "--url", "-u", envvar="SPECGATE_ADMIN_URL",
-        help="Base URL of the operator's door. If it asks for a key, set SPECGATE_KEY.",
+        help="Base URL of the admin API. If it asks for a key, set SPECGATE_KEY.",
     ),
 ]  # fmt: skip
 
 
 def ask(method: str, url: str, path: str, body: Any = None) -> Any:
-    """Returns what the door answers, decoded from JSON.
+    """Returns what the admin API answers, decoded from JSON.
 
     Args:
         method: HTTP's.
-        url: The door's base URL.
+        url: The admin API's base URL.
         path: With its query.
         body: Sent as JSON, unless it is None.
 
     Raises:
-        ConfigError: Nobody answers there, or it is no door, or it refuses; the message says why.
+        ConfigError: Nobody answers there, or it is no admin API, or it refuses; the message says why.
     """
     key = os.environ.get("SPECGATE_KEY", "").strip()
     if not (key.isascii() and key.isprintable()):  # what HTTP says of such a header repeats it, key and all
@@ -41,12 +41,12 @@ def ask(method: str, url: str, path: str, body: Any = None) -> Any:
         response = httpx.request(method, f"{url.rstrip('/')}{path}", json=body, headers=headers, timeout=_TIMEOUT_S)
         content = response.json()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ConfigError(f"no operator's door answers at {url}: {error}; set its address with --url") from error
+        raise ConfigError(f"no admin API answers at {url}: {error}; set its address with --url") from error
     except ValueError as error:
-        message = f"{url} answered {response.status_code} without JSON, so it is not the operator's door"
+        message = f"{url} answered {response.status_code} without JSON, so it is not the admin API"
         raise ConfigError(message) from error
     if response.status_code == httpx.codes.UNAUTHORIZED and not key:
-        raise ConfigError(f"the operator's door at {url} asks for a key: set SPECGATE_KEY to one")
+        raise ConfigError(f"the admin API at {url} asks for a key: set SPECGATE_KEY to one")
     if response.status_code != httpx.codes.OK:
         raise ConfigError(_message(content) or f"{url} answered {response.status_code}")
     return content

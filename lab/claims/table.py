@@ -34,6 +34,7 @@ CLAIMS: Mapping[str, Cases] = {
     "glm-multi-token-tool-parser": _parsers("glm45", "glm47"),
     "grammar-with-speculation-residual": engine_rules.endless_white_space,
     "guided-fields-ignored": request_fields.guided,
+    "hermes-multi-token-tool-parser": _parsers("hermes"),
     "hidden-reasoning-with-grammar": request_fields.hidden_reasoning,
     "kimi-counting-tool-parser": _parsers("kimi_k2"),
     "kimi-nvfp4-missing-section-begin": _parsers("kimi_k2", prefix=""),

@@ -233,8 +233,6 @@ class Qwen3Coder(XmlParameters):
 class Step3p5(Qwen3Coder):
     """Step 3.5 and 3.7, which always think."""
 
-    newlines_behind_reasoning: ClassVar[int] = 1
-    newlines_before_calls: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}
 
 
@@ -250,6 +248,4 @@ class MiMo(Qwen3Coder):
 
 
 class NemotronV3(Qwen3Coder):
-    newlines_behind_reasoning: ClassVar[int] = 1
-    newlines_before_calls: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}

@@ -212,7 +212,7 @@ def test_http_options_that_serve_does_not_change_while_it_runs_are_told(
 
 
 @pytest.mark.parametrize(
-    ("pool", "told"),
+    ("pool", "reply"),
     [
         ({"kind": "sim", "sim": {"sede": 1}}, "m/p: simulated engine: unknown settings ['sede']"),
         pytest.param(
@@ -258,7 +258,7 @@ def test_dry_run_refuses_a_gateway_that_anybody_can_use(specgate: Run, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"),
+    ("layer", "reply"),
     [
         ({"proxy_locatoin": "HeadOnly"}, "Ray Serve has no key proxy_locatoin"),
         ({"http_options": {"prot": 8000}}, "Ray Serve has no key http_options.prot"),

@@ -109,7 +109,7 @@ def test_files_of_this_repository_that_commands_are_given_hold_a_gateway() -> No
 
 
 @pytest.mark.parametrize(
-    ("page", "module", "name", "told"),
+    ("page", "module", "name", "reply"),
     [
         ("explanation/guard", json_ahead, "MOST_OPEN", "{} levels"),
         ("explanation/guard", strict_json, "_MOST_BRACKETS", "{:,} brackets"),

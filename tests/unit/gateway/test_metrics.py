@@ -98,5 +98,5 @@ def test_lag_of_the_event_loop_is_a_histogram() -> None:
 
 @pytest.mark.parametrize(("days", "value"), [(3, {"": 3.0}), (None, {})])
 def test_the_age_of_the_advisories_is_shown_if_anybody_checked_them(days, value) -> None:
-    vitals = Vitals(Allowance(), lambda: None, None, lambda: days)
+    vitals = Vitals(Allowance(), lambda: None, lambda: days)
     assert values(shown(vitals), "specgate_advisories_age_days") == value

@@ -31,7 +31,7 @@ def test_what_is_told_later_holds_and_what_is_not_told_any_more_is_as_configured
     assert dict(scale.each()) == {("m", "fixed"): 2, ("m", "elastic"): 0, ("m", "remote"): 1}
 
 
-@pytest.mark.parametrize("told", [{"m": {"fixed": -1}}, {"m": 2}, [], None])
+@pytest.mark.parametrize("reply", [{"m": {"fixed": -1}}, {"m": 2}, [], None])
 def test_nonsense_changes_nothing(scale: Scale, reply: Any) -> None:
     with pytest.raises(ValueError, match="validation error"):
         scale.adopt(reply)

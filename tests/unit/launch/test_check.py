@@ -86,7 +86,7 @@ def test_the_file_itself_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"),
+    ("layer", "reply"),
     [
         ({"provider": {"worker_ips": None}}, r"provider\.worker_ips: required by Ray's launcher"),
         ({"available_node_types": {"a": {"node_config": {}}}}, "not supported for your own machines"),
@@ -157,7 +157,7 @@ def at(path: list[str], value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("served", "told"),
+    ("served", "reply"),
     [
         (at([*SPEC, "ray_actor_options"], {"num_gpus": 4}), "the engine needs 8 GPUs and the replica asks for 4"),
         (at([*SPEC, "ray_actor_options", "resources"], {"h20_141gb": 8}), "8 h20_141gb, and no node offers any"),

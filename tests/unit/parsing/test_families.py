@@ -23,8 +23,6 @@ DECIDED_AGAINST: dict[str, dict[str, str]] = {
     "step3p5": {
         "test_extract_tool_calls_non_streaming_mixed_content_and_multiple_tool_calls": "T3: drops the text between "
         "two calls; nothing may vanish",
-        "test_extract_tool_calls_streaming_missing_closing_tag": "keeps the line break that the template writes in "
-        "front of a call",
     },
     "minimax_m2": {
         "TestNonStreaming::test_mixed_tool_names_only_return_valid": "T1: drops a call of an undeclared tool; it is "

@@ -312,7 +312,7 @@ class TestResults:
         assert given[2:] == [tool("c1", "one\nTool: g"), tool("c2", "")]
 
     @pytest.mark.parametrize(
-        ("content", "told"),
+        ("content", "reply"),
         [("no such file", "Error: no such file"), ("Error: gone", "Error: gone"), ("", "Error: the tool failed.")],
     )
     def test_a_failed_tool_is_told_as_an_error(self, content: str, reply: str) -> None:
@@ -333,7 +333,7 @@ class TestUnreadable:
     """An agent sends its whole conversation every time: one refused block would end it for good."""
 
     @pytest.mark.parametrize(
-        ("block", "told"),
+        ("block", "reply"),
         [
             ({"type": "document", "source": PDF, "title": "Plan"}, "A document of type application/pdf"),
             ({"type": "document", "source": {"type": "url", "url": "https://a/b.pdf"}}, "A document of type url"),

@@ -220,7 +220,7 @@ class TestParts:
         assert (refused.value.param or "").startswith("input[0].content[0]")
 
     @pytest.mark.parametrize(
-        ("part", "told"),
+        ("part", "reply"),
         [
             (
                 {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},

@@ -23,7 +23,7 @@ import uvloop
 
 from lab.sim import SimSettings, build_sim_app
 from serve.access.principal import everybody
-from serve.admin.app import DoorApi
+from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.board import board
 from serve.admin.history import History
@@ -65,7 +65,7 @@ async def admin_api(reply: Connection, operators: str) -> None:
     known.announce("one", Endpoint(operators, None))
     watch = Watch(known)
     listener = Listener("127.0.0.1")
-    api = DoorApi(known, watch, AuditLog(None), everybody, _MAX_BODY_BYTES)
+    api = AdminRoutes(known, watch, AuditLog(None), everybody, _MAX_BODY_BYTES)
     await listener.start(api.app(), protocol_factory({}))
     reply.send(listener.url)
     await watch.run()

@@ -16,7 +16,8 @@ class PoolFacts:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3.6`, ...
         quantization: Variant of the weights, such as `nvfp4` or `fp8`.
         drafter: Name or path of the draft model; `none` for methods without one.
-        method: vLLM's name for the speculative method; None, or `none`, on a pool that does not speculate.
+        method: vLLM's name for the speculative method; None, or `none`, on a pool that does not speculate. A
+            remote pool that does not say counts as `unknown`, which meets every advisory on methods.
         engine: `vllm`, `sglang`, `sim`, ...
         runner: Generation of vLLM's model runner, `v1` or `v2`.
         tool_parser: vLLM's name for it; `none` where the engine parses no tools.

@@ -40,7 +40,7 @@ _WITHHELD = frozenset(
 )  # fmt: skip
 
 
-class DoorApi:
+class AdminRoutes:
     """The admin API's routes.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
 from serve.access.live import LiveAccess, LocalKeySource, OpenAccess
-from serve.admin.app import DoorApi
+from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas
 from serve.admin.watch import Watch
@@ -46,7 +46,7 @@ class AdminApi:
         access = LiveAccess(parsed.access, self._keys) if keyed else OpenAccess()
         names = None if keyed else (admin.host.lower(), *admin.names)  # with keys, a page lacks one
         most = parsed.limits.max_body_bytes
-        api = DoorApi(self._replicas, watch, audit, access.authenticate, most, store, names)
+        api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(watch.run()), asyncio.create_task(access.run())]
@@ -76,8 +76,8 @@ class AdminApi:
         """Ray Serve's hook: replaces the replica if this raises."""
         self._listener.check()
         for task in self._running:
-            if task.done():
-                raise RuntimeError("a task of the admin API has ended") from task.exception()
+            if task.done() and (error := task.exception()) is not None:  # what is off has nothing to run, and ends
+                raise RuntimeError("a task of the admin API has failed") from error
 
 
 async def _listener(admin: AdminConfig) -> Listener:

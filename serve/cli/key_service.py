@@ -61,7 +61,7 @@ class KeyService(Protocol):
         ...
 
 
-class DoorKeys:
+class AdminKeys:
     """Keys at the admin API of a running gateway.
 
     Args:
@@ -144,7 +144,7 @@ def key_service(url: str, state_dir: Path | None, *, begins: bool = False) -> It
         ConfigError: The folder can't hold a store, or it holds none.
     """
     if state_dir is None:
-        yield DoorKeys(url)
+        yield AdminKeys(url)
         return
     if not begins and not (state_dir / FILE_NAME).exists():
         raise ConfigError(f"{state_dir / FILE_NAME} does not exist: is this the `access.state_dir` of a gateway?")

@@ -17,7 +17,7 @@ from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 from serve.launch.local import Progress, cluster, prepared_environment
-from serve.launch.ports import claim_door, require_free
+from serve.launch.ports import claim_admin_port, require_free
 from serve.launch.supervisor import supervise
 
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
@@ -103,7 +103,7 @@ def with_admin_port(config: GatewayConfig, port: int, admin_port: int | None) ->
         require_free(admin_port, "SPECGATE_ADMIN_PORT")
         chosen = admin_port
     else:
-        chosen = claim_door(config.admin.port, port)
+        chosen = claim_admin_port(config.admin.port, port)
     return config.model_copy(update={"admin": config.admin.model_copy(update={"port": chosen})})
 
 

@@ -46,7 +46,7 @@ def free_port() -> int:
             return port
 
 
-def claim_door(first: int, taken: int) -> int:
+def claim_admin_port(first: int, taken: int) -> int:
     """Claims a port of the admin API for the rest of this process's life: the first free one from `first` on.
 
     Args:

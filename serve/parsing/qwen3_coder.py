@@ -233,6 +233,7 @@ class Qwen3Coder(XmlParameters):
 class Step3p5(Qwen3Coder):
     """Step 3.5 and 3.7, which always think."""
 
+    newlines_behind_reasoning: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}
 
 
@@ -248,4 +249,5 @@ class MiMo(Qwen3Coder):
 
 
 class NemotronV3(Qwen3Coder):
+    newlines_behind_reasoning: ClassVar[int] = 1
     token_ids: ClassVar[Mapping[int, str]] = {}

@@ -23,7 +23,7 @@ from yarl import URL
 from serve.access.key_store import KeyStore
 from serve.access.principal import Principal, everybody
 from serve.access.tenants import Tenant
-from serve.admin.app import DoorApi
+from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog, verify
 from serve.admin.replicas import GatewayReplicas
 from serve.admin.routes import ADMIN_PORT, DATA_PORT, Rules, rules_of
@@ -81,9 +81,9 @@ def routes_of(app: Any) -> Iterator[tuple[str, str]]:
             yield method, route.path
 
 
-def api(keys: KeyStore | None = None) -> DoorApi:
+def api(keys: KeyStore | None = None) -> AdminRoutes:
     replicas = GatewayReplicas()
-    return DoorApi(replicas, Watch(replicas), AuditLog(None), everybody, 2**20, keys)
+    return AdminRoutes(replicas, Watch(replicas), AuditLog(None), everybody, 2**20, keys)
 
 
 def both_apps(folder: Path) -> list[tuple[Any, Rules]]:
@@ -152,7 +152,7 @@ async def test_the_host_header_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/admin/v1/policy"])
-async def test_without_keys_no_name_that_only_leads_here_reaches_the_door(path: str) -> None:
+async def test_without_keys_no_name_that_only_leads_here_reaches_the_admin_api(path: str) -> None:
     """To a browser, a page of that name is of the same site."""
     async with serving(config(), names=("door.example", "127.0.0.1")) as ports:
         names = ("evil.example", "evil.example:8001", "localhost.evil.example", "127.0.0.1.evil.example", "[", "[x]")
@@ -165,7 +165,7 @@ async def test_without_keys_no_name_that_only_leads_here_reaches_the_door(path: 
 
 
 @pytest.mark.parametrize(("method", "path"), GUARDED)
-async def test_no_page_of_another_site_reaches_the_door(method: str, path: str) -> None:
+async def test_no_page_of_another_site_reaches_the_admin_api(method: str, path: str) -> None:
     async with serving(config()) as ports:
         body = BODIES.get(path) if method == "POST" else None
         for origin in ("https://app.example.com", "null", "http://[", ports.data):

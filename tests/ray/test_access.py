@@ -15,7 +15,7 @@ from support.local import SIMULATED, LocalGateway, local_gateway
 
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.token import is_token
-from serve.cli.key_service import DoorKeys
+from serve.cli.key_service import AdminKeys
 from serve.config.rate_limits import Limits
 from serve.launch.ports import free_port
 
@@ -50,13 +50,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def keys(served: Served, monkeypatch: pytest.MonkeyPatch) -> DoorKeys:
+def keys(served: Served, monkeypatch: pytest.MonkeyPatch) -> AdminKeys:
     """Keys as the command line reaches them, with the first one."""
     monkeypatch.setenv("SPECGATE_KEY", served.first)
-    return DoorKeys(served.admin_api)
+    return AdminKeys(served.admin_api)
 
 
-async def key_of(served: Served, keys: DoorKeys, tenant: str, **limits: int) -> dict[str, Any]:
+async def key_of(served: Served, keys: AdminKeys, tenant: str, **limits: int) -> dict[str, Any]:
     """Returns a new key of a tenant with some limits, once every replica knows it."""
     keys.set_tenant(tenant, TenantRow(limits=Limits(**limits)))
     key = keys.create(KeyTerms(tenant=tenant))
@@ -125,7 +125,7 @@ async def test_without_a_key_of_the_gateway_nobody_is_served(served: Served, key
             await asker.models.list()
 
 
-async def test_a_limit_holds_over_both_replicas_and_says_when_to_come_back(served: Served, keys: DoorKeys) -> None:
+async def test_a_limit_holds_over_both_replicas_and_says_when_to_come_back(served: Served, keys: AdminKeys) -> None:
     token = (await key_of(served, keys, "slow", requests_per_minute=2))["token"]
     refusals = []
     for _ in range(6):
@@ -143,7 +143,7 @@ async def test_a_limit_holds_over_both_replicas_and_says_when_to_come_back(serve
         assert refused.response.headers["x-ratelimit-reset-requests"].endswith("s")
 
 
-async def test_a_spent_quota_is_told_from_a_limit(served: Served, keys: DoorKeys) -> None:
+async def test_a_spent_quota_is_told_from_a_limit(served: Served, keys: AdminKeys) -> None:
     token = (await key_of(served, keys, "spent", tokens_per_month=1))["token"]
 
     refused: list[openai.RateLimitError] = []
@@ -162,7 +162,7 @@ async def test_a_spent_quota_is_told_from_a_limit(served: Served, keys: DoorKeys
 
 
 async def test_revoked_keys_end_on_both_replicas(
-    served: Served, keys: DoorKeys, capsys: pytest.CaptureFixture[str]
+    served: Served, keys: AdminKeys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = [await key_of(served, keys, "leaver") for _ in range(8)]
 
@@ -183,7 +183,7 @@ async def test_revoked_keys_end_on_both_replicas(
         print(f"\nrevoked keys were last accepted after {', '.join(f'{each:.2f}' for each in took_s)} s")
 
 
-async def test_the_old_secret_of_a_rotated_key_is_valid_for_its_grace(served: Served, keys: DoorKeys) -> None:
+async def test_the_old_secret_of_a_rotated_key_is_valid_for_its_grace(served: Served, keys: AdminKeys) -> None:
     made = await key_of(served, keys, "turner")
     second = keys.rotate(made["id"], grace_s=3600)["token"]
     await until_known(served, second)
@@ -198,7 +198,7 @@ async def test_the_old_secret_of_a_rotated_key_is_valid_for_its_grace(served: Se
 
 
 async def test_the_seats_of_a_killed_gateway_replica_are_free_again(
-    served: Served, keys: DoorKeys, capsys: pytest.CaptureFixture[str]
+    served: Served, keys: AdminKeys, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seats = 6
     token = (await key_of(served, keys, "crowd", concurrency=seats))["token"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from serve.access.key_store import KeyStore
 from serve.access.principal import Authenticate, everybody
-from serve.admin.app import DoorApi
+from serve.admin.app import AdminRoutes
 from serve.admin.audit import AuditLog
 from serve.admin.replicas import GatewayReplicas
 from serve.admin.watch import Watch
@@ -68,7 +68,7 @@ async def admin_before(
     known = GatewayReplicas(lambda: 0.0)
     watch = Watch(known)
     log = AuditLog(audit)
-    api = DoorApi(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names)
+    api = AdminRoutes(known, watch, log, authenticate, _MAX_BODY_BYTES, keys, names)
     async with _all_listening(replicas, known), listening(api.app(), {}) as admin_api:
         watching = asyncio.create_task(watch.run())
         try:

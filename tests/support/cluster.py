@@ -47,7 +47,7 @@ class Cluster:
             **os.environ, **node_environment(self._short), "RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0",
             "PATH": f"{BIN}:{os.environ['PATH']}",
         }  # fmt: skip
-        self.url, self.admin_api = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._door}"
+        self.url, self.admin_api = f"http://127.0.0.1:{self._http}", f"http://127.0.0.1:{self._admin_api}"
         self.dashboard = f"http://127.0.0.1:{self._dashboard}"
         self.files = Path(self._short)
 

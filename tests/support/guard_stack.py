@@ -14,6 +14,7 @@ from serve.routing.pool import Pool
 from support.stack import Stack, running
 
 NO_ADVISORIES = str(Path(__file__).parent / "advisories")
+CHECKED_ADVISORIES = str(Path(__file__).parent / "checked_advisories")  # as few, but somebody went through them
 KNOWN = {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}
 SPECULATES = {**KNOWN, "method": "draft_model", "settings": {"rejection_sample_method": "standard"}}
 

@@ -11,7 +11,7 @@ import aiohttp
 from lab.sim import SimSettings, build_sim_app
 from support.admin_api import serving
 from support.guard_harness import tools_request
-from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
+from support.guard_stack import CHECKED_ADVISORIES, KNOWN, SPECULATES
 from support.stack import listening
 
 NOWHERE = "http://127.0.0.1:9"
@@ -78,7 +78,7 @@ def _config(fast: str, standard: str) -> dict[str, Any]:
             "m": {**model, "pools": {"fast": pool(fast, SPECULATES), "standard": pool(standard, KNOWN)}},
             "n": {**model, "pools": {"gone": pool(NOWHERE, SPECULATES), "standard": pool(standard, KNOWN)}},
         },
-        "policy": {"advisories": NO_ADVISORIES, "load": "observe"},
+        "policy": {"advisories": CHECKED_ADVISORIES, "load": "observe"},
         "rate_limits": {"enabled": True, "default": LIMITS},
     }
 

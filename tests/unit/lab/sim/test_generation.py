@@ -130,9 +130,9 @@ def test_our_own_parser_reads_from_the_text_what_the_model_meant(grammar: str, s
     drafting: dict[str, Any] = {"grammar": grammar, "thinking": True, "num_speculative_tokens": 3}
     meant, _ = message_of(request(seed), **drafting)
     parsed, generation = message_of(request(seed), parser="specgate", **drafting)
-    assert {name: parsed.get(name) for name in ("reasoning", "content")} == {
-        name: meant.get(name) for name in ("reasoning", "content")
-    }
+    # The newline that Step's and Nemotron's templates write in front of a call stays, as both upstream parsers have it.
+    assert (parsed.get("content") or "").removesuffix("\n") == (meant.get("content") or "").removesuffix("\n")
+    assert parsed.get("reasoning") == meant.get("reasoning")
     assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in parsed["tool_calls"]] == [
         (c["function"]["name"], json.loads(c["function"]["arguments"])) for c in meant["tool_calls"]
     ]

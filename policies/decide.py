@@ -134,7 +134,7 @@ class LoadOrder(Struct, frozen=True, cache_hash=True):
 
 
 class TrialTerms(NamedTuple):
-    """How one model's pools are compared.
+    """The terms on which one model's pools are compared.
 
     Attributes:
         reference: The pool that, without speculation, the others are compared with.
@@ -151,7 +151,7 @@ class TrialTerms(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What chance drew for one request.
+    """The draw of chance for one request.
 
     Attributes:
         terms: How the model's pools are compared.

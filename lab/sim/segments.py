@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lab.sim.formats import FORMATS, ToolCallFormat
@@ -56,10 +56,6 @@ class Segment:
     @property
     def handed_on(self) -> str:
         return self.text if self.passed is None else self.passed
-
-    def edited(self, text: str) -> Segment:
-        """Returns the segment with a new text, which is also what is passed on."""
-        return replace(self, text=text, passed=None)
 
 
 def segments_of(answer: PlannedAnswer, grammar: str, *, first_call: int) -> list[Segment]:

@@ -30,7 +30,7 @@ _FETCH_FIRST_S = 5.0  # while no key of the provider is known, so that no token 
 
 
 class KeyQuery(NamedTuple):
-    """What a process asks the store.
+    """The question of a process to the store.
 
     Attributes:
         version: The store's version that is known here.

@@ -1,4 +1,4 @@
-"""Which grammar reads the text of a model whose configuration does not say so."""
+"""Finds the grammar of a model whose configuration does not name one."""
 
 from __future__ import annotations
 

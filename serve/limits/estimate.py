@@ -68,7 +68,7 @@ class _Texts(Struct, gc=False):
 
 
 class _Part(Struct, gc=False):
-    """What may stand in a part of a message in place of a text."""
+    """Content of a message's part that is no text."""
 
     image_url: Raw = NONE
     video_url: Raw = NONE
@@ -137,7 +137,7 @@ class _Ratio(Struct, gc=False):
 
 
 class _Bounds(Struct, frozen=True):
-    """What is known of tokens before any answer.
+    """The expectation of tokens before any answer.
 
     Attributes:
         first: Tokens of a unit.

@@ -19,7 +19,7 @@ log = logging.getLogger("ray.serve.specgate.limits")
 
 
 class Buckets(Protocol):
-    """Where the limits are: in the ledger's memory, or in a store that several clusters share."""
+    """The buckets of all limits: in the ledger's memory, or in a store that several clusters share."""
 
     @property
     def clusters(self) -> int:

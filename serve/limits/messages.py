@@ -23,7 +23,7 @@ class LimitId(NamedTuple):
 
 
 class LimitTerms(NamedTuple):
-    """How much a limit allows.
+    """The amount that a limit allows.
 
     Attributes:
         rate_per_s: What flows in each second; 0 for concurrency, whose seats come back instead.

@@ -1,4 +1,4 @@
-"""What one gateway replica holds of the ledger's limits, and how requests spend it without asking. No I/O."""
+"""The share of the ledger's limits that one gateway replica holds, and spends without asking. No I/O."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class RateSlice(_Slice):
 
     @property
     def left(self) -> float:
-        """What the whole limit has left, as far as this replica knows."""
+        """The rest of the whole limit, as far as this replica knows."""
         level = self.level
         return self.held + level if level is not None and level > 0 else self.held
 
@@ -351,7 +351,7 @@ class Holdings:
 
 
 class Reservation(Struct, eq=False, gc=False):
-    """What is reserved for a request.
+    """The amount reserved for a request.
 
     Attributes:
         slices: What it was taken from.

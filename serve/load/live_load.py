@@ -247,7 +247,7 @@ class LiveLoad:
 
 
 class _Ranking:
-    """What the candidates of one decision are worth, whoever asks; rebuilt once a second, at the next request.
+    """The worth of one decision's candidates, whoever asks; rebuilt once a second, at the next request.
 
     Args:
         options: The candidates.

@@ -17,7 +17,7 @@ TrialKey = tuple[str, str, str]  # model, pool, request class
 
 
 class Hope(NamedTuple):
-    """What the options would be if one of them had recovered.
+    """The options as they would be if one of them had recovered.
 
     Attributes:
         key: Of that one.

@@ -64,7 +64,7 @@ _GAP = "\n\n"  # that the template writes in front of a wrapper
 
 
 class Tag:
-    """What a tag of a call or of a parameter says.
+    """The attributes of a call's or a parameter's tag.
 
     Attributes:
         name: Of the tool, or of the parameter.

@@ -17,7 +17,7 @@ _OFF = (False, 0, "", "false", "none", "disabled", "no_think")
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """How a request turns thinking on or off, and where an output starts.
+    """The switch by which a request turns thinking on or off, and the place where an output starts.
 
     Attributes:
         switches: The arguments that the family's chat template reads, the first one first, and the values that mean on
@@ -249,7 +249,7 @@ FAMILIES: tuple[Family, ...] = (
 )  # fmt: skip
 _BY_GRAMMAR = {family.grammar: family for family in FAMILIES}
 OUR_PARSER = "specgate_"
-"""How the names of our parsers inside vLLM begin; the grammar follows."""
+"""The beginning of our parsers' names inside vLLM; the grammar follows."""
 
 
 class Found(NamedTuple):

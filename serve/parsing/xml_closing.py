@@ -12,7 +12,7 @@ _OPENINGS = {"end_parameter": "parameter", "end_function": "function", "end_bloc
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """What may stand behind the closing tags of a format.
+    """The tags that may stand behind the closing tags of a format.
 
     Attributes:
         followers: By the kind of a closing tag, the kinds of tokens after which it may close.

@@ -1,4 +1,4 @@
-"""What an engine is asked so that it hands on its model's raw text, for pools with `parse: gateway`."""
+"""Asks an engine for its model's raw text, for pools with `parse: gateway`."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from serve.stream.parsed import Parsed
 
 
 class RawText(NamedTuple):
-    """How one pool's text is asked for and read.
+    """One pool's way to ask for text and to read it.
 
     Attributes:
         engine: `vllm` or `sglang`.

@@ -135,14 +135,14 @@ ENDS = {
     "</tool_response>": "<tool_response", "◁/think▷": "◁think",
     "<|im_end|>": "<|im_start", "<|endoftext|>": "<|endoftext|>",
 }  # fmt: skip
-"""What each end ends, without its bracket: `<function name="f">` begins a function, too."""
+"""The beginning that each end ends, without its bracket: `<function name="f">` begins a function, too."""
 CANONICAL = _canonical((*_OLD, *RARE_OPENERS, *COMMON_OPENERS, *_PARTS, *ENDS))
 """The marker that each spelling means."""
 COMMON = frozenset((*COMMON_OPENERS, *_ENDS_OF_COMMON))
 BEGINS = {
     literal: begin for begin in sorted(ENDS.values(), key=len) for literal in CANONICAL if literal.startswith(begin)
 }
-"""What each beginning begins, as `ENDS` names it."""
+"""The thing that each beginning begins, as `ENDS` names it."""
 ENDS_OF_CALLS = frozenset((*_ENDS_OF_OLD_CALLS, *_ENDS_OF_RARE, *_ENDS_OF_COMMON))
 _BEGINS_OF_PARTS = (
     "<tool_call>",

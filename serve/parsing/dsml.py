@@ -292,7 +292,7 @@ class Dsml(Block, Turns):
     def enter_call(self) -> None:
         if self._origin is State.REASONING:
             self.out.end_reasoning(keep_space=False)
-            self.reasoning_end = self.begin
+            self.reasoning_ends(self.begin)
             self._origin = State.CONTENT
 
     def _start(self) -> None:

@@ -105,7 +105,7 @@ class Harmony(JsonCall):
         self._bare_at = self._begin
         if not self._first:
             self._open_content()
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self._skipped.clear()
         self._write_bare(text, self._begin)
         return State.BARE
@@ -223,7 +223,7 @@ class Harmony(JsonCall):
         run_on = _RUN_ON.fullmatch(text.removeprefix("<|start|>").lstrip())
         if run_on is None or "<|" in run_on["text"]:
             self.out.violation("unfinished_call" if cut else "malformed_call", self._begin, text + raw, hidden=True)
-            self._note_end(self._begin)
+            self.reasoning_ends(self._begin)
         elif self._open_prose(run_on["channel"]) is State.REASONING:
             self.out.violation("malformed_call", self._begin, text + raw)
             self.out.reasoning(run_on["text"])
@@ -275,7 +275,7 @@ class Harmony(JsonCall):
             if self.out.wrote_reasoning:
                 self.out.reasoning("\n")  # parts it from the message in front
             return State.REASONING
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self._open_content()
         return State.CONTENT
 
@@ -283,12 +283,6 @@ class Harmony(JsonCall):
         self.out.boundary()
         if self.out.wrote_content:
             self.out.content("\n")
-
-    def _note_end(self, place: int) -> None:
-        """Notes where reasoning ended, if it has."""
-        if self.reasoning_end is None:
-            self.reasoning_end = place
-            self.reasoning_events = len(self.out.events)
 
     def end_message(self, raw: str) -> State:
         if self.state is State.REASONING:
@@ -307,7 +301,7 @@ class Harmony(JsonCall):
         name, spelt = self._function(recipient)
         if name is None:
             return self._open_foreign(to_nobody=recipient != "assistant")
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self._fault = self._fault or not spelt
         self._meant = []
         self._begin_arguments(name)
@@ -316,7 +310,7 @@ class Harmony(JsonCall):
         return State.ARGUMENTS
 
     def _open_unnamed(self) -> State:
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self.out.boundary()
         self._meant = []
         self._begin_arguments("")
@@ -350,7 +344,7 @@ class Harmony(JsonCall):
     # Messages for others
 
     def _open_foreign(self, *, to_nobody: bool = False) -> State:
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self.out.boundary()
         self._kept = self._raw
         self._raw = []
@@ -382,7 +376,7 @@ class Harmony(JsonCall):
         if not _RECIPIENT.search(head):
             return self.end_header(raw)
         self._header = []
-        self._note_end(self._begin)
+        self.reasoning_ends(self._begin)
         self._open_content()
         self.out.content(head + raw)
         return State.FOREIGN

@@ -129,7 +129,7 @@ class KimiK2(JsonCall):
     def _leave_prose(self) -> None:
         if self.state is State.REASONING:
             self.out.end_reasoning(keep_space=True)
-            self.reasoning_end = self.position
+            self.reasoning_ends(self.position)
         self.out.boundary()
 
     # The header

@@ -297,9 +297,7 @@ class KimiK3(JsonCall):
 
     def _end_reasoning(self, place: int) -> None:
         self.out.end_reasoning(keep_space=True)
-        if self.reasoning_end is None:
-            self.reasoning_end = place
-            self.reasoning_events = len(self.out.events)
+        self.reasoning_ends(place)
         self._skipped.clear()
 
     def _leave_prose(self) -> None:

@@ -156,6 +156,12 @@ class Machine:
         self.out.finish(self.state is State.REASONING)
         return self._take_events()
 
+    def reasoning_ends(self, place: int) -> None:
+        """Notes where reasoning ended; what reasons again behind that is no part of the first."""
+        if self.reasoning_end is None:
+            self.reasoning_end = place
+            self.reasoning_events = len(self.out.events)
+
     def dispatch(self, raw: str, state: State) -> State:
         """Hands a token to another state; returns the state that follows."""
         self._go(state)

@@ -56,7 +56,7 @@ class Prose(Machine):
     def stop_thinking(self, raw: str) -> State:
         """Takes `</think>` in reasoning."""
         self.out.end_reasoning(keep_space=False)
-        self.reasoning_end = self.position + len(raw)
+        self.reasoning_ends(self.position + len(raw))
         self.open_thought = False
         return State.CONTENT
 
@@ -72,7 +72,7 @@ class Prose(Machine):
     def cut_thinking(self, raw: str) -> State:
         """Ends reasoning at a call whose text is content, because calls are not parsed."""
         self.out.end_reasoning(keep_space=True)
-        self.reasoning_end = self.position
+        self.reasoning_ends(self.position)
         self.out.content(raw)
         return State.CONTENT
 

@@ -115,7 +115,7 @@ class Block(Prose):
         """Leaves reasoning, if the call stands in it."""
         if self._origin is State.REASONING:
             self.out.end_reasoning(keep_space=True)
-            self.reasoning_end = self.begin
+            self.reasoning_ends(self.begin)
             self._origin = State.CONTENT
 
     def write_behind(self, raw: str) -> State | None:

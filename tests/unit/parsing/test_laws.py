@@ -217,6 +217,20 @@ def test_splitting_reasoning_off_keeps_every_letter_behind_it(
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
+@pytest.mark.parametrize("thinking", [True, False])
+@pytest.mark.parametrize(
+    "text", ["</think><think>Tokyo", "a</think><think>Tokyo</think>b", "<think>a</think>b<think>c</think>d"]
+)
+def test_a_second_thought_is_split_alike_in_any_chunks(grammar: str, thinking: bool, text: str) -> None:
+    def split(pieces: list[str]) -> tuple[str, str]:
+        stream = ReasoningSplit(grammar, thinking)
+        parts = [stream.feed(piece) for piece in pieces] + [stream.finish()]
+        return "".join(part.reasoning for part in parts), "".join(part.rest for part in parts)
+
+    assert split([text]) == split(list(text))
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
 def test_every_state_of_a_table_that_holds_text_back_settles_it_at_the_end(grammar: str) -> None:
     table = GRAMMARS[grammar].table
     no_text_held = {State.REASONING, State.CONTENT, State.SECTION, State.BETWEEN, State.AFTER, State.REMAINS,

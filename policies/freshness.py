@@ -12,6 +12,8 @@ _TEXTS = frozenset({"title", "summary", "text", "source", "finding", "claim"})
 MAX_AGE_DAYS = 45  # a monthly round, half a month late
 NEWER_ENGINE = "engine-newer-than-checked"
 """The id of the reason against an engine that is newer than all that is known; a waiver may name it."""
+EXPIRED = "advisories-expired"
+"""The id of the reason against all drafts once nobody vouches for the advisories any more; a waiver may name it."""
 
 
 def stale(
@@ -74,6 +76,21 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
             Cure("Take newer advisories, which were checked against this engine", {}),
             Cure("Probe the pool with `specgate probe`, and state in `proven` what it shows to be right", {}),
         ),
+    )
+
+
+def without_knowledge() -> Advisory:
+    """Returns the suspicion that holds once the signed index has expired: hazards may have been found since."""
+    return Advisory(
+        id=EXPIRED,
+        title="The signed index of advisories has expired",
+        summary="Nobody vouches for the advisories any more; what was found since they were signed is not known.",
+        status="suspected",
+        severity="medium",
+        affects=({"method": "*"},),
+        unsafe=("tools", "json", "logprobs"),
+        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
+        cures=(Cure("Put a newer signed index into the folder of advisories", {}),),
     )
 
 

@@ -17,6 +17,7 @@ from policies.vllm_args import installed_engine
 from serve.cli.laboratory import add_command
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config.compiled_policy import SHIPPED_ADVISORIES
+from serve.config.signed_index import INDEX, sign
 from serve.errors import ConfigError
 
 app = typer.Typer(help="Advisories on configurations in which speculation is unsafe.", no_args_is_help=True)
@@ -117,6 +118,18 @@ def show(
         print_json(dataclasses.asdict(by_id[advisory]))
     else:
         console().print(_section(by_id[advisory]), markup=False)
+
+
+@app.command("pack")
+def pack(
+    folder: Annotated[Path, typer.Option("--folder", help="The advisories to sign, in *.yaml files.")],
+    key: Annotated[Path, typer.Option("--key", help="Your private key: Ed25519, PEM.")],
+    days: Annotated[int, typer.Option("--days", min=1, help="How long the index holds.")] = MAX_AGE_DAYS,
+) -> None:
+    """Sign a folder of advisories: writes its `index.jws`, which gateways with `policy.advisories_key` verify."""
+    index = sign(folder, key, days)
+    until = datetime.fromtimestamp(index.expires_s, UTC)
+    typer.echo(f"signed {len(index.digests)} advisories until {until:%Y-%m-%d %H:%M} UTC: {folder / INDEX}")
 
 
 def to_markdown(advisories: tuple[Advisory, ...]) -> str:

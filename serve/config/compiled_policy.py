@@ -7,7 +7,9 @@ from typing import Any
 
 import policies
 from policies import Advisory, Policy, PolicyError, PoolFacts, compile_policy, load_advisories
+from policies.advisory import unreadable
 from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.config.signed_index import SignedIndex, read_index, read_signed
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
@@ -49,14 +51,31 @@ def read_advisories(policy: PolicyConfig, *, strict: bool = False) -> tuple[Advi
     Raises:
         ConfigError: The folder holds none, or one of them can't be read.
     """
+    if policy.advisories and policy.advisories_key:
+        try:
+            return read_signed(Path(policy.advisories), Path(policy.advisories_key))
+        except ConfigError as error:
+            if strict:
+                raise
+            return (unreadable("advisories", str(error)),)
     try:
         advisories = load_advisories(Path(policy.advisories) if policy.advisories else SHIPPED_ADVISORIES)
     except PolicyError as error:
         raise ConfigError(str(error)) from error
-    unreadable = [f"{advisory.id}: {advisory.problem}" for advisory in advisories if advisory.problem]
-    if unreadable and strict:
-        raise ConfigError(f"advisories that can't be read: {', '.join(unreadable)}")
+    problems = [f"{advisory.id}: {advisory.problem}" for advisory in advisories if advisory.problem]
+    if problems and strict:
+        raise ConfigError(f"advisories that can't be read: {', '.join(problems)}")
     return advisories
+
+
+def signed_index(policy: PolicyConfig) -> SignedIndex | None:
+    """Returns the index that vouches for a configuration's advisories; None if nobody needs to, or nobody does."""
+    if not (policy.advisories and policy.advisories_key):
+        return None
+    try:
+        return read_index(Path(policy.advisories), Path(policy.advisories_key))
+    except ConfigError:
+        return None
 
 
 def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:

@@ -72,6 +72,8 @@ class PolicyConfig(_Strict):
         optimistic: Speculate where an advisory is only suspected. Needs the guard.
         advisories: A folder of advisories that replaces the ones shipped with specgate. It is watched: new files take
             effect without a restart, all of them or, if one can't be read, none.
+        advisories_key: The public key (PEM, Ed25519) of whoever signs that folder's `index.jws`. Files that it does not
+            vouch for are refused, and once it has expired tools, JSON and log-probabilities don't speculate.
         load: `route`: among the allowed candidates, the one that is worth most at the present load comes first.
             `observe`: counts what that would have changed. `off`: neither.
     """
@@ -79,8 +81,15 @@ class PolicyConfig(_Strict):
     mode: Literal["enforce", "advise"] = "enforce"
     optimistic: bool = False
     advisories: str | None = None
+    advisories_key: str | None = None
     load: Literal["off", "observe", "route"] = "off"
     overrides: tuple[Override, ...] = ()
+
+    @model_validator(mode="after")
+    def _signs_a_folder(self) -> Self:
+        if self.advisories_key is not None and self.advisories is None:
+            raise ValueError("advisories_key: it signs the folder `advisories`, which is not set")
+        return self
 
 
 class GatewayConfig(_Strict):

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from serve.config.signed_index import INDEX
+
 PERIOD_S = 10.0
 
 Stamp = frozenset[tuple[str, int, int, int]]
@@ -42,10 +44,10 @@ class AdvisoryFeed:
 def stamp_of(folder: Path) -> Stamp:
     """Returns what tells one state of a folder from another, without reading its files."""
     stamps = set()
-    for path in folder.glob("*.yaml"):
+    for path in (*folder.glob("*.yaml"), folder / INDEX):
         try:
             stat = path.stat()  # of the file itself: a mounted ConfigMap changes by swapping a link
-        except FileNotFoundError:  # it went while we looked
+        except FileNotFoundError:  # it went while we looked, or there is no index
             continue
         stamps.add((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return frozenset(stamps)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from policies import Advisory, Policy
-from serve.config.compiled_policy import compile_for, read_advisories
+from policies.freshness import EXPIRED, without_knowledge
+from serve.config.compiled_policy import compile_for, read_advisories, signed_index
 from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.config.signed_index import SignedIndex
 from serve.errors import ConfigError
 from serve.gateway.advisory_feed import AdvisoryFeed
 from serve.gateway.pools import PoolKey, reported_facts
@@ -56,6 +58,8 @@ class PolicyUpdates:
         self._config = config
         self._policy_config = config.policy
         self._advisories = advisories
+        self._index = signed_index(config.policy)
+        self._expired = self._index is not None and self._index.expired
         self._scale = scale
         self._pools = pools
         self._adopt = adopt
@@ -73,13 +77,16 @@ class PolicyUpdates:
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
-                self._put_in_force(policy_config, read_advisories(policy_config, strict=True))
+                advisories = read_advisories(policy_config, strict=True)
+                self._put_in_force(policy_config, advisories, signed_index(policy_config))
         except (ConfigError, ValueError) as error:
             self._refuse(error)
 
     def learn(self, facts: Mapping[PoolKey, dict[str, Any]]) -> None:
         """Takes what engines report of themselves: versions and settings can change with every restart."""
-        if any(self.facts.get(key) != report for key, report in facts.items()):
+        expired = self._index is not None and self._index.expired
+        if expired != self._expired or any(self.facts.get(key) != report for key, report in facts.items()):
+            self._expired = expired
             self.facts |= facts
             self._adopt(self._compiled(self._policy_config, self._advisories))
 
@@ -102,21 +109,34 @@ class PolicyUpdates:
         policy_config = self._policy_config
         try:
             advisories = await asyncio.to_thread(read_advisories, policy_config, strict=True)
+            index = await asyncio.to_thread(signed_index, policy_config)
+            if index and self._index and index.issued_s < self._index.issued_s:
+                raise ConfigError(f"the signed index of {policy_config.advisories} is older than the one in force")
             if policy_config is self._policy_config:  # no other policy came in the meantime
-                self._put_in_force(policy_config, advisories)
+                self._put_in_force(policy_config, advisories, index)
         except ConfigError as error:
             self._refuse(error)
 
-    def _put_in_force(self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...]) -> None:
+    def _put_in_force(
+        self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...], index: SignedIndex | None
+    ) -> None:
         policy = self._compiled(policy_config, advisories)
         self._switch_load(policy_config.load)
+        known = {advisory.id for advisory in self._advisories}
         self._policy_config = policy_config
         self._advisories = advisories
+        self._index = index
+        self._expired = index is not None and index.expired
         self.refused = None
         self._adopt(policy)
         log.info("adopted policy %s", policy.digest)
+        if concern := [new for new in advisories if new.id not in known and any(map(new.matches, policy.facts))]:
+            names = ", ".join(each.id for each in concern)
+            log.warning("new advisories concern your pools: %s", names)
 
     def _compiled(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
+        if self._expired and advisories[-1].id != EXPIRED:  # it has since they were read
+            advisories = (*advisories, without_knowledge())
         return compile_for(self._config.model_copy(update={"policy": policy}), self.facts, advisories)
 
     def _refuse(self, error: Exception) -> None:

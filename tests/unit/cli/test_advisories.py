@@ -1,9 +1,11 @@
 import json
 from pathlib import Path
 
+from support.signer import Signer
+
 from policies import load_advisories
 from serve.cli.advisories import to_markdown
-from serve.config.compiled_policy import SHIPPED_ADVISORIES
+from serve.config.compiled_policy import SHIPPED_ADVISORIES, read_advisories
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "advisories.md"
 
@@ -70,3 +72,12 @@ def test_list_names_a_text_that_a_comment_has_cut(specgate, tmp_path):
     code, out = specgate("advisories", "list", "--folder", tmp_path)
     assert code == 1
     assert "quote the text" in out
+
+
+def test_pack_signs_a_folder(specgate, tmp_path):
+    signer = Signer(tmp_path)
+    code, out = specgate("advisories", "pack", "--folder", signer.folder, "--key", signer.private, "--days", 3)
+    assert (code, out.startswith("signed 2 advisories until ")) == (0, True)
+    assert [each.id for each in read_advisories(signer.config, strict=True)] == [signer.first.stem, signer.second.stem]
+    code, out = specgate("advisories", "pack", "--folder", tmp_path, "--key", signer.private)
+    assert (code, "holds no advisories" in out) == (2, True)

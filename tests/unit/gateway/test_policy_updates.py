@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from support.clock import until
+from support.signer import Signer
 
 from policies import Policy
+from policies.freshness import EXPIRED
 from serve.config.compiled_policy import SHIPPED_ADVISORIES, compile_for, read_advisories
 from serve.config.gateway import GatewayConfig
+from serve.config.signed_index import INDEX, sign
 from serve.errors import ConfigError, PoolUnavailableError
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.scale import Scale
@@ -144,3 +147,37 @@ async def test_a_folder_of_advisories_takes_effect_when_it_changes_and_a_broken_
     watching.cancel()
     assert "broken" in (rig.updates.refused or "")
     assert len(rig.adopted) == 1
+
+
+async def test_a_signed_index_is_watched_expires_and_never_goes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("serve.gateway.advisory_feed.PERIOD_S", 0.01)
+    now = [1_000_000.0]
+    monkeypatch.setattr("serve.config.signed_index.time.time", lambda: now[0])
+    signer = Signer(tmp_path)
+    sign(signer.folder, signer.private, days=1)
+    old = (signer.folder / INDEX).read_bytes()
+    rig = Rig(CONFIG.model_copy(update={"policy": signer.config}))
+    watching = asyncio.create_task(rig.updates.run())
+    await asyncio.sleep(0.05)
+
+    now[0] += 10
+    shutil.copy(SHIPPED_ADVISORIES / "thinking-budget-not-kept.yaml", signer.folder)
+    sign(signer.folder, signer.private, days=1)
+    with caplog.at_level("WARNING"):
+        await until(lambda: rig.adopted)
+    assert "new advisories concern your pools: thinking-budget-not-kept" in caplog.text
+
+    (signer.folder / "thinking-budget-not-kept.yaml").unlink()
+    (signer.folder / INDEX).write_bytes(old)
+    await until(lambda: rig.updates.refused)
+    assert "older than the one in force" in (rig.updates.refused or "")
+    watching.cancel()
+
+    rig.updates.learn({})
+    assert len(rig.adopted) == 1
+    now[0] += 86_400
+    rig.updates.learn({})
+    rig.updates.learn({})
+    assert [EXPIRED in {each.id for each in policy.advisories} for policy in rig.adopted] == [False, True]

@@ -1,0 +1,146 @@
+"""The signed index of a folder of advisories: who vouches for which files, and until when.
+
+`index.jws` is a JWT (RFC 7519) signed with Ed25519 (RFC 8037). Its claims are `iat`, `exp`, and `files`: file name ->
+SHA-256 of its bytes in hexadecimal. What is not in the index is not read, so that to revoke an advisory is to publish
+an index without it.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jwt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from policies import Advisory, load_advisories
+from policies.freshness import without_knowledge
+from serve.errors import ConfigError
+
+INDEX = "index.jws"
+_ALGORITHM = "EdDSA"
+_MAX_INDEX_BYTES = 4 * 1024 * 1024
+
+
+class _Claims(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    iat: int = Field(ge=0)
+    exp: int = Field(ge=0)
+    files: dict[str, str] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIndex:
+    """An index whose signature is right.
+
+    Attributes:
+        issued_s: Unix time at which it was signed.
+        expires_s: Unix time from which on nobody vouches for it.
+        digests: File name -> SHA-256 in hexadecimal.
+    """
+
+    issued_s: int
+    expires_s: int
+    digests: Mapping[str, str]
+
+    @property
+    def expired(self) -> bool:
+        """True once nobody vouches for it any more."""
+        return time.time() >= self.expires_s
+
+
+def sign(folder: Path, private_key: Path, days: int) -> SignedIndex:
+    """Writes the index of a folder's advisories.
+
+    Args:
+        folder: Holds `*.yaml`, all of which must be readable advisories.
+        private_key: An Ed25519 key, PEM.
+        days: From now on, for which the index holds.
+
+    Raises:
+        PolicyError: The folder holds none.
+        ConfigError: One of them can't be read, or the key is none of that kind.
+    """
+    _refuse_unreadable(load_advisories(folder))
+    now = int(time.time())
+    digests = {path.name: _digest(path) for path in sorted(folder.glob("*.yaml"))}
+    index = SignedIndex(now, now + days * 86_400, digests)
+    claims = {"iat": index.issued_s, "exp": index.expires_s, "files": digests}
+    try:
+        token = jwt.encode(claims, private_key.read_bytes(), algorithm=_ALGORITHM)
+    except (OSError, ValueError, TypeError, jwt.PyJWTError) as error:
+        hint = "make one with `openssl genpkey -algorithm ed25519`"
+        raise ConfigError(f"{private_key} is no private Ed25519 key in PEM ({error}); {hint}") from error
+    unfinished = folder / f".{INDEX}"
+    unfinished.write_text(token + "\n", encoding="ascii")
+    unfinished.replace(folder / INDEX)
+    return index
+
+
+def read_index(folder: Path, public_key: Path) -> SignedIndex:
+    """Reads the index of a folder.
+
+    Raises:
+        ConfigError: There is none, or the owner of the key has not signed it.
+    """
+    try:
+        key = public_key.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"policy.advisories_key: {public_key} can't be read: {error.strerror}") from error
+    path = folder / INDEX
+    try:
+        with path.open("rb") as file:
+            token = file.read(_MAX_INDEX_BYTES).strip()
+        decoded = jwt.decode(
+            token, key, algorithms=[_ALGORITHM], options={"verify_exp": False, "require": ["iat", "exp", "files"]}
+        )
+        claims = _Claims.model_validate(decoded)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}; `specgate advisories pack` makes it") from error
+    except jwt.PyJWTError as error:
+        raise ConfigError(f"{path} is not signed by {public_key}: {error}") from error
+    except (ValueError, TypeError) as error:
+        what = "no public Ed25519 key in PEM" if not isinstance(error, ValidationError) else "no index of advisories"
+        raise ConfigError(f"{public_key if 'key' in what else path} is {what}: {error}") from error
+    return SignedIndex(claims.iat, claims.exp, claims.files)
+
+
+def read_signed(folder: Path, public_key: Path) -> tuple[Advisory, ...]:
+    """Reads the advisories of a folder that its index vouches for, and once that has expired, the suspicion of others.
+
+    Args:
+        folder: With an index.
+        public_key: Of whoever signs, PEM.
+
+    Raises:
+        ConfigError: The index is none, or the folder is not what it says.
+    """
+    index = read_index(folder, public_key)
+    found = {path.name: _digest(path) for path in folder.glob("*.yaml")}
+    for problem, names in {
+        "not signed": found.keys() - index.digests.keys(),
+        "missing": index.digests.keys() - found.keys(),
+        "changed since it was signed": {
+            name for name, digest in found.items() if index.digests.get(name, digest) != digest
+        },
+    }.items():
+        if names:
+            raise ConfigError(f"{folder}: {', '.join(sorted(names))}: {problem}")
+    advisories = _refuse_unreadable(load_advisories(folder))
+    return (*advisories, without_knowledge()) if index.expired else advisories
+
+
+def _refuse_unreadable(advisories: tuple[Advisory, ...]) -> tuple[Advisory, ...]:
+    for advisory in advisories:
+        if advisory.problem:
+            raise ConfigError(f"{advisory.id}.yaml can't be read: {advisory.problem}")
+    return advisories
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from error

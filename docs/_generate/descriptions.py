@@ -216,6 +216,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "GET",
         "/admin/v1/board",
     ): "What the page shows, as JSON, with an `ETag`; `x-specgate-audit` is the hash of the newest audit line.",
+    ("GET", "/admin/v1/shadow"): (
+        "The verdict on every candidate pool, over all request classes and for each: `promote`, `reject` or `not yet`, "
+        "the numbers of pairs by which answer was bad, the difference with bounds, outcomes and mean times."
+    ),
     ("GET", "/admin/v1/rerun"): (
         "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
         "Only with `admin.rerun_content`. The audit log gets a line before the answer."

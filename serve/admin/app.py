@@ -26,6 +26,7 @@ from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.proxy.headers import request_headers, request_id_of
 from serve.request.incoming import read_body
 from serve.routing.endpoint import Endpoint
+from serve.shadow.listing import listing
 
 log = logging.getLogger("ray.serve.specgate.admin")
 
@@ -87,6 +88,7 @@ class AdminRoutes:
         app.add_api_route("/admin/v1/policy", self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
+        app.add_api_route("/admin/v1/shadow", self.shadow, methods=read)
         app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
         app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
@@ -117,6 +119,12 @@ class AdminRoutes:
     async def audit(self, limit: int = 100) -> dict[str, Any]:
         """Returns the newest lines of the audit log that this admin API has written, newest first."""
         return {"object": "list", "data": self._audit.recent(max(0, min(limit, _MAX_AUDIT_LINES)))}
+
+    async def shadow(self) -> dict[str, Any]:
+        """Returns the verdict on every candidate pool, from the pairs of all gateway replicas."""
+        snapshots, _ = await sights_of(self._replicas)
+        rows = [row for snapshot in snapshots.values() for row in snapshot["shadows"]]
+        return {"object": "list", "data": listing(rows)}
 
     async def metrics(self) -> Response:
         """Returns the metrics of all gateway replicas and all engines of this cluster, for Prometheus."""

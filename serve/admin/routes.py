@@ -49,6 +49,7 @@ ADMIN_PORT: Rules = {
     "/admin/v1/history": _OBSERVE,
     "/admin/v1/policy": _OBSERVE,
     "/admin/v1/quarantine": {"GET": RouteRule("observe"), "POST": RouteRule("operate")},
+    "/admin/v1/shadow": _OBSERVE,
     "/admin/v1/rerun": {"GET": RouteRule("content")},
     "/admin/v1/audit": _OBSERVE,
     "/admin/v1/usage": _OBSERVE,

@@ -14,6 +14,7 @@ from serve.cli.output import Commands
 from serve.cli.quarantine import app as quarantine
 from serve.cli.replay import replay
 from serve.cli.run import serve
+from serve.cli.shadow import shadow
 from serve.cli.tenants import app as tenants
 from serve.cli.up import up
 from serve.cli.usage import usage
@@ -39,6 +40,7 @@ add_command(app, "plan")
 add_command(app, "probe")
 add_command(app, "conform")
 app.command("usage")(usage)
+app.command("shadow")(shadow)
 app.add_typer(advisories, name="advisories")
 app.add_typer(quarantine, name="quarantine")
 app.add_typer(audit, name="audit")

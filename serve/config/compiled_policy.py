@@ -34,7 +34,11 @@ def compile_for(
         ConfigError: The policy settings or the advisories are invalid.
     """
     try:
-        facts = [_merge(config, pool, (learned or {}).get((pool.model, pool.pool), {})) for pool in config.pool_facts()]
+        facts = [
+            _merge(config, pool, (learned or {}).get((pool.model, pool.pool), {}))
+            for pool in config.pool_facts()
+            if not config.is_candidate(pool.model, pool.pool)  # for decisions there is no such pool
+        ]
         return compile_policy(facts, advisories or read_advisories(config.policy), config.policy_settings())
     except PolicyError as error:
         raise ConfigError(str(error)) from error

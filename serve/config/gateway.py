@@ -171,6 +171,11 @@ class GatewayConfig(_Strict):
             for name in (own_name, *model.aliases):
                 yield name, own_name
 
+    def is_candidate(self, model: str, pool: str) -> bool:
+        """Returns True for a pool that serves nobody; see `ShadowConfig`."""
+        shadow = self.models[model].shadow
+        return shadow is not None and shadow.pool == pool
+
     def resolve(self, name: str) -> str | None:
         """Returns the model's own name for a name that a caller used, or None."""
         return dict(self.each_name()).get(name)

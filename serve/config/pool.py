@@ -178,6 +178,24 @@ def _check_url(url: str) -> None:
         raise ValueError("url is given without `/v1` and what follows it, which the gateway adds")
 
 
+class ShadowConfig(_Strict):
+    """A candidate pool that serves nobody: it gets copies of requests, and its answers are judged and thrown away.
+
+    Attributes:
+        pool: The candidate, one of the model's pools.
+        share: Share of the guarded requests that are copied.
+        max_ongoing: Copies that a gateway replica has under way at the same time; more are not made.
+        alpha: Chance, over all looks together, of a wrong verdict on the candidate.
+        tolerance: By how much more often its answers may be bad for it to be promoted.
+    """
+
+    pool: str
+    share: Annotated[float, Field(gt=0, le=1)] = 0.02
+    max_ongoing: Count = 8
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+
+
 class ModelConfig(_Strict):
     """One model as callers name it, and its pools in the file's order.
 
@@ -192,6 +210,7 @@ class ModelConfig(_Strict):
         aliases: Other names under which callers may ask for it.
         engine_args: Engine arguments that all vLLM pools of the model share.
         guard: How answers with tool calls or JSON are checked and healed.
+        shadow: The candidate among its pools, if it has one (docs/how-to/try-a-candidate.md).
     """
 
     family: str
@@ -203,12 +222,27 @@ class ModelConfig(_Strict):
     aliases: tuple[Name, ...] = ()
     engine_args: dict[str, Any] = Field(default_factory=dict)
     guard: GuardConfig = GuardConfig()
+    shadow: ShadowConfig | None = None
     pools: dict[Name, PoolConfig] = Field(min_length=1)
 
     def engine_args_of(self, pool: str) -> dict[str, Any]:
         """Returns a pool's engine arguments over the model's own, under their full names with dashes."""
         args = _underscored(self.engine_args) | _underscored(self.pools[pool].engine_args)
         return {name.replace("_", "-"): value for name, value in full_names(args).items()}
+
+    @model_validator(mode="after")
+    def _candidate_can_be_compared(self) -> Self:
+        if self.shadow is None:
+            return self
+        if self.shadow.pool not in self.pools:
+            raise ValueError(f"shadow.pool: there is no pool {self.shadow.pool!r}; there are {', '.join(self.pools)}")
+        if len(self.pools) == 1:
+            raise ValueError("shadow.pool: the model has no other pool, and a candidate serves nobody")
+        if self.pools[self.shadow.pool].canary_share is not None:
+            raise ValueError("canary_share: this pool is the candidate of `shadow`, which serves nobody")
+        if self.guard.mode == "off":
+            raise ValueError("shadow: without the guard there is nothing to compare; set guard.mode")
+        return self
 
     @model_validator(mode="after")
     def _engine_args_can_be_read(self) -> Self:

@@ -30,6 +30,7 @@ from serve.gateway.parts import (
     limits_of,
     load_of,
     quarantine_of,
+    shadows_of,
     shared_load,
     transcripts_of,
 )
@@ -95,10 +96,11 @@ class GatewayReplica:
         self.access, keys = access_of(settings, admin_api, metrics)
         self._transcripts = transcripts_of(settings)
         self._reruns = Reruns()
+        self._shadows, shadowing = shadows_of(settings, self.pools, upstream, self.telemetry)
         self._count_result = ResultMetrics(metrics, self._quarantine.cells)
         self._gateway = Gateway(
             settings, self._quarantine.live, self.pools, upstream, self.telemetry, self._judged, self.load,
-            self.access.authenticate, self.accounts, self._transcripts,
+            self.access.authenticate, self.accounts, self._transcripts, self._shadows,
         )  # fmt: skip
         self.updates = PolicyUpdates(
             settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch
@@ -116,6 +118,7 @@ class GatewayReplica:
             shared_load(settings, self.load, self.pools),
             keys,
             limiting,
+            shadowing,
             Part(routes=self._insight()),
             announcements(admin_api, self.operators_app),
         ]
@@ -174,7 +177,7 @@ class GatewayReplica:
             policy = {"digest": self._gateway.policy.digest, "refused_update": self.updates.refused}
             return snapshot(
                 self._config, self._scale, self.pools, policy, self._quarantine, self._reruns,
-                self.accounts.standings(), self.telemetry.metrics,
+                self.accounts.standings(), self.telemetry.metrics, self._shadows.view(),
             )  # fmt: skip
 
         @router.get("/admin/v1/rerun")
@@ -194,6 +197,7 @@ class GatewayReplica:
     def _judged(self, result: AttemptResult) -> None:
         self._count_result(result)
         self._reruns(result)
+        self._shadows(result)
         self._quarantine.sink(result)
 
     async def _close_pools(self) -> None:

@@ -27,10 +27,15 @@ from serve.load.board import connect as connect_board
 from serve.load.live_load import LiveLoad
 from serve.load.metrics import show_load
 from serve.load.null import NULL_LOAD, AnyLoad
+from serve.proxy.attempts import Attempts
+from serve.proxy.upstream import Upstream
 from serve.quarantine.actor import connect as connect_detector
 from serve.quarantine.api import routes as quarantine_routes
 from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.routing.pool import Pool
+from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
+from serve.shadow.metrics import show_shadows
+from serve.telemetry.instruments import Telemetry
 from serve.telemetry.metrics import Metrics
 
 
@@ -97,6 +102,17 @@ def access_of(config: GatewayConfig, admin_api: DeploymentHandle | None, metrics
     access = live_access(config.access, admin_api)
     show_keys(metrics, access.ring)
     return access, Part(run=access.run, close=access.close)
+
+
+def shadows_of(
+    config: GatewayConfig, pools: Mapping[PoolKey, Pool], upstream: Upstream, telemetry: Telemetry
+) -> tuple[Shadows | NullShadows, Part]:
+    """Returns what compares candidate pools with those that serve (`shadow` of a model)."""
+    if all(model.shadow is None for model in config.models.values()):
+        return NULL_SHADOWS, OFF
+    shadows = Shadows(config, Attempts(config, pools, upstream, telemetry, NULL_LOAD))
+    show_shadows(telemetry.metrics, shadows)
+    return shadows, Part(close=shadows.close)
 
 
 def transcripts_of(config: GatewayConfig) -> AnyTranscripts:

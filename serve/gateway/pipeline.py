@@ -33,6 +33,7 @@ from serve.request.beside import beside
 from serve.request.body_reader import BodyReader, ReadRequest
 from serve.request.density import LONG_BODY_BYTES
 from serve.routing.pool import Pool
+from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import log_fault
 from serve.telemetry.spans import fail, without_trace
@@ -56,6 +57,7 @@ class Gateway:
         authenticate: Returns the principal of a request, given its headers, or refuses it.
         accounts: Limits and usage.
         transcripts: Keeps what was sent for requests that were rerun.
+        shadows: Get copies of requests.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class Gateway:
         authenticate: Authenticate = everybody,
         accounts: AnyAccounts = NULL_ACCOUNTS,
         transcripts: AnyTranscripts = NULL_TRANSCRIPTS,
+        shadows: Shadows | NullShadows = NULL_SHADOWS,
     ) -> None:
+        self._shadows = shadows
         self._config = config
         self._authenticate = authenticate
         self._accounts = accounts
@@ -270,7 +274,11 @@ class Gateway:
 
     async def _send(self, exchange: Exchange, request: RoutedRequest) -> None:
         if request.guarded:
-            await self._guarded.respond(exchange, request)
+            self._shadows.begins(request)
+            try:
+                await self._guarded.respond(exchange, request)
+            finally:
+                self._shadows.ends(request)
             return
         on_try = exchange.attribution.tried
         async with AsyncExitStack() as resources:

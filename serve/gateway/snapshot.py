@@ -68,6 +68,7 @@ def snapshot(
     reruns: Reruns,
     standings: Iterable[Standing],
     metrics: Metrics,
+    shadows: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Returns what this replica knows, as plain values. The admin API alone gets it: keys of engines are among them.
 
@@ -80,6 +81,7 @@ def snapshot(
         reruns: The last ones.
         standings: Tenants and their limits.
         metrics: Of the replica.
+        shadows: The pairs of candidate pools.
     """
     return {
         "policy": policy,
@@ -93,6 +95,7 @@ def snapshot(
         "rerun_content": config.admin.rerun_content,
         "tenants": [_tenant(standing) for standing in standings],
         "queue": _queue(pools.values()),
+        "shadows": shadows,
         "samples": list(metrics.collect(_SHOWN)),
     }
 

@@ -1,0 +1,277 @@
+"""Sends copies of requests to candidate pools, judges what comes, and keeps the pairs. Nobody waits for it."""
+
+import asyncio
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import count
+from random import random
+from typing import Any, NamedTuple
+
+from policies import Candidate, Decision
+from serve.config.gateway import GatewayConfig
+from serve.config.pool import ModelConfig, ShadowConfig
+from serve.errors import EngineError, GatewayError, OverloadedError
+from serve.guard.attempt_result import AttemptResult
+from serve.guard.core import Verdict
+from serve.guard.core.expectation import LazyRequest
+from serve.guard.observed import ObservedResponse
+from serve.limits.null import NULL_CHARGE
+from serve.proxy.attempts import Attempt, Attempts
+from serve.proxy.attribution import Attribution
+from serve.proxy.relay import PIECE_BYTES
+from serve.proxy.routed_request import RoutedRequest
+from serve.request.beside import beside
+from serve.routing.class_queue import ANONYMOUS
+from serve.shadow.pairs import PairCounts
+from serve.stream.line import Line
+
+log = logging.getLogger("ray.serve.specgate.shadow")
+
+_FAILED = "failed"
+_TIMEOUT_S = 600.0
+Key = tuple[str, str, str]  # model, candidate pool, request class
+
+
+class _Shadow(NamedTuple):
+    """A model's candidate.
+
+    Attributes:
+        model: As its answers are judged: like those that are served, but nothing is healed.
+    """
+
+    terms: ShadowConfig
+    candidate: Candidate
+    model: ModelConfig
+
+
+class _Drawn(NamedTuple):
+    """A request that chance drew, while its own answer is made."""
+
+    request: RoutedRequest
+    began_s: float
+
+
+class Tally:
+    """The pairs of one candidate and class.
+
+    Attributes:
+        outcomes: Of the candidate's answers; `failed` if there was none.
+        served_s, candidate_s: Seconds that the answers took, in total.
+    """
+
+    def __init__(self) -> None:
+        self.counts = PairCounts()
+        self.outcomes: Counter[str] = Counter()
+        self.served_s = 0.0
+        self.candidate_s = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns plain values, fit for JSON."""
+        return {
+            **self.counts._asdict(),
+            "outcomes": dict(self.outcomes),
+            "served_s": self.served_s,
+            "candidate_s": self.candidate_s,
+        }
+
+
+class NullShadows:
+    """Copies nothing; see `Shadows`."""
+
+    def begins(self, request: RoutedRequest) -> None:
+        """Does nothing."""
+
+    def ends(self, request: RoutedRequest) -> None:
+        """Does nothing."""
+
+    def __call__(self, result: AttemptResult) -> None:
+        """Does nothing."""
+
+    def view(self) -> list[dict[str, Any]]:
+        """Returns nothing."""
+        return []
+
+
+NULL_SHADOWS = NullShadows()
+
+
+class Shadows:
+    """Candidates of all models that have one.
+
+    Args:
+        config: Names them.
+        attempts: Sends copies; apart from those of clients, so that no load or limit counts them.
+        chance: Returns numbers from 0 to 1, each as likely.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        attempts: Attempts,
+        chance: Callable[[], float] = random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._attempts = attempts
+        self._chance = chance
+        self._clock = clock
+        self._shadows = dict(_shadows(config))
+        self._drawn: dict[str, _Drawn] = {}
+        self._copies: set[asyncio.Task[None]] = set()
+        self._tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self.skipped = 0
+
+    def begins(self, request: RoutedRequest) -> None:
+        """Draws whether a guarded request that begins is to be copied."""
+        shadow = self._shadows.get(request.decision.model)
+        if shadow is None or request.request_id in self._drawn or self._chance() >= shadow.terms.share:
+            return
+        self._drawn[request.request_id] = _Drawn(request, self._clock())
+
+    def ends(self, request: RoutedRequest) -> None:
+        """Forgets a request that has ended, if its answer was never judged."""
+        drawn = self._drawn.get(request.request_id)
+        if drawn is not None and drawn.request is request:
+            del self._drawn[request.request_id]
+
+    def __call__(self, result: AttemptResult) -> None:
+        """Copies a request whose first answer has been judged, if it was drawn."""
+        drawn = self._drawn.get(result.request_id) if result.attempt == 0 else None
+        if drawn is None or drawn.request.decision.model != result.model:
+            return
+        del self._drawn[result.request_id]
+        shadow = self._shadows[result.model]
+        if not result.verdict.counts:
+            return
+        if len(self._copies) >= shadow.terms.max_ongoing:
+            self.skipped += 1
+            return
+        seconds = self._clock() - drawn.began_s
+        task = asyncio.create_task(self._compare(shadow, drawn.request, result.verdict, seconds))
+        self._copies.add(task)
+        task.add_done_callback(self._copies.discard)
+
+    def view(self) -> list[dict[str, Any]]:
+        """Returns the pairs by candidate and class, and by what terms they are judged."""
+        return [
+            {
+                **{"model": model, "pool": pool, "request_class": request_class},
+                **{"alpha": self._shadows[model].terms.alpha, "tolerance": self._shadows[model].terms.tolerance},
+                **tally.as_dict(),
+            }
+            for (model, pool, request_class), tally in sorted(self._tallies.items())
+        ]
+
+    def totals(self) -> Iterator[tuple[tuple[str, str, str], int]]:
+        """Yields (model, pool, outcome) and the number of such answers."""
+        for (model, shadow), totals in self._totals().items():
+            for outcome, number in totals.items():
+                yield (model, shadow, outcome), number
+
+    def _totals(self) -> Mapping[tuple[str, str], Counter[str]]:
+        totals: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for (model, pool, _), tally in self._tallies.items():
+            totals[model, pool] += tally.outcomes
+        return totals
+
+    async def close(self) -> None:
+        """Gives up the copies that are under way."""
+        for task in self._copies:
+            task.cancel()
+        await asyncio.gather(*self._copies, return_exceptions=True)
+
+    async def _compare(self, shadow: _Shadow, request: RoutedRequest, served: Verdict, served_s: float) -> None:
+        began_s = self._clock()
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                verdict = await self._verdict(shadow, request)
+        except OverloadedError:  # says nothing of its answers
+            self.skipped += 1
+            return
+        except (GatewayError, TimeoutError) as error:
+            log.info("%s: the candidate %s has no answer: %s", request.request_id, shadow.candidate.pool, error)
+            outcome, good = _FAILED, False
+        except Exception:
+            log.exception("%s: the comparison failed", request.request_id)
+            return
+        else:
+            if verdict is None or not verdict.counts:
+                return
+            outcome, good = str(verdict.outcome), verdict.good
+        tally = self._tallies[request.decision.model, shadow.candidate.pool, request.features.request_class]
+        tally.counts = PairCounts.total((tally.counts, PairCounts.of(served_good=served.good, candidate_good=good)))
+        tally.outcomes[outcome] += 1
+        tally.served_s += served_s
+        tally.candidate_s += self._clock() - began_s
+
+    async def _verdict(self, shadow: _Shadow, request: RoutedRequest) -> Verdict | None:
+        """Returns the verdict on the candidate's answer; None if it refused the request, as an engine may.
+
+        Raises:
+            GatewayError: There is no answer.
+        """
+        copy = _copy_of(request, shadow.candidate)
+        async with AsyncExitStack() as resources:
+            attempt = await self._attempts.first_response(copy, (shadow.candidate,), resources)
+            status = attempt.response.status
+            if status == 429:
+                raise OverloadedError("the candidate is busy")
+            if status >= 500:
+                raise EngineError(f"the engine answered {status}")
+            if status != 200:
+                return None
+            observed = ObservedResponse(shadow.model, LazyRequest(request.parsed), streamed=attempt.response.is_stream)
+            try:
+                await _read(attempt, observed)
+            except EngineError as error:
+                await observed.finish_response(error)
+            else:
+                await observed.finish_response()
+            return observed.guard.verdicts[0] if observed.guard.verdicts else None
+
+
+def _shadows(config: GatewayConfig) -> Mapping[str, _Shadow]:
+    facts = {(each.model, each.pool): each for each in config.pool_facts()}
+    return {
+        name: _Shadow(
+            model.shadow,
+            Candidate(model.shadow.pool, opt_out=False, speculative=facts[name, model.shadow.pool].speculative),
+            model.model_copy(update={"guard": replace(model.guard, mode="observe")}),
+        )
+        for name, model in config.models.items()
+        if model.shadow is not None
+    }
+
+
+def _copy_of(request: RoutedRequest, candidate: Candidate) -> RoutedRequest:
+    """Returns a request as a candidate gets it: nobody is charged, and it is known by an id of its own."""
+    decision = request.decision
+    return request._replace(
+        decision=Decision(decision.model, decision.classes, candidates=(candidate,)),
+        attempt_numbers=count(1),
+        attribution=Attribution(engine_id=f"{request.attribution.engine_id}-shadow"),
+        charge=NULL_CHARGE,
+        asker=ANONYMOUS,
+    )
+
+
+async def _read(attempt: Attempt, observed: ObservedResponse) -> None:
+    """Shows an answer to the guard, in pieces so short that other requests have their turn."""
+    response = attempt.response
+    if not response.is_stream:
+        observed.whole(await attempt.body(observed.guard.settings.max_held_bytes))
+        return
+    line = Line((attempt.rename, attempt.parsed, observed))
+    await _feed(line, response.first)
+    async for part in response.rest():
+        await _feed(line, part)
+
+
+async def _feed(line: Line, part: bytes) -> None:
+    for start in range(0, len(part), PIECE_BYTES):
+        await beside(line.slow, line.feed, part[start : start + PIECE_BYTES])
+        await asyncio.sleep(0)

@@ -1,0 +1,22 @@
+"""Candidates' answers as metrics."""
+
+from serve.shadow.live import Shadows
+from serve.telemetry.metrics import Metrics
+
+
+def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
+    """Shows the answers of candidates as one gateway replica has judged them.
+
+    Args:
+        metrics: Get the metrics.
+        shadows: The candidates.
+    """
+    metrics.read(
+        "counter", "specgate_shadow_answers", "Answers of candidate pools to copies of requests, by outcome",
+        ["model", "pool", "outcome"],
+        shadows.totals,
+    )  # fmt: skip
+    metrics.read(
+        "counter", "specgate_shadow_skipped", "Copies that were not made or not answered because of the load",
+        (), lambda: [((), shadows.skipped)],
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Pairs of answers to the same request, one that was served and one of a candidate pool; and the verdict on them. Pure.
+
+A pair's difference is 1 if only the candidate's answer was bad, -1 if only the other was, else 0. Whoever stakes a
+fixed share of a capital on the mean difference being above a bound can't gain in expectation while it is not, so that
+the capital reaches 1/alpha with probability alpha at most, at all looks together (Ville's inequality; Waudby-Smith and
+Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86(1), 2024). With three outcomes the capital
+depends on their numbers alone, so that replicas add theirs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+Finding = Literal["promote", "reject", "not yet"]
+
+_STAKES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # shares of the most that may be staked, equally weighted
+_HALVINGS = 40
+
+
+class PairCounts(NamedTuple):
+    """Numbers of pairs by which of the two answers was bad."""
+
+    none_bad: int = 0
+    candidate_bad: int = 0
+    served_bad: int = 0
+    both_bad: int = 0
+
+    @classmethod
+    def of(cls, *, served_good: bool, candidate_good: bool) -> PairCounts:
+        """Returns the count of one pair."""
+        number = 2 * (not served_good) + (not candidate_good)
+        return cls(*(int(place == number) for place in range(4)))
+
+    @classmethod
+    def total(cls, counts: Iterable[PairCounts]) -> PairCounts:
+        """Returns the sum."""
+        return cls(*map(sum, zip(cls(), *counts, strict=True)))
+
+    @property
+    def pairs(self) -> int:
+        return sum(self)
+
+    @property
+    def alike(self) -> int:
+        return self.none_bad + self.both_bad
+
+
+class PairVerdict(NamedTuple):
+    """The verdict on a candidate.
+
+    Attributes:
+        finding: `reject`: it is certainly worse. `promote`: it is certainly not worse by the tolerance.
+        difference: The candidate's rate of bad answers less that of what was served; None without pairs.
+        at_least, at_most: Bounds on it that hold at all times at once, with probability `1 - alpha`.
+    """
+
+    finding: Finding
+    difference: float | None
+    at_least: float
+    at_most: float
+
+
+def judge(counts: PairCounts, alpha: float, tolerance: float) -> PairVerdict:
+    """Returns the verdict on a candidate.
+
+    Args:
+        counts: Its pairs.
+        alpha: Chance, over all looks together, of rejecting one that is no worse, and of promoting one that is worse by
+            the tolerance.
+        tolerance: By how much more often the answers of a candidate may be bad.
+    """
+    ups, downs = counts.candidate_bad, counts.served_bad
+    finding: Finding = "not yet"
+    if _capital(ups, downs, counts.alike, 0.0) >= 1 / alpha:
+        finding = "reject"
+    elif _capital(downs, ups, counts.alike, -tolerance) >= 1 / alpha:
+        finding = "promote"
+    return PairVerdict(
+        finding,
+        (ups - downs) / counts.pairs if counts.pairs else None,
+        _lower(ups, downs, counts.alike, alpha / 2),
+        -_lower(downs, ups, counts.alike, alpha / 2),
+    )
+
+
+def _capital(ups: int, downs: int, alike: int, bound: float) -> float:
+    """Returns what a capital of 1 has become that was staked on the mean difference being above a bound."""
+    most = 1 / (1 + bound)
+    logs = [
+        ups * math.log1p(stake * most * (1 - bound))
+        + alike * math.log1p(-stake * most * bound)
+        + downs * math.log1p(-stake * most * (1 + bound))
+        for stake in _STAKES
+    ]
+    return sum(math.exp(min(log, 600.0)) for log in logs) / len(_STAKES)
+
+
+def _lower(ups: int, downs: int, alike: int, alpha: float) -> float:
+    """Returns a bound that the mean difference is ever below with probability at most `alpha`."""
+    low, high = -1 + 1e-9, 1 - 1e-9
+    if _capital(ups, downs, alike, low) < 1 / alpha:
+        return -1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if _capital(ups, downs, alike, middle) >= 1 / alpha:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,120 @@
+"""A candidate pool gets copies of requests; its answers are judged, and nobody else ever sees them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from support.admin_api import Ports, serving
+from support.guard_harness import tools_request
+from support.guard_stack import KNOWN
+from support.stack import listening
+from typer.testing import CliRunner
+
+from lab.sim import SimSettings, build_sim_app
+from serve.cli import app
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@asynccontextmanager
+async def engine(**settings: Any) -> AsyncIterator[str]:
+    async with listening(build_sim_app(SimSettings(model="m", grammar="qwen3_coder", **settings))) as endpoint:
+        yield endpoint.url
+
+
+def config_of(served: str, candidate: str, **shadow: Any) -> dict[str, Any]:
+    pools = {
+        name: {"kind": "remote", "url": url, "facts": KNOWN}
+        for name, url in {"standard": served, "candidate": candidate}.items()
+    }
+    model = {"family": "sim", "grammar": "qwen3_coder", "pools": pools}
+    shadow = {"pool": "candidate", "share": 1.0, "tolerance": 0.3, "alpha": 0.1, **shadow}
+    return {"models": {"m": {**model, "shadow": shadow}}, "policy": {"load": "route"}}
+
+
+async def post(ports: Ports, path: str = "/v1/chat/completions", **body: Any) -> aiohttp.ClientResponse:
+    async with aiohttp.ClientSession() as session:
+        response = await session.post(ports.data + path, json=tools_request(model="m", **body))
+        await response.read()
+        assert response.status == 200
+        return response
+
+
+async def rows_of(ports: Ports, pairs: int = 0) -> list[dict[str, Any]]:
+    """Returns the listing once there are so many pairs."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(20):
+        while True:
+            async with session.get(f"{ports.admin_api}/admin/v1/shadow") as response:
+                rows: list[dict[str, Any]] = (await response.json())["data"]
+            if not pairs or (rows and rows[0]["pairs"] >= pairs):
+                return rows
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_sound_candidate_is_promoted_and_its_answers_reach_nobody(stream: bool) -> None:
+    async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
+        for _ in range(20):
+            await post(ports, stream=stream)
+        every, *_ = await rows_of(ports, 20)
+        assert (every["verdict"], every["none_bad"], every["outcomes"]) == ("promote", 20, {"clean": 20})
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["shadow", "--url", ports.admin_api])
+        assert (result.exit_code, "promote" in result.output) == (0, True)
+
+
+async def test_a_candidate_that_breaks_calls_is_rejected() -> None:
+    async with (
+        engine() as served,
+        engine(faults={"truncated_string": 1.0}) as candidate,
+        serving(config_of(served, candidate)) as ports,
+    ):
+        for _ in range(12):
+            answer = await post(ports)
+            assert answer.headers["x-specgate-pool"] == "standard"
+            assert "x-specgate-rerun" not in answer.headers
+        every, *_ = await rows_of(ports, 12)
+        assert (every["verdict"], every["candidate_bad"], every["served_bad"]) == ("reject", 12, 0)
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["shadow", "--json", "--url", ports.admin_api])
+        assert (result.exit_code, json.loads(result.output)[0]["verdict"]) == (1, "reject")
+
+
+async def test_a_candidate_that_is_down_costs_nobody_an_answer() -> None:
+    async with engine() as served, serving(config_of(served, NOWHERE)) as ports:
+        for _ in range(3):
+            await post(ports)
+        every, *_ = await rows_of(ports, 3)
+        assert every["outcomes"] == {"failed": 3}
+
+
+async def test_decisions_know_no_candidate() -> None:
+    async with engine() as served, engine() as candidate, serving(config_of(served, candidate)) as ports:
+        explained = await (await post(ports, "/v1/route/explain")).json()
+        assert [each["pool"] for each in explained["candidates"]] == ["standard"]
+
+
+async def test_what_chance_does_not_draw_is_not_copied() -> None:
+    async with engine() as served, engine() as candidate, serving(config_of(served, candidate, share=1e-9)) as ports:
+        await post(ports)
+        assert await rows_of(ports) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shadow": {"pool": "none"}}, "there is no pool 'none'"),
+        ({"pools": {"candidate": {"kind": "remote", "url": NOWHERE}}}, "a candidate serves nobody"),
+        ({"guard": {"mode": "off"}}, "without the guard"),
+        ({"shadow": {"pool": "candidate", "share": 0}}, "share"),
+    ],
+)
+def test_a_candidate_that_can_not_be_compared_is_a_mistake(change: dict[str, Any], message: str) -> None:
+    config = config_of(NOWHERE, NOWHERE)
+    config["models"]["m"] |= change
+    with pytest.raises(ConfigError, match=message):
+        GatewayConfig.parse(config)

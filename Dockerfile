@@ -5,7 +5,7 @@
 
 FROM python:3.12-slim-bookworm AS wheel
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY policies policies
 COPY serve serve
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

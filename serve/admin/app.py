@@ -11,6 +11,7 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from serve import VERSION
 from serve.access.key_store import KeyStore
 from serve.access.principal import MODELS_HEADER, Authenticate, Principal
 from serve.admin.audit import AuditEntry, AuditLog
@@ -98,8 +99,8 @@ class AdminRoutes:
         return _Secured(Authorized(app, ADMIN_PORT, self._authenticate, self._refused, self._names))
 
     async def health(self) -> dict[str, str]:
-        """Returns 200 while this process serves."""
-        return {"status": "ok"}
+        """Returns 200 while this process serves, and specgate's version."""
+        return {"status": "ok", "version": VERSION}
 
     async def me(self, request: fastapi.Request) -> dict[str, Any]:
         """Tells a caller who it is and what it may do."""

@@ -39,6 +39,7 @@ def board(
             *({"replica": name, "answers": True} for name in snapshots),
             *({"replica": name, "answers": False} for name in silent),
         ],
+        "versions": sorted({snapshot["version"] for snapshot in snapshots.values()}),
         "policy": _policy(snapshots.values()),
         "window_s": history.window_s,
         "pools": [

@@ -1,7 +1,10 @@
 """The root of the command line; every command is one module in this package and one line below."""
 
+from typing import Annotated
+
 import typer
 
+from serve import VERSION
 from serve.cli.advisories import app as advisories
 from serve.cli.audit import app as audit
 from serve.cli.deploy import deploy
@@ -22,12 +25,28 @@ from serve.cli.usage import usage
 app = typer.Typer(
     cls=Commands,
     name="specgate",
-    help="Speculative decoding where it is safe, with tools to explain, test and compare its decisions.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"specgate {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Speculative decoding where it is safe, with tools to explain, test and compare its decisions."""
+
+
 app.command("serve")(serve)
 add_command(app, "demo")
 app.command("up")(up)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from serve import VERSION
 from serve.cli.key_service import first_key
 from serve.cli.output import console
 from serve.config.access import AccessConfig, AccessMode
@@ -68,6 +69,7 @@ def serve(
             _print(token)
         if openness := open_gateway(parsed.access, host):
             _print(f"warning: {openness}")
+        _print(f"specgate {VERSION}, {config}")
         with cluster(parsed, port, clocked(), verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)

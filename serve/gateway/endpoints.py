@@ -11,6 +11,7 @@ import fastapi
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from serve import VERSION
 from serve.access.principal import ANONYMOUS, MODELS_HEADER, Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.gateway import GatewayConfig
@@ -129,8 +130,8 @@ class GatewayApi:
         return JSONResponse(explained, headers={"x-specgate-evidence": f"evidence={evidence}"})
 
     async def health(self) -> dict[str, str]:
-        """Returns 200 while this process serves."""
-        return {"status": "ok"}
+        """Returns 200 while this process serves, and specgate's version."""
+        return {"status": "ok", "version": VERSION}
 
     async def ready(self, request: fastapi.Request) -> JSONResponse:
         """Returns 200 if every pool has a running replica or may have none, else 503. A full pool is up.

@@ -13,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies.freshness import age_days
+from serve import VERSION
 from serve.admin.authorization import Authorized
 from serve.admin.routes import DATA_PORT
 from serve.config.compiled_policy import compile_for, read_advisories
@@ -77,6 +78,7 @@ class GatewayReplica:
         admin_api: DeploymentHandle | None = None,
     ) -> None:
         self._config = settings = GatewayConfig.parse(config)
+        log.info("specgate %s", VERSION)
         for model, message in grammar_findings(settings.models):
             log.warning("%s: %s", model, message)
         handles = {(model, pool): handle for model, pool, handle in pools}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from serve import VERSION
 from serve.config.gateway import GatewayConfig
 from serve.gateway.parts import Quarantine
 from serve.gateway.pools import PoolKey
@@ -84,6 +85,7 @@ def snapshot(
         shadows: The pairs of candidate pools.
     """
     return {
+        "version": VERSION,
         "policy": policy,
         "pools": [
             _pool(model, name, settings.kind, scale.may_sleep(model, name), pools[model, name])

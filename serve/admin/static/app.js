@@ -68,7 +68,7 @@ function App() {
   const { board, me } = admin;
   const may = (scope) => me?.scopes.includes(scope) ?? false;
   return html`<header>
-      <h1>specgate</h1>
+      <h1>specgate</h1>${board && html`<span class="soft" data-version>${board.versions.join(", ")}</span>`}
       ${board && html`<${Summary} board=${board} />`}
       <span class="soft push">${admin.at ? `as of ${new Date(admin.at).toLocaleTimeString()}` : ""}</span>
       ${me && html`<span class="soft">${me.key}</span>`}

@@ -20,7 +20,7 @@ def pool(engines: int = 1, **changes: Any) -> dict[str, Any]:
 def snapshot(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     policy = {"digest": "d1", "refused_update": None}
     empty: dict[str, Any] = {"cells": [], "changes": [], "reruns": [], "tenants": [], "queue": {}, "samples": []}
-    return {"policy": policy, "pools": list(pools), "rerun_content": False, **empty, **changes}
+    return {"version": "1.2.3", "policy": policy, "pools": list(pools), "rerun_content": False, **empty, **changes}
 
 
 def cell(kind: str, **changes: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES
 from serve.stream.frame import Frame
-from serve.stream.reader import NO_OPENING, FrameReader
+from serve.stream.reader import NO_OPENING, Edit, FrameReader
 
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 
@@ -22,8 +22,12 @@ class Stage:
         chunks: The chunks of the stream so far, of a stage whose `skim` is `count`.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
         limit_bytes: A longer frame comes in pieces; None where that does not matter.
+        edit: Returns what is left of a frame's bytes before any stage gets it; None for a stage that takes nothing out.
+        allowance_bytes: What it takes out may make a frame longer by so much.
     """
 
+    edit: Edit | None = None
+    allowance_bytes = 0
     skim: Skim | None = None
     chunks = 0
     exact = True
@@ -72,7 +76,8 @@ class Line:
     """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
 
     Args:
-        stages: In the order in which a frame passes them; at most one of them is a `Check`, and at most one counts.
+        stages: In the order in which a frame passes them; at most one of them is a `Check`, at most one counts, and at
+            most one edits.
 
     Attributes:
         over: The check needs nothing more of the stream.
@@ -86,7 +91,12 @@ class Line:
         self._skims: list[Skim] = []
         self._may_skim = exact = True
         limits: list[int] = []
+        edit: Edit | None = None
+        allowance_bytes = 0
         for stage in stages:
+            if stage.edit is not None:
+                edit, allowance_bytes = stage.edit, stage.allowance_bytes
+                self._may_skim = False
             if type(stage).feed is Stage.feed:  # it would cost each frame a call, and the stream its short cut
                 continue
             self._stages.append(stage)
@@ -103,7 +113,9 @@ class Line:
                 limits.append(stage.limit_bytes)
         self._wants_rest = self._check.exact
         self._may_be_slow = not exact or self._check is not _NO_CHECK
-        self._reader = FrameReader(min(limits) if limits else MAX_FRAME_BYTES, exact=exact)
+        self._reader = FrameReader(
+            min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
+        )
         self._opening = NO_OPENING
         self.over = False
         self.slow = self._check.slow

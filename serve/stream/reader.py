@@ -5,7 +5,7 @@ network may cut anywhere.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES
 from serve.stream.frame import Frame, TemplateLearner
@@ -19,6 +19,7 @@ _CHUNK = b"data: {"
 _CHOICES = b'"choices":[{'
 Opening = bytes | tuple[bytes, ...]
 NO_OPENING: Opening = ()  # nothing begins with it
+Edit = Callable[[bytes], bytes]
 
 
 class FrameReader:
@@ -28,10 +29,21 @@ class FrameReader:
         limit_bytes: A longer frame comes in pieces, as it arrives.
         exact: Frames keep the line ends that the engine wrote, and a byte order mark is a piece of its own. Otherwise
             line ends become LF, and the mark is left out.
+        edit: Returns what is left of a frame, before anybody reads it.
+        allowance_bytes: What `edit` takes out may make a frame longer by so much.
     """
 
-    def __init__(self, limit_bytes: int = MAX_FRAME_BYTES, *, exact: bool = False) -> None:
+    def __init__(
+        self,
+        limit_bytes: int = MAX_FRAME_BYTES,
+        *,
+        exact: bool = False,
+        edit: Edit | None = None,
+        allowance_bytes: int = 0,
+    ) -> None:
         self._limit_bytes = limit_bytes
+        self._waits_bytes = limit_bytes + allowance_bytes
+        self._edit = edit
         self._exact = exact
         self._learner = TemplateLearner()
         self._rest = bytearray()  # of a frame that is not complete
@@ -47,7 +59,7 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterable[Frame]:
         """Returns the frames that are complete now, to be taken before the next call."""
         template = self._learner.template
-        if template is not None and self._between and (text := template.match(data)) is not None:
+        if template is not None and self._between and self._edit is None and (text := template.match(data)) is not None:
             return (Frame(data, template, text),)  # exactly one frame like those before, as nearly always
         return self._frames(self._cut(data))
 
@@ -61,6 +73,8 @@ class FrameReader:
             return ()
         if not _ENDED.search(rest):
             rest += BLANK_LINE
+        if self._edit is not None and not self._in_pieces:
+            rest = self._edit(rest)
         return (Frame(rest, whole=not self._in_pieces),)
 
     def opening(self, frame: Frame) -> Opening:
@@ -78,8 +92,10 @@ class FrameReader:
 
     def _frames(self, cut: list[bytes]) -> Iterator[Frame]:
         """Yields a frame for each of those that were cut; the template is that of the moment."""
-        learner = self._learner
+        learner, edit = self._learner, self._edit
         for raw in cut:
+            if edit is not None and not self._in_pieces:
+                raw = edit(raw)  # noqa: PLW2901 - the frame as everybody else sees it
             if self._in_pieces:
                 self._in_pieces = False
                 yield Frame(raw, whole=False)
@@ -89,7 +105,7 @@ class FrameReader:
                 yield Frame(raw, learner.template, text)
             else:
                 yield Frame(raw, learner=learner)
-        if len(self._rest) > self._limit_bytes:
+        if len(self._rest) > self._waits_bytes:
             piece, self._rest = bytes(self._rest[:-_TAIL_BYTES]), self._rest[-_TAIL_BYTES:]
             self._in_pieces = True
             self._between = False

@@ -124,6 +124,10 @@ format: $(READY) ## let ruff rewrite what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: recall
+recall: $(READY) ## public hazards that the advisories keep drafts away from, and sound configurations that they ban
+	@$(BIN)/python -m lab.recall
+
 bench: bench-parsing bench-policy bench-guard bench-streams ## the benchmarks that end within minutes
 
 bench-parsing: $(READY) ## parsers beside vLLM's own and re-parse-and-diff, 1,000 to 100,000 tokens (2 minutes)

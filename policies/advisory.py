@@ -65,6 +65,7 @@ class Advisory:
         effects: The consequence for each mode of serving: `speculative`, `opt_out`, `standard`.
         checked: None if nobody has said.
         kills: The engine dies or hangs: a suspicion is enough to forbid.
+        garbles: Free text becomes garbage, loops or another request's: a suspicion is enough to keep it away, too.
         scope_reason: Why it names a family or a model's version rather than the broken part; None if it names neither.
         problem: Set if the file could not be read; such an advisory counts as affecting everything.
     """
@@ -84,6 +85,7 @@ class Advisory:
     checked: LastCheck | None = None
     scope_reason: str | None = None
     kills: bool = False
+    garbles: bool = False
     problem: str | None = None
 
     def matches(self, facts: PoolFacts) -> bool:
@@ -146,6 +148,7 @@ def parse_advisory(document: Any, name: str) -> Advisory:
         checked=_checked(document.get("checked")),
         scope_reason=document.get("scope_reason"),
         kills=document.get("kills", False),
+        garbles=document.get("garbles", False),
     )
 
 

@@ -137,12 +137,14 @@ def _rule(advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Overr
         for override in overrides
         if override.action == "waive" and override.advisory == advisory.id
     ]
+    unknown = advisory.assumptions(facts)
     suspected = force == "suspect"
-    if suspected and advisory.kills:
-        force = "forbid"
+    if suspected and (advisory.kills or advisory.garbles):
+        # Without a version nobody knows whether the fault is still there: too little to hold free text (ADR 0093).
+        spared = "engine_version" in unknown
+        force = ("suspect_death" if spared else "forbid") if advisory.kills else "suspect" if spared else "suspect_any"
     if facts.proven and suspected:  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
         lifts.append(Lift(masks_of_all(facts.proven), "proven", "proven right on this pool by the operator"))
-    unknown = advisory.assumptions(facts)
     note = f" (assumed: {', '.join(unknown)} not known)" if unknown and not advisory.problem else ""
     return Rule(
         advisory.id, masks_of_all(advisory.unsafe), force, advisory.summary + note, advisory.basis, lifts=tuple(lifts)

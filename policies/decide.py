@@ -34,6 +34,21 @@ _NOWHERE = Reason(
 )
 
 
+class Suspicion(NamedTuple):
+    """What a suspicion does to free text, and to what an optimist's guard can check."""
+
+    of_free_text: str
+    under_guard: str
+
+
+# Free text is neither right nor wrong: a mere suspicion does not cost the caller speed, unless no text comes out.
+_SUSPICIONS = {
+    "suspect": Suspicion("warn", "optimistic"),
+    "suspect_any": Suspicion("forbid", "optimistic"),
+    "suspect_death": Suspicion("warn", "forbid"),
+}
+
+
 def decide(policy: Policy, features: RequestFeatures, preference: bool | None, now_s: float | None = None) -> Decision:
     """Decides for one request as far as its class decides: what is allowed, and in which order.
 
@@ -418,8 +433,8 @@ def _reason(rule: Rule, mask: int, optimistic: bool, overruled: bool) -> Reason:
         if covers(lift.masks, mask, _numbers(rule.masks, mask) if lift.effect == "proven" else 0):
             return Reason(rule.advisory, lift.effect, f"{rule.summary} ({lift.note})", rule.basis)
     effect = rule.force
-    if effect == "suspect":
-        effect = _suspected(rule.masks, mask, optimistic)
+    if effect in _SUSPICIONS:
+        effect = _suspected(_SUSPICIONS[effect], rule.masks, mask, optimistic)
     if effect == "forbid" and overruled and not rule.by_operator:
         effect = "overruled"
     return Reason(rule.advisory, effect, rule.summary, rule.basis)
@@ -430,12 +445,12 @@ def _numbers(masks: Iterable[int], mask: int) -> int:
     return reduce(or_, (required & NUMBERS for required in masks if required & mask == required), 0)
 
 
-def _suspected(masks: Iterable[int], mask: int, optimistic: bool) -> str:
+def _suspected(suspicion: Suspicion, masks: Iterable[int], mask: int, optimistic: bool) -> str:
     if _numbers(masks, mask):
         return "forbid"  # a wrong number looks right, also to the guard
     if not mask & CHECKED:
-        return "warn"  # free text is neither right nor wrong: a mere suspicion does not cost the caller speed
-    return "optimistic" if optimistic else "forbid"
+        return suspicion.of_free_text
+    return suspicion.under_guard if optimistic else "forbid"
 
 
 def _candidate(option: ServingOption) -> Candidate:

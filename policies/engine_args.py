@@ -31,6 +31,12 @@ _OPT_IN: dict[str, Scalar] = {
     "all2all_backend": "none",
     "structured_outputs_backend": "auto",
     "disable_any_whitespace": False,
+    "decode_context_parallel_size": 1,
+    "enable_lora": False,
+    "enable_adaptive_verification": False,
+    "cudagraph_mode": "default",
+    "drafter_context_shorter": False,
+    "speculative_adaptive": False,
     "speculative_accept_threshold_single": 1.0,
     "speculative_accept_threshold_acc": 1.0,
 }

@@ -28,7 +28,8 @@ class Rule:
     """One reason against one option, for the requests that match one of `masks`.
 
     Attributes:
-        force: `forbid`; `suspect` (forbids too, unless the policy is optimistic); `warn`.
+        force: `forbid`; `suspect` (forbids what the guard can check, unless the policy is optimistic), `suspect_any`
+            (forbids free text as well), `suspect_death` (optimism does not help); `warn`.
         by_operator: An override rather than an advisory: a caller's preference never outweighs it.
     """
 

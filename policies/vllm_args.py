@@ -67,6 +67,7 @@ def facts_of_vllm(
         "async_scheduling": _switch(args, "async_scheduling", default=is_async),
         "settings": {
             **_plain_settings(args),
+            "tensor_parallel_size": int(args.get("tensor_parallel_size") or 1),
             **_nested_settings(where, args, env),
             **_speculative_settings(method, spec),
         },
@@ -133,7 +134,17 @@ def _nested_settings(where: str, args: Mapping[str, Any], env: Mapping[str, str]
         settings["disable_any_whitespace"] = _truth(grammar["disable_any_whitespace"])
     if connector := _kv_connector(where, args, env):
         settings["kv_connector"] = connector
+    if mode := _mapping(args, "compilation_config").get("cudagraph_mode"):
+        settings["cudagraph_mode"] = str(mode).lower()
+    drafters = _length(_mapping(args, "speculative_config").get("max_model_len"))
+    if drafters and (targets := _length(args.get("max_model_len"))):
+        settings["drafter_context_shorter"] = drafters < targets
     return settings
+
+
+def _length(value: Any) -> int | None:
+    """Returns a length in tokens; None if it isn't a plain number."""
+    return int(value) if str(value).isdecimal() else None
 
 
 def _kv_connector(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> str | None:

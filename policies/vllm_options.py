@@ -12,7 +12,8 @@ READ = frozenset(
     structured_outputs_config enable_prefix_caching async_scheduling kv_cache_dtype kv_transfer_config
     kv_offloading_size kv_offloading_backend pipeline_parallel_size data_parallel_size enable_expert_parallel
     all2all_backend tokenizer_mode enable_dbo ubatch_size distributed_executor_backend watermark_config
-    attention_config tool_strict_level
+    attention_config tool_strict_level tensor_parallel_size decode_context_parallel_size enable_lora compilation_config
+    max_model_len
     """.split()  # noqa: SIM905 - 300 quoted names would be a wall
 )
 """Options from which `policies.vllm_args` derives facts or settings that advisories name."""
@@ -22,13 +23,13 @@ WITHOUT_EFFECT = frozenset(
     allowed_local_media_path allowed_media_domains allowed_methods allowed_origins
     anthropic_disabled_thinking_effort api_key api_server_count attention_backend aux_output_config block_size
     chat_template chat_template_content_format code_revision cohere_format cohere_is_reasoning_model
-    collect_detailed_traces compilation_config config_format convert cp_kv_cache_interleave_size
+    collect_detailed_traces config_format convert cp_kv_cache_interleave_size
     cpu_distributed_timeout_seconds cpu_offload_gb cpu_offload_params cudagraph_capture_sizes cudagraph_metrics
     custom_histogram_buckets data_parallel_address data_parallel_backend data_parallel_external_lb
     data_parallel_hybrid_lb data_parallel_multi_port_external_lb data_parallel_rank data_parallel_rpc_port
     data_parallel_size_local data_parallel_start_rank data_parallel_supervisor_port dbo_decode_token_threshold
     dbo_prefill_token_threshold dcp_comm_backend dcp_kv_cache_interleave_size dcp_q_replicate
-    decode_context_parallel_size default_chat_template_kwargs default_mm_loras device_ids
+    default_chat_template_kwargs default_mm_loras device_ids
     device_memory_utilization diffusion_config disable_access_log_for_endpoints disable_cascade_attn
     disable_chunked_mm_input disable_custom_all_reduce disable_fastapi_docs disable_hybrid_kv_cache_manager
     disable_log_stats disable_nccl_for_dp_synchronization disable_sliding_window disable_uvicorn_access_log
@@ -38,7 +39,7 @@ WITHOUT_EFFECT = frozenset(
     enable_chunked_prefill enable_cumem_allocator enable_elastic_ep enable_ep_weight_filter enable_eplb
     enable_fault_tolerance enable_flash_late_interaction enable_flashinfer_autotune enable_force_include_usage
     enable_hc_sp enable_layerwise_nvtx_tracing enable_log_deltas enable_log_outputs enable_log_requests
-    enable_logging_iteration_details enable_lora enable_mamba_cache_stochastic_rounding
+    enable_logging_iteration_details enable_mamba_cache_stochastic_rounding
     enable_mamba_shared_prefix_checkpoint enable_mfu_metrics enable_mixed_moe_lora_format enable_mm_embeds
     enable_moe_shared_loras enable_nccl_comm_suspend enable_offline_docs enable_per_request_metrics
     enable_prompt_embeds enable_prompt_tokens_details enable_request_id_headers enable_return_routed_experts
@@ -56,7 +57,7 @@ WITHOUT_EFFECT = frozenset(
     lora_target_modules mamba_backend mamba_block_size mamba_cache_dtype mamba_cache_mode
     mamba_cache_philox_rounds mamba_ssm_cache_dtype mamba_ssu_algorithm master_addr master_port max_cpu_loras
     max_cudagraph_capture_size max_log_len max_logprobs max_lora_cls_labels max_lora_rank max_loras
-    max_model_len max_num_active_seqs max_num_batched_tokens max_num_queued_reqs max_num_queued_tokens
+    max_num_active_seqs max_num_batched_tokens max_num_queued_reqs max_num_queued_tokens
     max_num_scheduled_tokens max_num_seqs max_parallel_loading_workers media_io_kwargs middleware
     mm_device_do_normalize mm_encoder_attn_backend mm_encoder_attn_dtype mm_encoder_fp8_scale_path
     mm_encoder_fp8_scale_save_margin mm_encoder_fp8_scale_save_path mm_encoder_only mm_encoder_tp_mode
@@ -74,7 +75,7 @@ WITHOUT_EFFECT = frozenset(
     served_model_name show_hidden_metrics_for_version shutdown_timeout skip_mm_profiling skip_tokenizer_init
     sleep_mode_offload_cudagraph sleep_preserve_parameter_names sparse_indexer_topk_backend
     specialize_active_lora sse_keep_alive_interval ssl_ca_certs ssl_cert_reqs ssl_certfile ssl_ciphers
-    ssl_keyfile stream_interval swa_bounded_replay tensor_parallel_size tokenizer tokenizer_revision tokens_only
+    ssl_keyfile stream_interval swa_bounded_replay tokenizer tokenizer_revision tokens_only
     tool_parser_plugin tool_server trust_remote_code trust_request_chat_template trust_request_mm_kwargs uds
     use_fp64_gumbel use_replayssm use_tqdm_on_load uvicorn_log_level video_pruning_method video_pruning_rate
     watermark weight_transfer_config worker_cls worker_extension_cls
@@ -92,7 +93,9 @@ _SHORT = {
     "sc": "speculative_config", "tp": "tensor_parallel_size",
 }  # fmt: skip
 _SPECULATIVE = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
-_MAPPINGS = ("speculative_config", "structured_outputs_config", "kv_transfer_config", "attention_config")
+_MAPPINGS = (
+    "speculative_config", "structured_outputs_config", "kv_transfer_config", "attention_config", "compilation_config",
+)  # fmt: skip
 
 
 def full_names(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,6 +149,8 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
             value = json.loads(value)
         except ValueError as error:
             raise PolicyError(f"engine_args: {name.replace('_', '-')} is not JSON: {error}") from error
+    if name == "compilation_config" and isinstance(value, int):
+        return {"mode": value}  # what older engines called its level
     if value is not None and not isinstance(value, Mapping):
         raise PolicyError(f"engine_args: {name.replace('_', '-')} is a mapping, not {value!r}")
     return dict(value or {})

@@ -72,7 +72,6 @@ SGLANG = {
         ({}, TOOLS, None),
         ({"quantization": "nvfp4"}, TOOLS | {"stream": False}, "sglang-kimi-bare-call"),
         ({"quantization": "nvfp4"}, TOOLS, None),
-        ({"tool_parser": "mistral"}, TOOLS, "sglang-detectors-multi-token"),
         ({"tool_parser": "glm47"}, TOOLS | {"stream": False}, None),
         ({}, JSON, "sglang-grammar-with-eagle"),
         ({"method": "ngram"}, JSON, None),
@@ -84,6 +83,13 @@ def test_what_is_known_of_sglang(shipped, known, request_, reason):
     decision = decide(compile_policy(facts, shipped, PolicySettings()), RequestFeatures("m", **request_), None)
     assert [each.advisory for each in decision.reasons] == ([reason] if reason else [])
     assert decision.speculative
+
+
+def test_a_detector_that_depends_on_the_cut_of_the_text_reads_no_drafted_stream(shipped):
+    facts = [facts_from_engine_args("m", "s", "x", None, {}, SGLANG | {"hybrid": False, "tool_parser": "mistral"})]
+    policy = compile_policy(facts, shipped, PolicySettings())
+    assert decide(policy, RequestFeatures("m", **TOOLS), None).refused
+    assert decide(policy, RequestFeatures("m", **TOOLS | {"stream": False}), None).speculative
 
 
 def test_a_hole_that_routing_does_not_close_says_nothing_to_callers(shipped):

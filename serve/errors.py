@@ -22,6 +22,7 @@
       TooManyConnectionsError       503  too_many_connections   yes, after `retry_after_s`
       SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
+      StorageError                  507  storage_failed         no: somebody has to mend the disk first
     ConfigError                  raised at start-up only, never sent to a client
 
 An error crosses a Ray handle pickled, which `Exception` does by its `args` and `__dict__`: so the message alone is an
@@ -231,6 +232,11 @@ class DeadlineError(GatewayError):
     status = 504
     type = "upstream_error"
     default_code = "deadline_exceeded"
+
+
+class StorageError(GatewayError):
+    status = 507
+    default_code = "storage_failed"
 
 
 class ConfigError(Exception):

@@ -141,6 +141,10 @@ ERRORS: dict[str, str] = {
     "shared_state_lost": (
         "The actor that keeps the quarantine state could not take an operator's order. Retry after `Retry-After`."
     ),
+    "storage_failed": (
+        "A change could not be written to the audit log, or to the store of keys, so nothing was changed. Make room on "
+        "the disk that the message names, or mend it, and ask again."
+    ),
     "deadline_exceeded": (
         "A whole response took longer than `limits.request_timeout_s`, or the engine did not begin in time."
     ),

@@ -39,6 +39,10 @@ CREATE INDEX IF NOT EXISTS tenants_by_version ON tenants (version);
 """
 
 
+def _nobody(_: object) -> None:
+    """Witnesses nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
     """A key and its token, which is shown once and stored nowhere."""
@@ -76,8 +80,15 @@ class KeyStore:
         """Closes the file."""
         self._db.close()
 
-    def create(self, terms: KeyTerms, issuer: Principal = LOCAL) -> IssuedKey:
+    def create(
+        self, terms: KeyTerms, issuer: Principal = LOCAL, witness: Callable[[KeyRecord], None] = _nobody
+    ) -> IssuedKey:
         """Makes a key.
+
+        Args:
+            terms: Its terms.
+            issuer: Who asks.
+            witness: Told of the key before it counts; if this raises, nothing is changed.
 
         Raises:
             InsufficientScopeError: The issuer does not hold all that the key would.
@@ -91,15 +102,23 @@ class KeyStore:
                 "INSERT INTO keys (id, tenant, version, record) VALUES (?, ?, ?, ?)",
                 (key.id, key.tenant, version, msgspec.json.encode(key)),
             )
+            witness(key)
         return IssuedKey(key, token)
 
-    def rotate(self, key_id: str, grace_s: float = GRACE_S, issuer: Principal = LOCAL) -> IssuedKey:
+    def rotate(
+        self,
+        key_id: str,
+        grace_s: float = GRACE_S,
+        issuer: Principal = LOCAL,
+        witness: Callable[[KeyRecord], None] = _nobody,
+    ) -> IssuedKey:
         """Gives a key another secret; the one before is valid for a while, and those before it no more.
 
         Args:
             key_id: The key.
             grace_s: Seconds for which the old secret stays valid.
             issuer: Who asks. A new secret is a key handed out, so it must hold all that the key does.
+            witness: As of `create`.
 
         Raises:
             InvalidRequestError: There is no such key.
@@ -111,18 +130,28 @@ class KeyStore:
             check_grant(issuer, key)
             key = rotated(key, token, self._clock() + grace_s)
             self._put(key, version)
+            witness(key)
         return IssuedKey(key, token)
 
-    def revoke(self, key_id: str, issuer: Principal = LOCAL) -> KeyRecord:
+    def revoke(
+        self, key_id: str, issuer: Principal = LOCAL, witness: Callable[[KeyRecord], None] = _nobody
+    ) -> KeyRecord:
         """Ends a key for ever, and returns what it was.
+
+        Args:
+            key_id: The key.
+            issuer: Who asks. It must hold all that the key does: the holder of less could end everybody's work.
+            witness: As of `create`.
 
         Raises:
             InvalidRequestError: There is no such key.
-            InsufficientScopeError: The issuer may not manage the key's tenant.
+            InsufficientScopeError: The issuer may not manage the key's tenant, or does not hold all that the key does.
         """
         with self._change() as version:
             key = self._key(key_id, issuer)
+            check_grant(issuer, key)
             self._db.execute("UPDATE keys SET revoked = 1, version = ? WHERE id = ?", (version, key_id))
+            witness(key)
         return key
 
     def keys(self, issuer: Principal = LOCAL, tenant: str | None = None) -> tuple[KeyRecord, ...]:
@@ -145,13 +174,16 @@ class KeyStore:
         )
         return tuple(replace(_record(record), last_used_day=day) for record, day in rows)
 
-    def set_tenant(self, name: str, terms: TenantRow, issuer: Principal = LOCAL) -> Tenant:
+    def set_tenant(
+        self, name: str, terms: TenantRow, issuer: Principal = LOCAL, witness: Callable[[Tenant], None] = _nobody
+    ) -> Tenant:
         """Gives a tenant terms in place of what it had, and returns it.
 
         Args:
             name: The tenant.
             terms: Its terms.
             issuer: Who asks.
+            witness: As of `create`.
 
         Raises:
             InsufficientScopeError: The issuer may not set terms.
@@ -164,10 +196,16 @@ class KeyStore:
                 " ON CONFLICT (name) DO UPDATE SET version = excluded.version, terms = excluded.terms, removed = 0",
                 (name, version, msgspec.json.encode(tenant)),
             )
+            witness(tenant)
         return tenant
 
-    def remove_tenant(self, name: str, issuer: Principal = LOCAL) -> None:
+    def remove_tenant(self, name: str, issuer: Principal = LOCAL, witness: Callable[[], None] = lambda: None) -> None:
         """Takes a tenant's terms away.
+
+        Args:
+            name: The tenant.
+            issuer: Who asks.
+            witness: As of `create`.
 
         Raises:
             InvalidRequestError: There is no such tenant, or it still has keys, which would go on with default terms.
@@ -182,6 +220,7 @@ class KeyStore:
             )
             if not changed.rowcount:
                 raise InvalidRequestError(f"There is no tenant {name!r} with terms of its own.", param="tenant")
+            witness()
 
     def tenants(self) -> tuple[Tenant, ...]:
         """Returns the tenants that have terms of their own, by name."""
@@ -230,10 +269,11 @@ class KeyStore:
             version = max(newest + 1, self._now_version())
             self._db.execute("UPDATE version SET newest = ?", (version,))
             yield version
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # SQLite itself takes back what a full disk has no room for
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     def _now_version(self) -> int:
         """Returns the time as a version, so that a store which begins again does not repeat versions it has told."""

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,12 +21,22 @@ from serve.admin.authorization import PRINCIPAL, Authorized
 from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
+from serve.admin.refusals import Refusals
 from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, HttpResponse, ask
 from serve.admin.routes import ADMIN_PORT
 from serve.admin.watch import Watch, sights_of
-from serve.errors import GatewayError, InsufficientScopeError, PoolUnavailableError, RouteNotFoundError, encode_json
+from serve.errors import (
+    GatewayError,
+    InsufficientScopeError,
+    PoolUnavailableError,
+    RouteNotFoundError,
+    SharedStateError,
+    StorageError,
+    encode_json,
+)
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
 from serve.proxy.headers import request_headers, request_id_of
+from serve.quarantine.api import PREVIEW_HEADER
 from serve.request.incoming import read_body
 from serve.routing.endpoint import Endpoint
 from serve.shadow.listing import listing
@@ -38,7 +50,7 @@ _QUARANTINE = "/admin/v1/quarantine"
 # Of a caller's headers; the rest is the request's own and tells about it, as the data port would see it.
 _WITHHELD = frozenset(
     {b"authorization", b"x-api-key", b"cookie", b"host", b"connection", b"content-length", b"transfer-encoding",
-     b"accept-encoding", b"expect", b"origin", MODELS_HEADER.encode()}
+     b"accept-encoding", b"expect", b"origin", MODELS_HEADER.encode(), PREVIEW_HEADER.encode()}
 )  # fmt: skip
 
 
@@ -70,6 +82,7 @@ class AdminRoutes:
         self._replicas = replicas
         self._watch = watch
         self._audit = audit
+        self._refusals = Refusals(audit)
         self._authenticate = authenticate
         self._max_body_bytes = max_body_bytes
 
@@ -94,9 +107,14 @@ class AdminRoutes:
         app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
-            app.include_router(KeysApi(self._keys, self._changed).routes())
+            app.include_router(KeysApi(self._keys, self._changes).routes())
         app.add_exception_handler(GatewayError, self._failed)
+        app.add_exception_handler(sqlite3.Error, _store_failed)
         return _Secured(Authorized(app, ADMIN_PORT, self._authenticate, self._refused, self._names))
+
+    async def run(self) -> None:
+        """Writes how many refused calls have no line of their own, from time to time, forever."""
+        await self._refusals.run()
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves, and specgate's version."""
@@ -173,36 +191,59 @@ class AdminRoutes:
         raise RouteNotFoundError(message, param="request_id")
 
     async def order(self, request: fastapi.Request) -> Response:
-        """Takes an order about a pool in quarantine; the audit log gets a line."""
+        """Takes an order about a pool in quarantine; the audit log gets a line before it takes effect."""
         body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
+        signed = _signed(body, _principal(request))
         before = await self._ask(request, method="GET")
-        answer = await self._ask(request, _signed(body, _principal(request)))
-        if answer.status == 200:
-            order = json.loads(body)
-            states = (_state_of(order, json.loads(each.body)) for each in (before, answer))
-            self._write(request, f"quarantine.{order['action']}", _name_of(order), order["reason"], *states)
+        outcome = await self._ask(request, signed, headers=[(PREVIEW_HEADER.encode(), b"true")])
+        if outcome.status != 200:
+            return _response(outcome)
+        order = json.loads(body)
+        action, what = f"quarantine.{order['action']}", _name_of(order)
+        states = (_state_of(order, json.loads(each.body)) for each in (before, outcome))
+        self._write(request, action, what, order["reason"], *states)
+        try:
+            answer = await self._ask(request, signed)
+        except GatewayError as error:
+            self._not_done(request, action, what, error.code)
+            raise
+        if answer.status != 200:
+            self._not_done(request, action, what, f"HTTP status {answer.status}")
         return _response(answer)
 
-    async def _ask(self, request: fastapi.Request, body: bytes = b"", method: str = "") -> HttpResponse:
+    def _not_done(self, request: fastapi.Request, action: str, what: str, why: str) -> None:
+        """Writes that something of which there is a line has not happened after all."""
+        with suppress(StorageError):
+            self._write(request, f"{action}.failed", what, why)
+
+    async def _ask(
+        self, request: fastapi.Request, body: bytes = b"", method: str = "", headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> HttpResponse:
         """Asks one gateway replica after the other until one answers.
+
+        Args:
+            request: The caller's.
+            body: For the replica.
+            method: HTTP's; the caller's by default.
+            headers: Beside the caller's.
 
         Raises:
             PoolUnavailableError: None does.
         """
-        headers = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
-        headers.append((MODELS_HEADER.encode(), ",".join(_principal(request).models).encode()))
+        passed = [(name, value) for name, value in request.headers.raw if name not in _WITHHELD]
+        passed.append((MODELS_HEADER.encode(), ",".join(_principal(request).models).encode()))
         query = request.scope["query_string"].decode("latin-1")
         path = request.scope["path"] + (f"?{query}" if query else "")
         method = method or request.method.replace("HEAD", "GET")
         for name, endpoint in self._replicas.running().items():
             try:
-                return await ask(endpoint, method, path, body, headers)
+                return await ask(endpoint, method, path, body, [*passed, *headers])
             except PoolUnavailableError as error:
                 log.warning("gateway replica %s: %s", name, error)
                 self._replicas.forget(name)
         raise PoolUnavailableError("No gateway replica answers; try again shortly.", retry_after_s=_RETRY_AFTER_S)
 
-    def _changed(self, request: fastapi.Request, action: str, what: str, before: Any, after: Any) -> None:
+    def _changes(self, request: fastapi.Request, action: str, what: str, before: Any, after: Any) -> None:
         self._write(request, action, what, "", before, after)
 
     async def _failed(self, request: fastapi.Request, error: Exception) -> Response:
@@ -229,7 +270,7 @@ class AdminRoutes:
         key, tenant = (principal.key_id, principal.tenant.name) if principal is not None else ("", "")
         what = f"{scope['method']} {scope['path']}"
         request_id = request_id_of(headers)
-        self._audit.write(
+        self._refusals.write(
             AuditEntry(key, tenant, _source(scope), "refused", what, request_id=request_id, reason=error.code)
         )
 
@@ -258,6 +299,20 @@ async def _metrics_of(endpoint: Endpoint) -> str:
         log.info("no metrics: %s", error)
         return ""
     return answer.body.decode(errors="replace") if answer.status == 200 else ""
+
+
+async def _store_failed(request: fastapi.Request, error: Exception) -> Response:
+    name = getattr(error, "sqlite_errorname", "")
+    log.error("the store of keys can't be used: %s (%s)", error, name)
+    if name == "SQLITE_BUSY":
+        message = "Nothing was changed: another process holds the store of keys. Try again shortly."
+        failed: GatewayError = SharedStateError(message, retry_after_s=_RETRY_AFTER_S)
+    else:
+        failed = StorageError(
+            f"Nothing was changed: the store of keys in `access.state_dir` can't be used ({error}). Make room on its "
+            "disk or mend it, and ask again; keys that were valid go on."
+        )
+    return await _error_response(request, failed)
 
 
 async def _error_response(_: fastapi.Request, error: Exception) -> Response:

@@ -38,7 +38,8 @@ class AdminApi:
         admin = parsed.admin
         self._replicas = GatewayReplicas()
         self._listener = await _listener(admin)
-        audit = AuditLog(Path(admin.audit_dir) if admin.audit_dir else None)
+        audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
+        audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
         store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
         self._keys = LocalKeySource(store) if store is not None else None
@@ -49,7 +50,7 @@ class AdminApi:
         api = AdminRoutes(self._replicas, watch, audit, access.authenticate, most, store, names)
         tls = {"ssl_certfile": admin.tls_certfile, "ssl_keyfile": admin.tls_keyfile} if admin.tls_certfile else {}
         await self._listener.start(api.app(), protocol_factory({}), **tls)
-        self._running = [asyncio.create_task(watch.run()), asyncio.create_task(access.run())]
+        self._running = [asyncio.create_task(each) for each in (watch.run(), access.run(), api.run())]
         log.info("the admin API is at %s", admin.url)
 
     async def announce(self, replica: str, url: str, key: str) -> None:

@@ -1,6 +1,8 @@
 """The admin API's routes for keys and tenants. What a caller may do with whose keys, the store decides."""
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TypeVar
 
 import fastapi
@@ -12,14 +14,15 @@ from serve.access.listing import issued_object, key_object, tenant_object
 from serve.access.principal import Principal
 from serve.admin.authorization import PRINCIPAL
 from serve.config.access import TenantName
-from serve.errors import InvalidRequestError
+from serve.errors import InvalidRequestError, StorageError
 from serve.proxy.headers import request_headers
 from serve.request.incoming import read_body
 
 _MAX_BODY_BYTES = 64 * 1024
 _NO_STORE = {"cache-control": "no-store"}
-# The request, what was done, to what, and its state before and after.
+# The request, what is done, to what, and its state before and after. Raises `StorageError` if it can't write.
 Audit = Callable[[fastapi.Request, str, str, Any, Any], None]
+Witness = Callable[[str, Any, Any], None]  # to what, and its state before and after
 Body = TypeVar("Body", bound=BaseModel)
 _TENANT_NAME = TypeAdapter[str](TenantName)
 
@@ -41,7 +44,7 @@ class KeysApi:
 
     Args:
         store: Of the keys and tenants.
-        audit: Gets every change.
+        audit: Gets every change before it takes effect.
     """
 
     def __init__(self, store: KeyStore, audit: Audit) -> None:
@@ -67,24 +70,27 @@ class KeysApi:
 
     async def create(self, request: fastapi.Request, response: fastapi.Response) -> dict[str, Any]:
         """Makes a key; the response is the only place where its token is ever seen."""
-        issued = self._store.create(await _body(request, KeyTerms), _principal(request))
-        self._audit(request, "keys.create", issued.key.id, None, key_object(issued.key))
+        terms = await _body(request, KeyTerms)
+        with self._witness(request, "keys.create") as witness:
+            issued = self._store.create(terms, _principal(request), lambda key: witness(key.id, None, key_object(key)))
         response.headers.update(_NO_STORE)
         return issued_object(issued)
 
     async def rotate(self, request: fastapi.Request, response: fastapi.Response, key_id: str) -> dict[str, Any]:
         """Gives a key another secret; the old one stays valid for a while."""
         grace_s = (await _body(request, RotationBody)).grace_s
-        issued = self._store.rotate(key_id, grace_s, _principal(request))
-        self._audit(request, "keys.rotate", issued.key.id, None, key_object(issued.key))
+        with self._witness(request, "keys.rotate") as witness:
+            issued = self._store.rotate(
+                key_id, grace_s, _principal(request), lambda key: witness(key.id, None, key_object(key))
+            )
         response.headers.update(_NO_STORE)
         return issued_object(issued)
 
     async def revoke(self, request: fastapi.Request, key_id: str) -> dict[str, Any]:
         """Ends a key for ever; within two seconds no replica takes it any more."""
-        key = key_object(self._store.revoke(key_id, _principal(request)))
-        self._audit(request, "keys.revoke", key_id, key, None)
-        return key
+        with self._witness(request, "keys.revoke") as witness:
+            key = self._store.revoke(key_id, _principal(request), lambda key: witness(key.id, key_object(key), None))
+        return key_object(key)
 
     async def tenants(self) -> dict[str, Any]:
         """Lists the tenants that have terms of their own in the store."""
@@ -98,16 +104,35 @@ class KeysApi:
             raise InvalidRequestError(f"{name[:64]!r} can't be the name of a tenant.", param="name") from error
         terms = await _body(request, TenantRow)
         before = [tenant_object(tenant) for tenant in self._store.tenants() if tenant.name == name]
-        after = tenant_object(self._store.set_tenant(name, terms, _principal(request)))
-        self._audit(request, "tenants.set", name, before, after)
-        return after
+        with self._witness(request, "tenants.set") as witness:
+            tenant = self._store.set_tenant(
+                name, terms, _principal(request), lambda tenant: witness(name, before, tenant_object(tenant))
+            )
+        return tenant_object(tenant)
 
     async def remove_tenant(self, request: fastapi.Request, name: str) -> dict[str, Any]:
         """Takes a tenant's terms away; it must have no key."""
         before = [tenant_object(tenant) for tenant in self._store.tenants() if tenant.name == name]
-        self._store.remove_tenant(name, _principal(request))
-        self._audit(request, "tenants.remove", name, before, None)
+        with self._witness(request, "tenants.remove") as witness:
+            self._store.remove_tenant(name, _principal(request), lambda: witness(name, before, None))
         return {"name": name}
+
+    @contextmanager
+    def _witness(self, request: fastapi.Request, action: str) -> Iterator[Witness]:
+        """Yields what writes a change down before it takes effect; if it then does not, another line says so."""
+        written: list[str] = []
+
+        def witness(what: str, before: Any, after: Any) -> None:
+            self._audit(request, action, what, before, after)
+            written.append(what)
+
+        try:
+            yield witness
+        except sqlite3.Error:
+            for what in written:
+                with suppress(StorageError):
+                    self._audit(request, f"{action}.failed", what, None, None)
+            raise
 
 
 def _listing(objects: list[dict[str, Any]]) -> dict[str, Any]:

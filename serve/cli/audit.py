@@ -15,19 +15,30 @@ app = typer.Typer(help="Check the audit log, or list its newest lines.", no_args
 
 Log = Annotated[Path, typer.Argument(metavar="PATH", help="The folder `admin.audit_dir`, or one file of it.")]
 Expect = Annotated[str, typer.Option(help="A hash that an earlier check printed; its line must still be there.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="The key that seals the lines, `admin.audit_key_file`: the newest line must be there too."),
+]
+Follows = Annotated[
+    str, typer.Option(help="Hash of the last line that was put elsewhere; the first one here follows it.")
+]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="How many lines.")]
 
 
 @app.command("verify")
-def check(path: Log, expect: Expect = "", as_json: Json = False) -> None:
+def check(
+    path: Log, expect: Expect = "", key_file: KeyFile = None, follows: Follows = "", as_json: Json = False
+) -> None:
     """Check that no line was changed, added or taken out; exit code 1 if one was."""
-    checked = verify(path, expect)
+    checked = verify(path, expect, key_file=key_file, follows=follows)
     if as_json:
         print_json({"lines": checked.lines, "last": checked.last, "faults": list(checked.faults)})
     else:
         for fault in checked.faults:
             console().print(fault, markup=False, style="red")
         console().print(f"{checked.lines} lines, {len(checked.faults)} faults; hash of the last line: {checked.last}")
+        if checked.is_sealed and key_file is None:
+            console().print("The lines are sealed: only with --key-file is it certain that none is missing at the end.")
     if checked.faults:
         raise typer.Exit(FOUND)
 

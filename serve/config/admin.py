@@ -1,5 +1,6 @@
 """The configuration of the admin API."""
 
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -20,6 +21,9 @@ class AdminConfig(_Strict):
         names: Host names by which it is asked for, beside addresses, `localhost` and `host`. Without access control it
             serves no other name, so that no web page can reach it by a name that leads here.
         audit_dir: Folder of the audit log, on the head node; without one its lines are kept in memory only.
+        audit_key_file: File of the key that seals the audit log, made if there is none, with `FILE.head` beside it. It
+            must be outside of `audit_dir`. By default `audit.key` in `access.state_dir`; without either, lines have no
+            seal.
         rerun_content: Keep what engines sent for the last 50 requests that were rerun, in the memory of each gateway
             replica, for keys with the scope `content`. Each look is in the audit log.
     """
@@ -30,6 +34,7 @@ class AdminConfig(_Strict):
     tls_keyfile: str | None = None
     names: tuple[Annotated[str, Field(pattern=r"^[a-z0-9.-]+$", max_length=253)], ...] = ()
     audit_dir: str | None = None
+    audit_key_file: str | None = None
     rerun_content: bool = False
 
     @model_validator(mode="after")
@@ -37,6 +42,28 @@ class AdminConfig(_Strict):
         if (self.tls_certfile is None) != (self.tls_keyfile is None):
             raise ValueError("tls_certfile and tls_keyfile go together")
         return self
+
+    @model_validator(mode="after")
+    def _key_is_elsewhere(self) -> Self:
+        if self.audit_key_file is not None:
+            if self.audit_dir is None:
+                raise ValueError("audit_key_file seals the log in audit_dir, which is not set")
+            if Path(self.audit_key_file).is_relative_to(self.audit_dir):
+                raise ValueError("audit_key_file is in audit_dir: whoever can write there could seal lines of his own")
+        return self
+
+    def audit_key(self, state_dir: str | None) -> Path | None:
+        """Returns the file of the key that seals the audit log; None without a seal.
+
+        Args:
+            state_dir: `access.state_dir`.
+        """
+        if self.audit_key_file is not None:
+            return Path(self.audit_key_file)
+        if self.audit_dir is None or state_dir is None:
+            return None
+        path = Path(state_dir) / "audit.key"
+        return None if path.is_relative_to(self.audit_dir) else path
 
     @property
     def url(self) -> str:

@@ -15,6 +15,7 @@ from serve.quarantine.messages import Order
 from serve.request.incoming import read_body
 
 _MAX_ORDER_BYTES = 64 * 1024
+PREVIEW_HEADER = "x-specgate-preview"  # from the admin API: what would come of an order, which is not carried out
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -43,20 +44,24 @@ def routes(quarantine: QuarantinedPolicy) -> fastapi.APIRouter:
     @router.api_route("/admin/v1/quarantine", methods=["GET", "HEAD"])
     async def show() -> dict[str, Any]:
         """Shows every cell with its clean rate, bounds and status."""
-        return _listing(quarantine)
+        return _listing(quarantine.cells())
 
     @router.post("/admin/v1/quarantine")
     async def order(request: fastapi.Request) -> dict[str, Any]:
-        """Quarantines, lifts or pins one cell; responds with the new list."""
-        body = await read_body(request.receive, request_headers(request.headers.raw), _MAX_ORDER_BYTES)
-        await quarantine.order(parse_order(body, quarantine.policy))
-        return _listing(quarantine)
+        """Quarantines, lifts or pins one cell; responds with the new list, or with what it would be."""
+        headers = request_headers(request.headers.raw)
+        body = await read_body(request.receive, headers, _MAX_ORDER_BYTES)
+        parsed = parse_order(body, quarantine.policy)
+        if PREVIEW_HEADER in headers:
+            return _listing(quarantine.preview(parsed))
+        await quarantine.order(parsed)
+        return _listing(quarantine.cells())
 
     return router
 
 
-def _listing(quarantine: QuarantinedPolicy) -> dict[str, Any]:
-    return {"object": "list", "data": quarantine.cells()}
+def _listing(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"object": "list", "data": cells}
 
 
 def parse_order(body: bytes, policy: Policy) -> Order:

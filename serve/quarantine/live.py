@@ -14,7 +14,7 @@ from policies import Cell, Draw, Policy, Trial, TrialTerms, is_suspected, quaran
 from serve.config.guard import GuardConfig
 from serve.config.quarantine import QuarantineConfig
 from serve.guard.attempt_result import AttemptResult
-from serve.quarantine.detector import DetectorTerms, sample_share
+from serve.quarantine.detector import Detector, DetectorTerms, sample_share
 from serve.quarantine.messages import Order
 from serve.quarantine.shared_detector import SharedDetector
 from serve.shared.link import Link
@@ -126,8 +126,15 @@ class QuarantinedPolicy(LivePolicy):
 
     def cells(self) -> list[dict[str, Any]]:
         """Returns every cell of the current pools that has a record, for operators."""
+        return self._cells_of(self._shared.detector)
+
+    def preview(self, order: Order) -> list[dict[str, Any]]:
+        """Returns what `cells` would be after an order, as far as this replica knows."""
+        return self._cells_of(self._shared.preview(order))
+
+    def _cells_of(self, detector: Detector) -> list[dict[str, Any]]:
         pools = {(facts.model, facts.pool) for facts in self.policy.facts}
-        return [cell for cell in self._shared.detector.view() if (cell["model"], cell["pool"]) in pools]
+        return [cell for cell in detector.view() if (cell["model"], cell["pool"]) in pools]
 
     def changes(self) -> list[dict[str, Any]]:
         """Returns the last changes of cells of the current pools, newest first, for operators."""

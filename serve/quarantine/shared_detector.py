@@ -91,6 +91,13 @@ class SharedDetector:
             await self.sync()
         self._reporter.adopt(await self._link.call("order", order, self.detector.terms))
 
+    def preview(self, order: Order) -> Detector:
+        """Returns the detector as an order would leave it."""
+        detector = Detector(self.detector.terms)
+        detector.restore(self.detector.as_dict())
+        detector.order(order.cell, order.action, order.why, time.time(), order.operator)
+        return detector
+
     def _collect(self) -> Counts:
         counts, self._uncollected = self._uncollected, Counter()
         return Counts(*self._split(counts), self.detector.terms)

@@ -16,6 +16,7 @@ import pytest
 from fastapi.responses import PlainTextResponse
 from prometheus_client.parser import text_string_to_metric_families
 from support.admin_api import admin_before, serving
+from support.disks import full_disk
 from support.stack import listening
 from typer.testing import CliRunner
 from yarl import URL
@@ -214,6 +215,18 @@ async def test_an_order_is_in_the_audit_log_with_what_it_changed(tmp_path: Path)
     assert verify(tmp_path).faults == ()
     result = await asyncio.to_thread(CliRunner().invoke, specgate, ["audit", "verify", str(tmp_path), "--json"])
     assert (result.exit_code, json.loads(result.output)["lines"]) == (0, 2)
+
+
+async def test_an_order_that_cannot_be_written_down_is_not_carried_out(tmp_path: Path) -> None:
+    async with serving(config(), authenticate=keys, audit=tmp_path) as ports:
+        url = f"{ports.admin_api}/admin/v1/quarantine"
+        path = tmp_path / "audit-000001.jsonl"
+        with full_disk(after=path):
+            status, _, reply = await ask("POST", url, "operate", ORDER)
+        assert (status, json.loads(reply)["error"]["code"]) == (507, "storage_failed")
+        assert json.loads((await ask("GET", url, "observe"))[2])["data"] == []
+        assert (await ask("POST", url, "operate", ORDER, headers={"x-specgate-preview": "true"}))[0] == 200
+        assert [cell["status"] for cell in json.loads((await ask("GET", url, "observe"))[2])["data"]] == ["quarantined"]
 
 
 async def test_the_timeline_says_whose_order_it_was_whatever_the_order_says() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 from support.admin_api import admin_before
+from support.disks import full_disk
 
 from serve.access.key_file import KeyTerms
 from serve.access.key_ring import KeyRing
-from serve.access.key_store import KeyStore
+from serve.access.key_store import FILE_NAME, KeyStore
 from serve.access.principal import Principal
 from serve.access.token import is_token
+from serve.admin.audit import verify
 
 
 class AdminApi:
@@ -40,8 +42,8 @@ def written_in(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def running(audit: Path | None = None) -> AsyncIterator[AdminApi]:
-    store = KeyStore(None)
+async def running(audit: Path | None = None, keys: KeyStore | None = None) -> AsyncIterator[AdminApi]:
+    store = KeyStore(None) if keys is None else keys
     ring = KeyRing(stale_max_s=60)
 
     def authenticate(headers: Any) -> Principal:
@@ -180,3 +182,44 @@ async def test_every_change_and_every_refusal_is_in_the_audit_log_and_no_token_i
     actions = [json.loads(line)["action"] for line in text.splitlines()]
     assert actions == ["keys.create", "keys.rotate", "keys.revoke", "tenants.set", "refused"]
     assert not any(token.split("_")[2] in text for token in tokens)
+
+
+async def test_on_a_full_disk_nothing_changes_and_the_answer_says_what_to_do(tmp_path: Path) -> None:
+    async with running(tmp_path) as admin_api:
+        _, kept = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue"})
+        await admin_api.ask(admin_api.admin, "PUT", "/tenants/blue", {"weight": 2})
+        path = tmp_path / "audit-000001.jsonl"
+        before = path.read_bytes()
+        listings = "/keys", "/tenants"
+        states = [await admin_api.ask(admin_api.admin, "GET", listing) for listing in listings]
+        with full_disk(after=path, room_bytes=100):
+            for method, where, body in [
+                ("POST", "/keys", {"tenant": "blue"}),
+                ("POST", f"/keys/{kept['id']}/rotate", {}),
+                ("DELETE", f"/keys/{kept['id']}", None),
+                ("PUT", "/tenants/blue", {"weight": 3}),
+                ("PUT", "/tenants/green", {}),
+            ]:
+                status, answer = await admin_api.ask(admin_api.admin, method, where, body)
+                assert (status, answer["error"]["code"]) == (507, "storage_failed"), where
+                assert "Nothing was changed" in answer["error"]["message"]
+                assert "Make room" in answer["error"]["message"]
+            assert (await admin_api.ask(admin_api.user, "GET", "/keys"))[0] == 403, "refused, written down or not"
+        assert [await admin_api.ask(admin_api.admin, "GET", listing) for listing in listings] == states
+        assert (await admin_api.ask(kept["token"], "GET", "/me"))[0] == 200
+        assert path.read_bytes() == before
+        assert (await admin_api.ask(admin_api.admin, "DELETE", f"/keys/{kept['id']}"))[0] == 200
+    assert verify(tmp_path).faults == ()
+
+
+async def test_a_change_that_its_store_has_no_room_for_is_507_and_its_line_is_taken_back(tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "keys")
+    async with running(tmp_path / "audit", store) as admin_api:
+        with full_disk(after=tmp_path / "keys" / f"{FILE_NAME}-wal"):
+            status, answer = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue"})
+            assert (status, answer["error"]["code"]) == (507, "storage_failed")
+            assert "access.state_dir" in answer["error"]["message"]
+        assert (await admin_api.ask(admin_api.admin, "GET", "/keys?tenant=blue"))[1]["data"] == []
+        assert (await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "blue"}))[0] == 200
+    actions = [json.loads(line)["action"] for line in written_in(tmp_path / "audit").splitlines()]
+    assert actions == ["keys.create", "keys.create.failed", "keys.create"]

@@ -1,12 +1,16 @@
 """The audit log: whatever is done to its lines afterwards is found."""
 
 import json
+import os
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from support.disks import full_disk
 
-from serve.admin.audit import GENESIS, AuditEntry, AuditLog, verify
-from serve.errors import ConfigError
+from serve.admin.audit import GENESIS, AuditEntry, AuditLog, ChainCheck, verify
+from serve.errors import ConfigError, StorageError
 
 ENTRY = AuditEntry("k1", "team", "10.0.0.1", "quarantine.lift", "m/p tools_auto", [], [{"status": "open"}], "r1", "why")
 
@@ -125,3 +129,187 @@ def test_a_first_file_that_was_emptied_is_found_by_the_next(tmp_path: Path) -> N
     first, *_ = written(tmp_path, 6, max_file_bytes=600)
     first.write_bytes(b"")
     assert verify(tmp_path).faults
+
+
+@pytest.mark.parametrize("room_bytes", [0, 1, 100, 299])
+def test_a_line_that_finds_no_room_is_refused_and_the_chain_stays_whole(tmp_path: Path, room_bytes: int) -> None:
+    folder, key = tmp_path / "audit", tmp_path / "audit.key"
+    log = AuditLog(folder, key_file=key)
+    log.write(ENTRY)
+    (path,) = folder.glob("*.jsonl")
+    with full_disk(after=path, room_bytes=room_bytes):
+        for _ in range(3):
+            with pytest.raises(StorageError, match=r"Nothing was changed.*Make room"):
+                log.write(ENTRY)
+    before = log.last
+    log.write(ENTRY)
+    log.close()
+    assert [line["object"] for line in log.recent(9)] == [ENTRY.object] * 2
+    assert verify(folder, before, key_file=key) == ChainCheck(2, log.last, (), True)
+
+
+def test_a_folder_that_cannot_be_used_at_first_is_used_once_it_can(tmp_path: Path) -> None:
+    place = tmp_path / "audit"
+    place.write_text("a file in the folder's place")
+    log = AuditLog(place)
+    with pytest.raises(StorageError, match="audit"):
+        log.write(ENTRY)
+    place.unlink()
+    log.write(ENTRY)
+    log.close()
+    assert verify(place).lines == 1
+
+
+ODD = ["audit-foo.jsonl", "audit-.jsonl", "audit-1.jsonl", "audit-000001.jsonl.gz", "audit-¹²³⁴⁵⁶.jsonl", "x"]
+
+
+@pytest.mark.parametrize("name", [*ODD, "audit-000007.jsonl", "audit.lock"])
+@pytest.mark.parametrize("kind", ["file", "folder", "fifo", "lost"])
+def test_odd_files_in_its_folder_keep_nobody_from_writing(tmp_path: Path, name: str, kind: str) -> None:
+    written(tmp_path, 2)
+    (tmp_path / name).unlink(missing_ok=True)
+    made = {
+        "file": Path.touch,
+        "folder": Path.mkdir,
+        "fifo": os.mkfifo,
+        "lost": lambda path: path.symlink_to("/nowhere/x"),
+    }
+    made[kind](tmp_path / name)
+    log = AuditLog(tmp_path)
+    if name == "audit.lock" and kind != "file":
+        with pytest.raises(StorageError, match="audit log"):
+            log.write(ENTRY)
+    else:
+        log.write(ENTRY)
+        faults = verify(tmp_path).faults
+        assert faults == ((f"{name}: not a file",) if name == "audit-000007.jsonl" and kind != "file" else ())
+    log.close()
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> tuple[Path, Path]:
+    """Returns the folder of a sealed log of three files, and its key."""
+    folder, key = tmp_path / "audit", tmp_path / "audit.key"
+    for _ in range(3):
+        log = AuditLog(folder, key_file=key)
+        for _ in range(3):
+            log.write(ENTRY)
+        log.close()
+    return folder, key
+
+
+def test_a_sealed_log_is_whole_and_its_key_is_its_owners(sealed: tuple[Path, Path]) -> None:
+    folder, key = sealed
+    assert verify(folder, key_file=key).faults == ()
+    assert verify(folder) == ChainCheck(9, verify(folder, key_file=key).last, (), True)
+    assert {path.stat().st_mode & 0o77 for path in (*folder.iterdir(), key, key.with_name("audit.key.head"))} == {0}
+
+
+def forged(folder: Path) -> None:
+    """Writes all lines anew, as whoever can write in the folder may."""
+    for path in sorted(folder.glob("*.jsonl"))[1:]:
+        path.unlink()
+    (path,) = folder.glob("*.jsonl")
+    lines, last = [], GENESIS
+    for line in map(json.loads, path.read_text().splitlines()):
+        line = {**line, "reason": "another", "previous": last}
+        lines.append(json.dumps(line, separators=(",", ":")))
+        last = sha256(lines[-1].encode()).hexdigest()
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def unsealed(folder: Path) -> None:
+    forged(folder)
+    (path,) = folder.glob("*.jsonl")
+    lines, last = [], GENESIS
+    for line in map(json.loads, path.read_text().splitlines()):
+        line = {name: value for name, value in line.items() if name != "seal"} | {"previous": last}
+        lines.append(json.dumps(line, separators=(",", ":")))
+        last = sha256(lines[-1].encode()).hexdigest()
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def tail_cut(folder: Path) -> None:
+    path = max(folder.glob("*.jsonl"))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def last_file_gone(folder: Path) -> None:
+    max(folder.glob("*.jsonl")).unlink()
+
+
+def head_cut_and_renamed(folder: Path) -> None:
+    path = min(folder.glob("*.jsonl"))
+    path.unlink()
+
+
+def head_of_a_file_cut(folder: Path) -> None:
+    first, second, *_ = sorted(folder.glob("*.jsonl"))
+    first.unlink()
+    second.write_text("".join(second.read_text().splitlines(keepends=True)[1:]))
+
+
+TAMPERED = [forged, unsealed, tail_cut, last_file_gone, head_cut_and_renamed, head_of_a_file_cut]
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_without_an_earlier_hash_the_key_finds_what_was_done(
+    sealed: tuple[Path, Path], tamper: Callable[[Path], None]
+) -> None:
+    folder, key = sealed
+    tamper(folder)
+    assert verify(folder, key_file=key).faults
+
+
+@pytest.mark.parametrize("tamper", TAMPERED)
+def test_what_was_done_before_a_restart_is_found_after_it(
+    sealed: tuple[Path, Path], tamper: Callable[[Path], None]
+) -> None:
+    folder, key = sealed
+    tamper(folder)
+    log = AuditLog(folder, key_file=key)
+    log.write(ENTRY)
+    log.close()
+    assert verify(folder, key_file=key).faults
+
+
+def test_files_that_were_put_elsewhere_are_named_by_the_hash_of_their_last_line(sealed: tuple[Path, Path]) -> None:
+    folder, key = sealed
+    first = min(folder.glob("*.jsonl"))
+    last = verify(first).last
+    first.unlink()
+    assert "not the first line" in verify(folder, key_file=key).faults[0]
+    assert verify(folder, key_file=key, follows=last).faults == ()
+
+
+def test_a_log_that_was_begun_without_a_key_goes_on_with_one(tmp_path: Path) -> None:
+    folder, key = tmp_path / "audit", tmp_path / "keys" / "audit.key"
+    written(folder, 3)
+    for count in (0, 2):
+        log = AuditLog(folder, key_file=key)
+        for _ in range(count):
+            log.write(ENTRY)
+        log.close()
+        assert verify(folder, key_file=key).faults == ()
+
+
+def test_a_sealed_log_goes_on_with_its_own_key_alone(sealed: tuple[Path, Path]) -> None:
+    folder, key = sealed
+    with pytest.raises(ConfigError, match=r"is sealed: set `admin\.audit_key_file`"):
+        AuditLog(folder)
+    key.unlink()
+    with pytest.raises(ConfigError, match=f"gone from {key}: put it back"):
+        AuditLog(folder, key_file=key)
+    with pytest.raises(ConfigError, match="no key of the audit log"):
+        verify(folder, key_file=key)
+
+
+def test_a_line_whose_head_was_not_noted_any_more_is_no_fault(sealed: tuple[Path, Path]) -> None:
+    folder, key = sealed
+    head = key.with_name("audit.key.head")
+    before = head.read_bytes()
+    log = AuditLog(folder, key_file=key)
+    log.write(ENTRY)
+    log.close()
+    head.write_bytes(before)  # as if the power had failed between the two
+    assert verify(folder, key_file=key).faults == ()

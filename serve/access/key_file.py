@@ -56,7 +56,7 @@ class KeyTerms(_Row):
     @field_validator("expires")
     @classmethod
     def _in_utc(cls, value: datetime | None) -> datetime | None:
-        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        return None if value is None else _utc(value)
 
     def record(self, key_id: str, hashes: tuple[SecretHash, ...], created_s: float) -> KeyRecord:
         """Returns the key with these terms.
@@ -90,7 +90,7 @@ class OldHash(_Row):
     @field_validator("until")
     @classmethod
     def _in_utc(cls, value: datetime) -> datetime:
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return _utc(value)
 
 
 class KeyRow(KeyTerms):
@@ -178,6 +178,21 @@ def key_row(key: KeyRecord) -> str:
         until = datetime.fromtimestamp(older[0].until_s, UTC)
         row["previous"] = {"hash": _PREFIX + older[0].sha256.hex(), "until": until}
     return yaml.safe_dump([row], sort_keys=False, allow_unicode=True)
+
+
+def _utc(value: datetime) -> datetime:
+    """Returns a time in UTC; one without a zone is in UTC already.
+
+    Raises:
+        ValueError: In UTC it is in no year from 1970 to 9999.
+    """
+    try:
+        found = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time of the years 1970 to 9999 in UTC") from None
+    if found.year < 1970:
+        raise ValueError("a time of the years 1970 to 9999 in UTC")
+    return found
 
 
 def _bytes(text: str) -> bytes:

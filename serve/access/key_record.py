@@ -33,6 +33,7 @@ class KeyRecord:
         scopes: As of `Principal`, and all that follows.
         created_s: In Unix time, as `expires_s`; None for never.
         last_used_day: As `2026-11-22`, in UTC; empty if it was not used.
+        shared: As of `Principal`.
     """
 
     id: str
@@ -47,6 +48,7 @@ class KeyRecord:
     created_s: float = 0.0
     expires_s: float | None = None
     last_used_day: str = ""
+    shared: tuple[tuple[str, Limits], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

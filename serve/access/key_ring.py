@@ -187,6 +187,7 @@ def _principal(key: KeyRecord, tenant: Tenant) -> Principal:
         _later(key.priority_default, ceiling),
         ceiling,
         key.expires_s,
+        key.shared,
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from serve.access.key_file import KeyTerms, TenantRow
 from serve.access.key_record import KeyChanges, KeyRecord, SecretHash
 from serve.access.principal import Principal
-from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants
+from serve.access.rights import LOCAL, check_grant, check_manages, check_manages_tenants, check_shares, shared_by
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
@@ -96,6 +96,7 @@ class KeyStore:
         key_id = new_id()
         token = new_token(key_id)
         key = terms.record(key_id, (SecretHash(digest(token)),), self._clock())
+        key = replace(key, shared=shared_by(issuer))
         check_grant(issuer, key)
         with self._change() as version:
             self._db.execute(
@@ -128,6 +129,7 @@ class KeyStore:
         with self._change() as version:
             key = self._key(key_id, issuer)
             check_grant(issuer, key)
+            check_shares(issuer, key)
             key = rotated(key, token, self._clock() + grace_s)
             self._put(key, version)
             witness(key)

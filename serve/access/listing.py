@@ -1,11 +1,11 @@
 """Keys and tenants as JSON, for the command line and the admin API alike; nothing in it is a secret."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from serve.access.key_record import KeyRecord
 from serve.access.key_store import IssuedKey
+from serve.access.principal import utc_text
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits
 
@@ -24,6 +24,7 @@ def key_object(key: KeyRecord) -> dict[str, Any]:
         "priority_ceiling": key.priority_ceiling,
         "created": _time(key.created_s),
         "expires": _time(key.expires_s),
+        "shares_limits_of": [key_id for key_id, _ in key.shared],
         "last_used": key.last_used_day or None,
         "old_secret_until": _time(max(ends, default=None)),
     }
@@ -51,4 +52,4 @@ def _limits(limits: Limits) -> dict[str, Any]:
 
 
 def _time(time_s: float | None) -> str | None:
-    return None if time_s is None else datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")
+    return None if time_s is None else utc_text(time_s)

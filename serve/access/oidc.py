@@ -117,7 +117,7 @@ class TokenVerifier:
                 leeway=_LEEWAY_S,
                 options={"require": ["exp", "iss", "aud", "sub", config.tenant_claim]},
             )
-        except (jwt.PyJWTError, ValueError, RecursionError):
+        except (jwt.PyJWTError, ValueError, OverflowError, RecursionError):
             raise InvalidApiKeyError(_REFUSED) from None  # the cause repeats parts of the token
         return claims
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
 from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
@@ -14,6 +15,14 @@ PRIORITY_HEADER = "x-specgate-class"
 MODELS_HEADER = "x-specgate-models"  # from the admin API to a gateway replica: the caller's `models`, with commas
 
 
+def utc_text(time_s: float) -> str:
+    """Returns a Unix time for people."""
+    try:
+        return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # an identity provider may say anything
+        return "the end of time"
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The caller, as a key or a token says.
@@ -23,6 +32,7 @@ class Principal:
         scopes: What it may do, of `serve.config.access.RIGHTS`.
         models: Patterns of models' own names, in which `*` stands for any characters.
         limits: The key's own, beside its tenant's.
+        shared: Limits of the keys that handed it out, directly or not, by their ids: it spends of these too.
         priority_default: Of requests that ask for none.
         priority_ceiling: The first priority that its requests can have.
         expires_s: End of its validity in Unix time; None for never.
@@ -36,6 +46,7 @@ class Principal:
     priority_default: RequestPriority = "standard"
     priority_ceiling: RequestPriority = "interactive"
     expires_s: float | None = None
+    shared: tuple[tuple[str, Limits], ...] = ()
 
     def require(self, scope: str) -> None:
         """Returns if the principal holds a scope.

@@ -1,10 +1,10 @@
-"""Rights of one key over others: nobody hands out more than they hold."""
+"""Rights of one key over others: nobody hands out more than they hold, for longer than they hold it."""
 
 from dataclasses import fields
 from fnmatch import fnmatchcase
 
 from serve.access.key_record import KeyRecord
-from serve.access.principal import Principal
+from serve.access.principal import Principal, utc_text
 from serve.access.tenants import DEFAULT_TENANT, NO_LIMITS, Tenant
 from serve.config.access import PRIORITIES, RIGHTS
 from serve.config.rate_limits import Limits
@@ -39,11 +39,33 @@ def check_manages_tenants(issuer: Principal) -> None:
     issuer.require(_EVERY_TENANT)
 
 
-def check_grant(issuer: Principal, key: KeyRecord) -> None:
-    """Returns if a principal may hand out a key.
+def shared_by(issuer: Principal) -> tuple[tuple[str, Limits], ...]:
+    """Returns the limits that keys share which a principal makes: its own, and those that it shares itself.
+
+    Otherwise it would have as many allowances as it makes keys. Whoever manages every tenant sets their limits anyway.
+    """
+    if _EVERY_TENANT in issuer.scopes:
+        return ()
+    own = () if issuer.limits == NO_LIMITS else ((issuer.key_id, issuer.limits),)
+    return (*own, *issuer.shared)
+
+
+def check_shares(issuer: Principal, key: KeyRecord) -> None:
+    """Returns if a principal that gets hold of a key has no further allowance by it.
 
     Raises:
-        InsufficientScopeError: The key could do what the principal can't; the message says what.
+        InsufficientScopeError: It would have one.
+    """
+    spent_of = {key.id, *(key_id for key_id, _ in key.shared)}
+    if any(key_id not in spent_of for key_id, _ in shared_by(issuer)):
+        raise InsufficientScopeError("A key with limits can rotate only what shares them: itself, and keys it made.")
+
+
+def check_grant(issuer: Principal, key: KeyRecord) -> None:
+    """Returns if a principal may hand out a key, or end it.
+
+    Raises:
+        InsufficientScopeError: The key could do what the principal can't, or for longer; the message says what.
     """
     check_manages(issuer, key.tenant)
     more = [
@@ -53,8 +75,10 @@ def check_grant(issuer: Principal, key: KeyRecord) -> None:
     ]
     if PRIORITIES.index(key.priority_ceiling) < PRIORITIES.index(issuer.priority_ceiling):
         more.append(f"the priority {key.priority_ceiling!r}")
+    if issuer.expires_s is not None and (key.expires_s is None or key.expires_s > issuer.expires_s):
+        more.append(f"a life beyond its own `expires`, {utc_text(issuer.expires_s)}")
     if more:
-        raise InsufficientScopeError(f"A key can't hand out what it does not hold: {', '.join(more)}.")
+        raise InsufficientScopeError(f"A key can't hand out or end what it does not hold: {', '.join(more)}.")
 
 
 def _holds(patterns: tuple[str, ...], pattern: str) -> bool:

@@ -1,8 +1,8 @@
 """The audit log: JSON lines, each with the hash of the one before, in files that are never written again.
 
 Whoever changes or takes out a line breaks the chain from there on. A chain alone can't tell that its newest lines are
-gone, or that somebody wrote all of it once more. With a key outside of the folder (`audit_seal.py`) it can; without one,
-`specgate audit verify` prints the last line's hash, to be kept elsewhere and given to the next run.
+gone, or that somebody wrote all of it once more. With a key outside of the folder (`audit_seal.py`) it can; without
+one, `specgate audit verify` prints the last line's hash, to be kept elsewhere and given to the next run.
 """
 
 import fcntl

@@ -169,6 +169,8 @@ def _scopes(
     tenant = principal.tenant
     yield tenant_scope(tenant.name), limits_of(tenant, default)
     yield f"key:{principal.key_id}", principal.limits
+    for key_id, limits in principal.shared:
+        yield f"key:{key_id}", limits
     if (of_model := _of_model(tenant.model_limits, model, names)) is not None:
         yield f"model:{tenant.name}:{model}", of_model
 

@@ -25,7 +25,9 @@ class AdminApi:
 
     def __init__(self, url: str, store: KeyStore) -> None:
         self.url = url
-        self.admin = store.create(KeyTerms(tenant="ops", scopes=("infer", "explain", "observe", "keys"))).token
+        self.admin = store.create(
+            KeyTerms(tenant="ops", scopes=("infer", "explain", "observe", "operate", "keys:own", "keys"))
+        ).token
         self.own = store.create(KeyTerms(tenant="red", scopes=("infer", "keys:own"))).token
         self.user = store.create(KeyTerms(tenant="red")).token
 
@@ -127,6 +129,10 @@ async def test_a_users_key_manages_nothing(method: str, path: str) -> None:
         {"tenant": "../red"},
         {"tenant": "red", "name": "line\nbreak"},
         {"tenant": "red", "limits": {"tokens": 1}},
+        {"tenant": "red", "expires": "9999-12-31T23:59:59-23:59"},
+        {"tenant": "red", "expires": "0001-01-01T00:00:00+23:59"},
+        {"tenant": "red", "expires": "0001-01-01T00:00:00"},
+        {"tenant": "red", "expires": 1e300},
         [],
     ],
 )
@@ -134,6 +140,39 @@ async def test_only_named_fields_can_be_set(body: Any) -> None:
     async with running() as admin_api:
         status, answer = await admin_api.ask(admin_api.admin, "POST", "/keys", body)
         assert (status, answer["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_a_key_that_ends_hands_out_and_ends_nothing_that_lasts_longer() -> None:
+    async with running() as admin_api:
+        terms = {"tenant": "red", "scopes": ["infer", "keys:own"], "expires": "2100-01-01T00:00:00+01:00"}
+        _, ending = await admin_api.ask(admin_api.admin, "POST", "/keys", terms)
+        _, lasting = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "red"})
+        token = ending["token"]
+        for method, where, body in [
+            ("POST", "/keys", {"tenant": "red"}),
+            ("POST", "/keys", {"tenant": "red", "expires": "2100-01-01T00:00:00Z"}),
+            ("POST", f"/keys/{lasting['id']}/rotate", {}),
+            ("DELETE", f"/keys/{lasting['id']}", None),
+        ]:
+            status, answer = await admin_api.ask(token, method, where, body)
+            assert (status, answer["error"]["code"]) == (403, "insufficient_scope"), (method, where)
+            assert "2099-12-31T23:00:00+00:00" in answer["error"]["message"]
+        status, child = await admin_api.ask(
+            token, "POST", "/keys", {"tenant": "red", "expires": "2099-12-31T23:00:00Z"}
+        )
+        assert (status, child["expires"]) == (200, "2099-12-31T23:00:00+00:00")
+        assert (await admin_api.ask(token, "DELETE", f"/keys/{child['id']}"))[0] == 200
+
+
+async def test_nobody_ends_a_key_that_holds_more() -> None:
+    async with running() as admin_api:
+        for more in ({"scopes": ["infer", "operate"]}, {"scopes": ["keys"]}):
+            _, held = await admin_api.ask(admin_api.admin, "POST", "/keys", {"tenant": "red", **more})
+            status, _ = await admin_api.ask(admin_api.own, "DELETE", f"/keys/{held['id']}")
+            assert status == 403
+            assert (await admin_api.ask(held["token"], "GET", "/me"))[0] == 200
+        _, own = await admin_api.ask(admin_api.own, "POST", "/keys", {"tenant": "red"})
+        assert (await admin_api.ask(admin_api.own, "DELETE", f"/keys/{own['id']}"))[0] == 200
 
 
 async def test_a_tenants_terms_are_set_listed_and_removed() -> None:

@@ -1,10 +1,14 @@
 """Many requests at once, at a replica that holds nothing yet."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from support.limits import LedgerLink
 
+from serve.access.key_file import KeyTerms
+from serve.access.key_ring import KeyRing
+from serve.access.key_store import KeyStore
 from serve.access.principal import Principal
 from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
@@ -56,3 +60,25 @@ async def test_limits_for_what_is_no_model_are_told_once(caplog: pytest.LogCaptu
     assert [record.message for record in caplog.records] == [
         "the tenant t has limits for 'mm', which is no model of this gateway"
     ]
+
+
+@pytest.mark.parametrize("generations", [1, 2])
+async def test_keys_that_a_key_makes_spend_of_its_own_limit(generations: int) -> None:
+    """Otherwise a key of five requests a minute had five more for each key that it made."""
+    store, ring = KeyStore(None), KeyRing()
+    limits = Limits(requests_per_minute=5)
+    issued = [store.create(KeyTerms(tenant="t", scopes=("infer", "keys:own"), limits=limits))]
+    for _ in range(generations):
+        ring.adopt(store.changes_since(0))
+        issuer = ring.authenticate({"x-api-key": issued[-1].token})
+        for _ in range(3):
+            issued.append(store.create(KeyTerms(tenant="t", scopes=("infer", "keys:own"), limits=limits), issuer))
+    ring.adopt(store.changes_since(0))
+    store.close()
+    accounts, passed = Accounts(RateLimitsConfig(burst_s=60), LedgerLink(), clock=lambda: 0.0), 0
+    for each in issued:
+        for _ in range(5):
+            with suppress(RateLimitError):
+                await accounts.reserve(ring.authenticate({"x-api-key": each.token}), "m", "plain", RequestSize(100), [])
+                passed += 1
+    assert passed == 5

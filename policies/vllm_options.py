@@ -82,7 +82,7 @@ WITHOUT_EFFECT = frozenset(
     """.split()  # noqa: SIM905 - 300 quoted names would be a wall
 )
 """All other options of vLLM 0.32; no fact depends on them."""
-_KNOWN = READ | WITHOUT_EFFECT
+KNOWN = READ | WITHOUT_EFFECT
 _SHORT = {
     "ac": "attention_config", "asc": "api_server_count", "cc": "compilation_config", "dc": "diffusion_config",
     "dcp": "decode_context_parallel_size", "dp": "data_parallel_size", "dpa": "data_parallel_address",
@@ -135,9 +135,9 @@ def _check(name: str) -> None:
     if name == "config":
         raise PolicyError("engine_args: the options in the file of `config` are not read; write them here, one by one")
     positive = name.removeprefix("no_")
-    if positive in _KNOWN:
+    if positive in KNOWN:
         return
-    if full := sorted(option.replace("_", "-") for option in _KNOWN if option.startswith(positive)):
+    if full := sorted(option.replace("_", "-") for option in KNOWN if option.startswith(positive)):
         raise PolicyError(
             f"engine_args: `{name.replace('_', '-')}` is an abbreviation; write the whole name: {' or '.join(full)}"
         )

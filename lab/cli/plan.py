@@ -42,7 +42,17 @@ def plan(
 
 def _print(report: dict[str, Any]) -> None:
     out = console()
-    table = Table("GPUs", "speculative", "standard", "drafts", "tokens/s", "TTFT p99 ms", "per token p99 ms", "serves")
+    table = Table(
+        "GPUs",
+        "speculative",
+        "standard",
+        "drafts",
+        "tokens/s",
+        "TTFT p99 ms",
+        "per token p99 ms",
+        "serves",
+        title="simulated, not measured",
+    )
     for row in report["variants"]:
         table.add_row(
             f"{row['gpus']}", f"{row['speculative']}", f"{row['standard']}", f"{row['draft_length'] or '-'}",

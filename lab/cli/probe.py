@@ -17,6 +17,7 @@ from lab.probe.trial_log import TrialLog, evidence, summarise
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.errors import ConfigError
 
+_NAMES = {"clean": "right", "schema_mismatch": "schema missed", "integrity_violation": "refused by the guard"}
 _SWITCH = {"on": (True,), "off": (False,), "both": (False, True), "default": (None,)}
 
 
@@ -57,7 +58,7 @@ def probe(
     concurrency: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 8,
     timeout_s: Annotated[float, typer.Option(min=0.1, help="Longest time for one request.")] = 120,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable that holds the API key.")] = None,
-    tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of broken answers that is accepted.")] = 0.0,
+    tolerate: Annotated[float, typer.Option(min=0, max=1, help="Share of answers that may be not right.")] = 0.0,
     judge: Annotated[
         str | None,
         typer.Option(help="An engine of the model without a drafter; of each broken answer it tells who broke it."),
@@ -68,9 +69,11 @@ def probe(
     cite: Annotated[Path | None, typer.Option("--evidence", help="Write evidence for an advisory, as YAML.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how many answers are clean.
+    """Measure how many answers are right.
 
-    Exit code 1 if more are broken than tolerated, 2 if no answer could be checked.
+    Right is what is whole, well-formed and as its schema wants it. What a gateway's guard refuses counts as broken; an
+    answer that was cut at its length limit, and a request that failed otherwise, count for nothing. Exit code 1 if more
+    are not right than tolerated, 2 if no answer could be checked.
     """
     recorded = _recorded(requests, file_format)
     streams = [bool(value) for value in _switch(stream)]
@@ -170,12 +173,13 @@ def _first_error(log: TrialLog) -> str:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    table = Table("cell", "clean", "95 % interval", "calls", "outcomes", "broken by", "pools")
+    table = Table("cell", "right", "95 % interval", "calls", "outcomes", "broken by", "pools")
     for name, row in {**summary["cells"], "all": summary["total"]}.items():
         low, high = row["interval"]
         style = "red" if row["unclean"] else "green"
         outcomes, causes = (
-            ", ".join(f"{count} {name}" for name, count in row[kind].items()) for kind in ("outcomes", "causes")
+            ", ".join(f"{count} {_NAMES.get(name, name)}" for name, count in row[kind].items())
+            for kind in ("outcomes", "causes")
         )
         clean = f"[{style}]{row['clean']}/{row['n']}[/]"
         pools = ", ".join(row["pools"])

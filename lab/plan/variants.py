@@ -66,8 +66,13 @@ def planned(traffic: Traffic, config: GatewayConfig, targets: Targets, most_gpus
             rows.append({"gpus": total, **_played(traffic, Site(varied, policy), split, targets)})
         serving = [row for row in rows if row["serves"]]
         if serving:
-            return {"model": model, "variants": rows, "best": min(serving, key=lambda row: row["ttft_ms"]["p99"])}
+            return {"model": model, "variants": rows, "best": min(serving, key=lambda row: _used(row, targets))}
     return {"model": model, "variants": rows, "best": None}
+
+
+def _used(row: Mapping[str, Any], targets: Targets) -> float:
+    """Returns how much of both targets together a variant uses: what is chosen by, among equally many GPUs."""
+    return float(row["ttft_ms"]["p99"] / targets.ttft_p99_ms + row["tpot_ms"]["p99"] / targets.tpot_p99_ms)
 
 
 def draft_lengths(config: GatewayConfig) -> Sequence[int]:
@@ -184,4 +189,6 @@ def assumptions(config: GatewayConfig, targets: Targets) -> Sequence[str]:
         "the gateway routes with `policy.load: route`; the advisories in force decide what may speculate",
         f"served means a p99 of at most {targets.ttft_p99_ms:g} ms to the first token and {targets.tpot_p99_ms:g} ms a "
         "token, and no request refused",
+        "the fewest GPUs that serve, and of equally many the split that uses least of both targets together "
+        "(p99 / target of the first token, plus p99 / target a token)",
     )

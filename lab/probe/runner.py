@@ -15,7 +15,7 @@ from lab.probe.check import check
 from lab.probe.k2vv import RequestSet
 from lab.probe.plan import Cell, ProbePlan, with_version
 from lab.probe.trace import Trace, cause
-from lab.probe.trial_log import SOUND, TrialLog
+from lab.probe.trial_log import BLAMELESS, REFUSED, TrialLog
 from serve.errors import ConfigError
 from serve.parsing.deltas import fold_deltas
 
@@ -76,7 +76,8 @@ async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[s
         parsed: Any = raw.parse()
         answer = await _folded(parsed, trace) if request["stream"] else parsed.model_dump()
     except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
-        return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
+        refused = getattr(error, "code", None) == REFUSED
+        return {"outcome": REFUSED if refused else "error", "detail": f"{type(error).__name__}: {error}"[:300]}
     seconds = round(time.monotonic() - started, 3)
     if not request["stream"]:
         trace.add(answer)
@@ -86,7 +87,7 @@ async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[s
         "pool": raw.headers.get("x-specgate-pool"),
         "speculative": raw.headers.get("x-specgate-speculative"),
         "seconds": seconds,
-        **(await _blamed(judge, request, trace) if judge and checked["outcome"] not in SOUND else {}),
+        **(await _blamed(judge, request, trace) if judge and checked["outcome"] not in BLAMELESS else {}),
     }
 
 

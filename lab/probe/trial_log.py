@@ -9,11 +9,13 @@ from typing import Any
 from policies import wilson
 from serve.errors import ConfigError
 
-# A model may miss a schema on any pool, so a mismatch is reported but not held against the pool.
-CLEAN = frozenset({"clean", "schema_mismatch"})
+CLEAN = "clean"
+MISSED = "schema_mismatch"  # whole and well-formed, but not what the schema wants: any model may do that on any pool
+REFUSED = "integrity_violation"  # a gateway's guard found the answer broken, and let the client have an error
 # These say nothing about the quality of a pool's answers.
 _NOT_COUNTED = frozenset({"error", "cut"})
-SOUND = CLEAN | _NOT_COUNTED  # nobody has to be blamed for these
+# There is no text to blame anybody for.
+BLAMELESS = frozenset({CLEAN, MISSED, REFUSED}) | _NOT_COUNTED
 
 
 class TrialLog:
@@ -77,7 +79,7 @@ def summarise(trials: Iterable[Mapping[str, Any]], tolerate: float) -> dict[str,
 def _row(trials: list[Mapping[str, Any]], tolerate: float) -> dict[str, Any]:
     outcomes = Counter(str(trial["outcome"]) for trial in trials)
     counted = sum(count for outcome, count in outcomes.items() if outcome not in _NOT_COUNTED)
-    clean = sum(count for outcome, count in outcomes.items() if outcome in CLEAN)
+    clean = sum(count for outcome, count in outcomes.items() if outcome == CLEAN)
     low, high = wilson(clean, counted)
     return {
         "clean": clean,

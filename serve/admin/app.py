@@ -103,11 +103,19 @@ class AdminRoutes:
         app.add_api_route(_QUARANTINE, self.forwarded, methods=read)
         app.add_api_route(_QUARANTINE, self.order, methods=["POST"])
         app.add_api_route("/admin/v1/shadow", self.shadow, methods=read)
-        app.add_api_route("/admin/v1/usage", self.forwarded, methods=read)
+        app.add_api_route("/admin/v1/usage", self.usage, methods=read)
         app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
             app.include_router(KeysApi(self._keys, self._changes).routes())
+        else:
+            for path in (
+                "/admin/v1/keys",
+                "/admin/v1/keys/{_:path}",
+                "/admin/v1/tenants",
+                "/admin/v1/tenants/{_:path}",
+            ):
+                app.add_api_route(path, self.without_keys, methods=["GET", "HEAD", "POST", "PUT", "DELETE"])
         app.add_exception_handler(GatewayError, self._failed)
         app.add_exception_handler(sqlite3.Error, _store_failed)
         return _Secured(Authorized(app, ADMIN_PORT, self._authenticate, self._refused, self._names))
@@ -119,6 +127,15 @@ class AdminRoutes:
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves, and specgate's version."""
         return {"status": "ok", "version": VERSION}
+
+    async def without_keys(self) -> None:
+        """Says what a gateway without a store of keys lacks.
+
+        Raises:
+            RouteNotFoundError: Always.
+        """
+        message = "This gateway has no store of keys and tenants: set `access.state_dir`, a folder on the head node."
+        raise RouteNotFoundError(message)
 
     async def me(self, request: fastapi.Request) -> dict[str, Any]:
         """Tells a caller who it is and what it may do."""
@@ -170,6 +187,20 @@ class AdminRoutes:
     async def forwarded(self, request: fastapi.Request) -> Response:
         """Returns what a gateway replica tells."""
         return _response(await self._ask(request))
+
+    async def usage(self, request: fastapi.Request) -> Response:
+        """Returns sums of usage.
+
+        Raises:
+            RouteNotFoundError: Gateway replicas do not count it.
+        """
+        answer = await self._ask(request)
+        if answer.status == 404:
+            raise RouteNotFoundError(
+                "Usage is not counted here: set `rate_limits.enabled: true`, or ask for keys with `access.mode: "
+                "required`."
+            )
+        return _response(answer)
 
     async def rerun(self, request: fastapi.Request, request_id: str = "") -> dict[str, Any]:
         """Returns what engines sent for a request that was rerun; the audit log gets a line before anybody reads it.

@@ -14,6 +14,7 @@ from serve.cli.key_service import first_key
 from serve.cli.output import console
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.contradictions import contradictions
+from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
@@ -56,6 +57,7 @@ def serve(
 ) -> None:
     """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
     loaded = GatewayConfig.load(config)
+    _refuse_unstartable(loaded, config)
     if not accept_hazards:
         _refuse_contradictions(loaded, config)
     parsed = _with_access(with_admin_port(loaded, port, admin_port), access, state_dir)
@@ -85,6 +87,14 @@ def _refuse_contradictions(parsed: GatewayConfig, config: Path) -> None:
             "\n".join((f"{config} has facts that contradict each other:", *wrong))
             + "\n--accept-hazards starts it anyway."
         )
+
+
+def _refuse_unstartable(parsed: GatewayConfig, config: Path) -> None:
+    wrong = [f"  {model}/{pool}: {text}" for model, pool, text in (*unknown_options(parsed), *missing_folders(parsed))]
+    if wrong:
+        cure = f"\n`specgate fetch --config {config}` lists the folders; with --download it fills them."
+        message = "\n".join((f"{config} has engines that can't start:", *wrong))
+        raise ConfigError(message + (cure if "the folder of" in message else ""))
 
 
 def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:

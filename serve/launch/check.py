@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serve.config import layers
+from serve.config.early import unknown_options
 from serve.config.exposure import listening_host, open_gateway
 from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import ModelConfig, PoolConfig
@@ -81,6 +82,7 @@ def check_file(path: str | Path) -> CheckReport:
     except ConfigError as error:
         findings.append(ClusterFinding("error", str(local), str(error)))
         return CheckReport(local, None, nodes, {}, (), tuple(findings))
+    findings += [ClusterFinding("error", f"{model}/{pool}", text) for model, pool, text in unknown_options(config)]
     findings += [*_serving(document, served), *_open(config, served), *_application(config)]
     placement, unplaced = _placed(config, nodes)
     fits = tuple(_fit(*entry) for entry in config.each_pool() if entry[3].kind == "vllm")

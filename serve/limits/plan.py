@@ -195,12 +195,15 @@ def over_limit(held: Slice, wait_s: float, cost: float) -> RateLimitError:
         cost: Weighted tokens that it would reserve.
     """
     kind, _, name = held.id.scope.partition(":")
+    rate_per_s, capacity = held.terms
     if isinstance(held, RateSlice):
-        limit = f"{held.terms.rate_per_s * _MINUTE_S:.0f} {_NAMES[held.kind]}"
+        limit = f"{rate_per_s * _MINUTE_S:.0f} {_NAMES[held.kind]}"
     else:
-        limit = f"{held.terms.capacity:.0f} requests at the same time"
+        limit = f"{capacity:.0f} requests at the same time"
     seconds = max(1, math.ceil(wait_s)) if math.isfinite(wait_s) else 60
     message = f"The limit of {limit} for the {kind} {name!r} is reached; try again in {seconds} s."
+    if held.kind == "requests":  # fewer pass at once than the number says, which would seem wrong without this
+        message += f" It lets {math.floor(capacity)} begin at once, then one every {1 / rate_per_s:.3g} s."
     if held.kind == "tokens" and cost > held.terms.capacity:
         message += (
             f" This request reserves {cost:.0f} weighted tokens and needs the whole burst of {held.terms.capacity:.0f};"

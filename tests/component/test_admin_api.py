@@ -397,3 +397,19 @@ def seeing(pools: list[dict[str, Any]]) -> Any:
     snapshot = {"policy": policy, "pools": pools, "rerun_content": False, **nothing}
     app.add_api_route("/admin/v1/snapshot", lambda: snapshot)
     return app
+
+
+@pytest.mark.parametrize(
+    ("path", "cure"),
+    [
+        ("/admin/v1/usage", "rate_limits.enabled"),
+        ("/admin/v1/keys", "access.state_dir"),
+        ("/admin/v1/keys/k", "access.state_dir"),
+        ("/admin/v1/tenants", "access.state_dir"),
+    ],
+)
+async def test_what_is_off_says_which_setting_switches_it_on(path: str, cure: str) -> None:
+    async with serving(config()) as ports:
+        status, _, body = await ask("DELETE" if path.endswith("/k") else "GET", ports.admin_api + path)
+    assert status == 404
+    assert cure in json.loads(body)["error"]["message"]

@@ -10,6 +10,7 @@ from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, c
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from serve.config.contradictions import contradictions
+from serve.config.early import unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
@@ -53,10 +54,12 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
     secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
     wrong = [_finding("error", text, model, pool) for model, pool, text in contradictions(decider.config)]
+    mistyped = [_finding("error", text, model, pool) for model, pool, text in unknown_options(decider.config)]
     openness = open_gateway(decider.config.access, host)
     findings = [
         *([_finding("error", openness)] if openness else []),
         *wrong,
+        *mistyped,
         *_policy_findings(policy),
         *_pool_findings(policy),
         *_knowledge(policy),
@@ -247,9 +250,43 @@ def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iter
             for advisory, level, effect in _effects(decision, advisories):
                 _, texts = level_of.setdefault((advisory, level), (level, []))
                 texts.append(f"{effect} ({' '.join(decision.classes)})")
+        presumed: dict[str, list[str]] = {}
+        known: list[dict[str, Any]] = []
         for (advisory, level), (_, texts) in level_of.items():
+            found = advisories.get(advisory)
+            unknown = _presumed(policy, found, name) if found is not None else ()
+            if set(unknown) & set(_ENGINE_FACTS):
+                presumed.setdefault(level, []).append(advisory)
+                continue
             more = f" and {len(texts) - 1} more kinds of request" if len(texts) > 1 else ""
-            yield _finding(level, f"{advisory}: {texts[0]}{more}", name, "", advisories.get(advisory))
+            finding = _finding(level, f"{advisory}: {texts[0]}{more}", name, "", found)
+            if unknown:
+                finding["cures"].insert(0, f"State {', '.join(unknown)} in `facts`: it is not known to concern you")
+            known.append(finding)
+        yield from (_unknown_engine(policy, name, level, names) for level, names in presumed.items())
+        yield from known
+
+
+def _presumed(policy: Policy, advisory: Advisory, model: str) -> tuple[str, ...]:
+    """Returns the unknown facts for which an advisory counts as matched; empty if a pool of the model is known to be."""
+    matched = [facts for facts in policy.facts if facts.model == model and advisory.matches(facts)]
+    unknown = [advisory.assumptions(facts) for facts in matched]
+    return () if not all(unknown) else tuple(dict.fromkeys(name for names in unknown for name in names))
+
+
+def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) -> dict[str, Any]:
+    """Returns one finding for all advisories that count only because nobody has said which engine it is."""
+    pools = [
+        facts.pool for facts in policy.facts if facts.model == model and None in (facts.engine, facts.engine_version)
+    ]
+    effect = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}[
+        level
+    ]
+    finding = _finding(
+        level, f"{len(names)} advisories {effect} only because the engine is unknown: {', '.join(names)}", model
+    )
+    told = "`engine: vllm`, `engine_version`, `method` (`none` without a drafter) and the parsers"
+    return {**finding, "cures": [f"State in `facts` of {', '.join(pools)} what runs there: {told}; then look again"]}
 
 
 def _effects(decision: Decision, advisories: dict[str, Advisory]) -> Iterator[tuple[str, str, str]]:

@@ -72,6 +72,21 @@ def test_a_connection_that_breaks_in_mid_answer_is_a_failed_trial_not_the_end(sp
     assert summary["total"]["clean"] == summary["total"]["n"] > 0
 
 
+def test_what_a_guard_refuses_counts_as_broken_and_other_failures_for_nothing(specgate):
+    codes = iter([*["integrity_violation"] * 3, *["engine_error"] * 37])
+
+    async def refused(_: Request) -> Response:
+        return JSONResponse({"error": {"message": "no", "type": "upstream_error", "code": next(codes)}}, 502)
+
+    routes = [Route("/v1/chat/completions", refused, methods=["POST"])]
+    with serving(Starlette(routes=routes)) as url:
+        code, out = specgate(*options(url, "-n", 5, "--json"))
+        total = json.loads(out)["total"]
+    assert code == 1
+    assert (total["clean"], total["n"]) == (0, 3)
+    assert total["outcomes"] == {"error": 37, "integrity_violation": 3}
+
+
 def test_an_interrupted_run_resumes(specgate, tmp_path):
     out = tmp_path / "trials.jsonl"
     with engine() as url:

@@ -104,7 +104,8 @@ async def test_the_dashboards_sight_has_the_same_fields_whatever_is_on(on: bool)
     served = replica(quarantine={"enabled": on}, rate_limits={"enabled": on}, admin={"rerun_content": on})
     seen = (await ask(served.operators_app(), "/admin/v1/snapshot")).json()
     assert seen.keys() == {
-        "policy", "pools", "cells", "changes", "reruns", "rerun_content", "shadows", "tenants", "queue", "samples"
+        "version", "policy", "pools", "cells", "changes", "reruns", "rerun_content", "shadows", "tenants", "queue",
+        "samples",
     }  # fmt: skip
     assert [pool["pool"] for pool in seen["pools"]] == ["fast", "safe"]
     assert (seen["rerun_content"], seen["tenants"], seen["policy"]["refused_update"]) == (on, [], None)

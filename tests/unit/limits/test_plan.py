@@ -70,3 +70,9 @@ def test_a_refusal_says_when_to_come_again_and_never_too_early(wait_s: float, af
     error = over_limit(held, wait_s, 1.0)
     assert error.headers["retry-after"] == after
     assert f"6 requests a minute for the key 'k' is reached; try again in {after} s" in error.message
+
+
+def test_a_refusal_says_how_many_requests_begin_at_once_since_they_are_fewer_than_the_limit_says() -> None:
+    held = RateSlice(LimitId("tenant:t", "requests"), LimitTerms(5 / 60, 2.5), 1, 0.0)
+    assert "5 requests a minute for the tenant 't'" in over_limit(held, 9.0, 1.0).message
+    assert over_limit(held, 9.0, 1.0).message.endswith("It lets 2 begin at once, then one every 12 s.")

@@ -1,6 +1,7 @@
 """Plans: every split is tried from few GPUs to many, and the cheapest that serves is the answer."""
 
 import dataclasses
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +90,15 @@ def test_a_plan_says_which_pools_the_model_lacks() -> None:
 def test_a_replica_takes_as_many_gpus_as_its_engine_s_parallelism() -> None:
     config = default_config()
     assert gpus_of(config.models["m"], "standard") == 1
+
+
+def test_of_splits_with_equally_many_gpus_the_one_that_uses_least_of_both_targets_is_the_answer() -> None:
+    targets = Targets(tpot_p99_ms=100)
+    report = planned(traffic(20, 1.0), default_config(seats=16), targets, 1)
+
+    def used(row: dict[str, Any]) -> float:
+        return float(row["ttft_ms"]["p99"] / targets.ttft_p99_ms + row["tpot_ms"]["p99"] / targets.tpot_p99_ms)
+
+    assert len(report["variants"]) > 2
+    assert report["best"] == min(report["variants"], key=used)
+    assert any("least of both targets" in line for line in assumptions(default_config(seats=16), targets))

@@ -8,16 +8,18 @@ from serve.errors import ConfigError
 
 def test_failed_and_cut_trials_count_for_nothing_and_failed_ones_run_again(tmp_path):
     log = TrialLog(tmp_path / "r.jsonl", {"a": 1})
-    for number, outcome in enumerate(["clean", "error", "cut", "invalid_json", "schema_mismatch"]):
+    for number, outcome in enumerate(
+        ["clean", "error", "cut", "invalid_json", "schema_mismatch", "integrity_violation"]
+    ):
         log.add({"cell": "c", "trial": number, "outcome": outcome})
     total = summarise(log.trials, 0.0)["total"]
-    assert (total["clean"], total["n"], total["unclean"]) == (2, 3, True)
+    assert (total["clean"], total["n"], total["unclean"]) == (1, 4, True)
     assert not summarise(log.trials, 0.9)["total"]["unclean"]
     resumed = TrialLog(tmp_path / "r.jsonl", {"a": 1})
     assert ("c", 1) not in resumed.done
-    assert len(resumed.done) == 4
+    assert len(resumed.done) == 5
     resumed.add({"cell": "c", "trial": 1, "outcome": "clean"})
-    assert summarise(resumed.trials, 0.0)["total"]["n"] == 4
+    assert summarise(resumed.trials, 0.0)["total"]["n"] == 5
     with pytest.raises(ConfigError, match="other settings"):
         TrialLog(tmp_path / "r.jsonl", {"a": 2})
 

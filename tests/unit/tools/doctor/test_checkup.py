@@ -45,3 +45,37 @@ def test_drafts_in_pipeline_stages_with_synchronous_scheduling_are_an_error(tmp_
 )
 def test_the_same_without_one_of_the_three_is_not(tmp_path: Path, engine_args: dict[str, Any], drafter: bool) -> None:
     assert not any("vllm#52071" in text for text in errors(tmp_path, engine_args, drafter=drafter))
+
+
+def findings_of(models: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"models": models}))
+    return list(examine(Decider.load(config))["findings"])
+
+
+def remote(**facts: Any) -> dict[str, Any]:
+    pool = {"kind": "remote", "url": "http://engine:8000", "facts": facts}
+    return {"m": {"family": "kimi-k2", "grammar": "kimi_k2", "pools": {"p": pool}}}
+
+
+def test_the_first_cure_of_a_file_without_facts_is_to_state_them(tmp_path: Path) -> None:
+    first, *rest = findings_of(remote(), tmp_path)
+    assert "only because the engine is unknown" in first["message"]
+    assert "kimi-reserved-ids-crash" in first["message"]
+    assert first["cures"] == [
+        "State in `facts` of p what runs there: `engine: vllm`, `engine_version`, `method` (`none` without a drafter)"
+        " and the parsers; then look again"
+    ]
+    assert not any("smg" in cure for finding in rest for cure in finding["cures"])
+
+
+def test_an_engine_that_is_known_to_be_affected_keeps_its_own_cure(tmp_path: Path) -> None:
+    found = findings_of(remote(engine="smg", engine_version="1.0.0", method="none"), tmp_path)
+    (crash,) = [each for each in found if each["advisory"] == "kimi-reserved-ids-crash"]
+    assert crash["cures"][0].startswith("Update smg")
+
+
+def test_a_mistyped_engine_argument_is_an_error_with_the_right_name(tmp_path: Path) -> None:
+    assert "vLLM has no engine argument 'max-model-length'; did you mean 'max-model-len'?" in errors(
+        tmp_path, {"max-model-length": 1024}
+    )

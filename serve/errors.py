@@ -20,6 +20,7 @@
       IntegrityError                502  integrity_violation    yes
       PoolUnavailableError          503  pool_unavailable       yes, after `retry_after_s`
       TooManyConnectionsError       503  too_many_connections   yes, after `retry_after_s`
+      ShuttingDownError             503  shutting_down          yes, after `retry_after_s`
       SharedStateError              503  shared_state_lost      yes, after `retry_after_s`
       DeadlineError                 504  deadline_exceeded      yes
       StorageError                  507  storage_failed         no: somebody has to mend the disk first
@@ -221,6 +222,11 @@ class TooManyConnectionsError(GatewayError):
     status = 503
     type = "rate_limit_error"
     default_code = "too_many_connections"
+
+
+class ShuttingDownError(GatewayError):
+    status = 503
+    default_code = "shutting_down"
 
 
 class SharedStateError(GatewayError):

@@ -5,7 +5,7 @@ import errno
 import logging
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from serve.access.key_record import KeyChanges
 from serve.access.key_store import KeyStore
@@ -39,7 +39,7 @@ class AdminApi:
         self._replicas = GatewayReplicas()
         self._listener = await _listener(admin)
         audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
-        audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
+        self._audit = audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
         store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
         self._keys = LocalKeySource(store) if store is not None else None
@@ -52,6 +52,13 @@ class AdminApi:
         await self._listener.start(api.app(), protocol_factory({}), **tls)
         self._running = [asyncio.create_task(each) for each in (watch.run(), access.run(), api.run())]
         log.info("the admin API is at %s", admin.url)
+
+    @classmethod
+    async def started(cls, config: dict[str, Any]) -> Self:
+        """Returns the admin API of a gateway without Ray, once it listens."""
+        self = cls.__new__(cls)
+        await self.__init__(config)  # type: ignore[misc]
+        return self
 
     async def announce(self, replica: str, url: str, key: str) -> None:
         """Called by every gateway replica, again and again: where its operators' routes are, and the key to them."""
@@ -72,6 +79,16 @@ class AdminApi:
         if self._keys is None:
             raise SharedStateError("The admin API has no store of keys.")
         return await self._keys.sync(version, used)
+
+    async def close(self) -> None:
+        """Ends an admin API without Ray."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.wait(self._running)
+        await self._listener.stop()
+        if self._keys is not None:
+            self._keys.close()
+        self._audit.close()
 
     async def check_health(self) -> None:
         """Ray Serve's hook: replaces the replica if this raises."""

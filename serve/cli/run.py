@@ -1,5 +1,6 @@
 """`specgate serve`: runs the whole gateway on this machine."""
 
+import importlib.util
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from serve.config.early import missing_folders, unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
+from serve.launch.alone import log_to_stderr, needs_ray, run_alone
 from serve.launch.local import Progress, cluster, prepared_environment
 from serve.launch.ports import claim_admin_port, require_free
 from serve.launch.supervisor import supervise
@@ -41,6 +43,14 @@ KeysDir = Annotated[
 ]
 StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
 AcceptHazards = Annotated[bool, typer.Option("--accept-hazards", help="Start even if facts contradict each other.")]
+WithRay = Annotated[
+    bool | None,
+    typer.Option(
+        "--ray/--no-ray",
+        help="Run in a Ray cluster, or in this process alone. [default: alone if all pools are remote and there is one "
+        "gateway replica]",
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
 
@@ -54,23 +64,23 @@ def serve(
     verbose: Verbose = False,
     stop_with_parent: StopWithParent = False,
     accept_hazards: AcceptHazards = False,
+    ray: WithRay = None,
 ) -> None:
-    """Start Ray, the gateway and all pools on this machine, and run until Ctrl-C."""
+    """Start the gateway and all pools on this machine, and run until Ctrl-C."""
     loaded = GatewayConfig.load(config)
     _refuse_unstartable(loaded, config)
     if not accept_hazards:
         _refuse_contradictions(loaded, config)
-    parsed = _with_access(with_admin_port(loaded, port, admin_port), access, state_dir)
+    if not _wants_ray(loaded, config, ray):
+        run_here(loaded, config, port, host, admin_port, access, state_dir, verbose, stop_with_parent)
+        return
+    parsed = with_access(with_admin_port(loaded, port, admin_port), access, state_dir)
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
         code = supervise(stop, with_parent=stop_with_parent)
         if code is not None:
             raise typer.Exit(code)
-        if (token := first_key(parsed.access)) is not None:
-            _print("First API key, with every right, shown only now:")
-            _print(token)
-        if openness := open_gateway(parsed.access, host):
-            _print(f"warning: {openness}")
+        _tell_of_access(parsed.access, host)
         _print(f"specgate {VERSION}, {config}")
         with cluster(parsed, port, clocked(), verbose, host, stop):
             if not stop.is_set():
@@ -78,6 +88,63 @@ def serve(
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
                 _print(f"Look at it: {parsed.admin.url} (the admin API)")
             stop.wait()
+
+
+def run_here(
+    config: GatewayConfig,
+    path: Path | None,
+    port: int,
+    host: str,
+    admin_port: int | None,
+    access: AccessMode | None,
+    state_dir: Path | None,
+    verbose: bool,
+    stop_with_parent: bool = False,
+) -> None:
+    """Serves remote pools in this process, until Ctrl-C.
+
+    Args:
+        config: What to serve.
+        path: Its file, for SIGHUP; None if there is none.
+        port: Port of the gateway.
+        host: Address to listen on.
+        admin_port: Port of the admin API; None for the first free one.
+        access: Replaces `access.mode`.
+        state_dir: Replaces `access.state_dir`.
+        verbose: Print all logs.
+        stop_with_parent: Stop also when the process that started this one dies.
+    """
+    require_free(port)
+    parsed = with_access(with_admin_port(config, port, admin_port), access, state_dir)
+    log_to_stderr(verbose)
+    _print(f"specgate {VERSION}" + (f", {path}" if path else ""))
+    _tell_of_access(parsed.access, host)
+    run_alone(parsed, host, port, path, _print, stop_with_parent, config)
+
+
+def _wants_ray(config: GatewayConfig, path: Path, asked: bool | None) -> bool:
+    """Returns True if a configuration is for a Ray cluster.
+
+    Raises:
+        ConfigError: It needs one that is not wanted, or Ray is not installed.
+    """
+    reason = needs_ray(config)
+    if asked is False and reason is not None:
+        raise ConfigError(f"{path} can't run without Ray: it has {reason}")
+    wants = reason is not None if asked is None else asked
+    if wants and importlib.util.find_spec("ray") is None:
+        why = f"{path} has {reason}" if reason else "--ray asks for it"
+        raise ConfigError(f"Ray is not installed, and {why}: pip install 'specgate[ray]'")
+    return wants
+
+
+def _tell_of_access(access: AccessConfig, host: str) -> None:
+    """Shows the first key, once, and warns of a gateway that anybody may use."""
+    if (token := first_key(access)) is not None:
+        _print("First API key, with every right, shown only now:")
+        _print(token)
+    if openness := open_gateway(access, host):
+        _print(f"warning: {openness}")
 
 
 def _refuse_contradictions(parsed: GatewayConfig, config: Path) -> None:
@@ -97,7 +164,7 @@ def _refuse_unstartable(parsed: GatewayConfig, config: Path) -> None:
         raise ConfigError(message + (cure if "the folder of" in message else ""))
 
 
-def _with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:
+def with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:
     """Returns the configuration with another mode of access, and with a place for keys if there is none."""
     settings = config.access.model_dump()
     if mode is not None:

@@ -6,13 +6,12 @@ import secrets
 from typing import Any
 
 import fastapi
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle
 
+from serve.errors import SharedStateError
 from serve.http1.allowed_routes import AllowedRoutes
 from serve.http1.listener import Listener, node_address
 from serve.http1.server import protocol_factory
+from serve.shared.link import Link
 
 log = logging.getLogger("ray.serve.specgate.gateway")
 
@@ -22,15 +21,15 @@ PERIOD_S = 2.0
 class Announcer:
     """Serves the operators' routes of one replica to whoever has its key, and tells the admin API address and key.
 
-    HAProxy does not know the port. The key travels through Ray's own channel between deployments.
+    HAProxy does not know the port. The key travels through Ray's own channel between deployments, or not at all.
 
     Args:
-        admin_api: The admin API's deployment.
+        admin_api: The way to the admin API.
         replica: The name of this replica.
         app: Serves the operators' routes.
     """
 
-    def __init__(self, admin_api: DeploymentHandle, replica: str, app: fastapi.FastAPI) -> None:
+    def __init__(self, admin_api: Link, replica: str, app: fastapi.FastAPI) -> None:
         self._admin_api = admin_api
         self._replica = replica
         self._app = app
@@ -44,11 +43,11 @@ class Announcer:
         try:
             while True:
                 try:
-                    await self._admin_api.announce.remote(self._replica, listener.url, listener.key)
+                    await self._admin_api.call("announce", self._replica, listener.url, listener.key)
                     lost = False
-                except (RayError, RayServeException) as error:
+                except SharedStateError as error:
                     if not lost:
-                        log.warning("the admin API can't be reached: %r", error)
+                        log.warning("%s", error)
                     lost = True
                 await asyncio.sleep(PERIOD_S)
         finally:

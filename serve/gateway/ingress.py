@@ -6,10 +6,9 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastapi
-from ray.serve.handle import DeploymentHandle
 from starlette.routing import Route
 
 from policies.freshness import age_days
@@ -38,7 +37,7 @@ from serve.gateway.parts import (
 from serve.gateway.pipeline import Gateway
 from serve.gateway.policy_updates import PolicyUpdates
 from serve.gateway.pools import build_pools
-from serve.gateway.ray_context import gateway_replicas
+from serve.gateway.ray_context import gateway_replicas, link_to
 from serve.gateway.scale import Scale
 from serve.gateway.snapshot import Reruns, snapshot
 from serve.guard.attempt_result import AttemptResult
@@ -50,6 +49,11 @@ from serve.proxy.upstream import Upstream
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.request_log import keep_writing
 
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from serve.shared.link import LocalLink
+
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 
@@ -59,7 +63,7 @@ class GatewayReplica:
     Args:
         config: A `GatewayConfig` as a mapping.
         pools: (model, pool, handle) of every pool that runs in this cluster.
-        admin_api: The admin API; None outside Ray, as in tests.
+        admin_api: The admin API, in Ray or in this process; None if there is none, as in tests.
 
     Attributes:
         access: Says who may ask.
@@ -74,15 +78,15 @@ class GatewayReplica:
     def __init__(
         self,
         config: dict[str, Any],
-        pools: list[tuple[str, str, DeploymentHandle]],
-        admin_api: DeploymentHandle | None = None,
+        pools: "list[tuple[str, str, DeploymentHandle]]",
+        admin_api: "DeploymentHandle | LocalLink | None" = None,
     ) -> None:
         self._config = settings = GatewayConfig.parse(config)
         log.info("specgate %s", VERSION)
         for model, message in grammar_findings(settings.models):
             log.warning("%s: %s", model, message)
         handles = {(model, pool): handle for model, pool, handle in pools}
-        gateways = gateway_replicas()
+        gateways, admin = gateway_replicas(), link_to(admin_api)
         limits = settings.limits
         self._scale = Scale(settings)
         self.pools = build_pools(settings, handles, gateways)
@@ -95,7 +99,7 @@ class GatewayReplica:
         self._quarantine = quarantine_of(settings, policy, metrics)
         self.load = load_of(settings, policy, gateways, metrics)
         self.accounts, limiting = limits_of(settings, gateways, metrics)
-        self.access, keys = access_of(settings, admin_api, metrics)
+        self.access, keys = access_of(settings, admin, metrics)
         self._transcripts = transcripts_of(settings)
         self._reruns = Reruns()
         self._shadows, shadowing = shadows_of(settings, self.pools, upstream, self.telemetry)
@@ -122,7 +126,7 @@ class GatewayReplica:
             limiting,
             shadowing,
             Part(routes=self._insight()),
-            announcements(admin_api, self.operators_app),
+            announcements(admin, self.operators_app),
         ]
 
     def _advisories_age_days(self) -> int | None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import fastapi
-from ray.serve.handle import DeploymentHandle
 
 from policies import Policy
 from serve.access.live import AnyAccess
@@ -35,6 +34,7 @@ from serve.quarantine.live import LivePolicy, QuarantinedPolicy
 from serve.routing.pool import Pool
 from serve.shadow.live import NULL_SHADOWS, NullShadows, Shadows
 from serve.shadow.metrics import show_shadows
+from serve.shared.link import Link
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.metrics import Metrics
 
@@ -97,7 +97,7 @@ def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[A
     return accounts, Part(run=accounts.run, routes=usage_routes(accounts), close=accounts.end)
 
 
-def access_of(config: GatewayConfig, admin_api: DeploymentHandle | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
+def access_of(config: GatewayConfig, admin_api: Link | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
     """Returns access control (`access.mode`)."""
     access = live_access(config.access, admin_api)
     show_keys(metrics, access.ring)
@@ -120,8 +120,8 @@ def transcripts_of(config: GatewayConfig) -> AnyTranscripts:
     return Transcripts() if config.admin.rerun_content else NULL_TRANSCRIPTS
 
 
-def announcements(admin_api: DeploymentHandle | None, app: Callable[[], fastapi.FastAPI]) -> Part:
-    """Returns the part that serves operators' routes and announces where; outside Ray there is no admin API."""
+def announcements(admin_api: Link | None, app: Callable[[], fastapi.FastAPI]) -> Part:
+    """Returns the part that serves operators' routes and announces where, if there is an admin API."""
     if admin_api is None:
         return OFF
     return Part(run=lambda: Announcer(admin_api, replica_name(), app()).run())

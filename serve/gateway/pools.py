@@ -2,17 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Any
-
-from ray.serve.handle import DeploymentHandle
+from typing import TYPE_CHECKING, Any
 
 from serve.config.gateway import GatewayConfig
 from serve.config.secret import LiveSecret
 from serve.errors import GatewayError
 from serve.routing.endpoint import Endpoint
-from serve.routing.pool import Pool, RayPool
+from serve.routing.pool import Pool
 from serve.routing.remote_pool import RemotePool
 from serve.routing.waiting_room import WaitingTerms
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
 
 PoolKey = tuple[str, str]  # model, pool
 
@@ -20,7 +21,7 @@ _FACTS_TIMEOUT_S = 5.0
 
 
 def build_pools(
-    config: GatewayConfig, handles: dict[PoolKey, DeploymentHandle], gateways: int = 1
+    config: GatewayConfig, handles: "dict[PoolKey, DeploymentHandle]", gateways: int = 1
 ) -> dict[PoolKey, Pool]:
     """Returns every pool of the configuration.
 
@@ -44,6 +45,8 @@ def build_pools(
                 f"{model}/{pool}", gateways, LiveSecret(key) if key else None,
             )  # fmt: skip
         else:
+            from serve.routing.ray_pool import RayPool  # a gateway of remote pools does without Ray
+
             pools[model, pool] = RayPool(f"{model}/{pool}", handles[model, pool], terms, settings.routing)
     return pools
 

@@ -1,29 +1,53 @@
-"""What Ray Serve tells a gateway replica of itself; outside Ray, as in tests, it is the only one."""
+"""What Ray Serve tells a gateway replica of itself; outside Ray it is the only one."""
 
-from ray import serve as ray_serve
-from ray.serve.exceptions import RayServeException
+import sys
+from typing import Any
+
+from serve.shared.link import Link, LocalLink
+
+ONLY = "local"
+"""The name of the only replica of a gateway without Ray."""
 
 
 def application() -> str | None:
     """Returns the name of the Serve application; None outside Ray."""
-    try:
-        return str(ray_serve.get_replica_context().app_name)
-    except RayServeException:
-        return None
+    context = _context()
+    return None if context is None else str(context.app_name)
 
 
 def gateway_replicas() -> int:
     """Returns how many gateway replicas there were when this one started."""
-    try:
-        return max(1, int(ray_serve.get_replica_context().world_size))
-    except RayServeException:
-        return 1
+    context = _context()
+    return 1 if context is None else max(1, int(context.world_size))
 
 
 def replica_name() -> str:
-    """Returns this replica's name, which no other has.
+    """Returns this replica's name, which no other has."""
+    context = _context()
+    return ONLY if context is None else str(context.replica_id.unique_id)
 
-    Raises:
-        RayServeException: It does not run in Ray.
+
+def link_to(admin_api: Any) -> Link | None:
+    """Returns the link to the admin API.
+
+    Args:
+        admin_api: Ray Serve's handle, or a link within this process, or None if there is no admin API.
     """
-    return str(ray_serve.get_replica_context().replica_id.unique_id)
+    if admin_api is None or isinstance(admin_api, LocalLink):
+        return admin_api
+    from serve.shared.ray_link import HandleLink
+
+    return HandleLink(admin_api, "the admin API")
+
+
+def _context() -> Any:
+    """Returns the context of this replica; None outside Ray, which is not even imported then."""
+    if "ray.serve" not in sys.modules:
+        return None
+    from ray import serve as ray_serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        return ray_serve.get_replica_context()
+    except RayServeException:
+        return None

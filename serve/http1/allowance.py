@@ -18,6 +18,7 @@ class Allowance:
         retry_after_s: For clients that are refused.
         held_bytes: Of the bodies of all requests under way.
         owned_bytes: Of those whose owner is known, by owner.
+        draining: Requests under way end, and each new one gets a 503 and ends its connection.
     """
 
     max_connections: int = 8192
@@ -25,6 +26,7 @@ class Allowance:
     retry_after_s: float = 2.0
     held_bytes: int = 0
     owned_bytes: dict[str, int] = field(default_factory=dict)
+    draining: bool = False
 
     def take(self, size_bytes: int, owner: str = "") -> GatewayError | None:
         """Counts bytes, or returns the error for their sender.

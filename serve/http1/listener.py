@@ -4,12 +4,14 @@ import asyncio
 import os
 import secrets
 import socket
+import sys
 from typing import Any
 
-import ray
 import uvicorn
 
 from serve.http1.asgi import AsgiApp
+
+_LOOPBACK = "127.0.0.1"
 
 
 class Listener:
@@ -102,12 +104,16 @@ def engine_key() -> str:
 
 
 def node_address() -> str:
-    """Returns where engines of this node listen: `SPECGATE_ENGINE_HOST`, or the node's address in the Ray cluster.
+    """Returns where this node's processes listen: `SPECGATE_ENGINE_HOST`, or the node's address in the Ray cluster.
 
     Ray gives a node an external address even where the whole cluster is one machine; `specgate serve` sets 127.0.0.1.
     """
     if host := os.environ.get("SPECGATE_ENGINE_HOST"):
         return host
+    if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():
+        return _LOOPBACK  # a gateway on one machine does without Ray
+    import ray
+
     node_id = ray.get_runtime_context().get_node_id()
     return next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["NodeID"] == node_id)
 

@@ -14,7 +14,13 @@ from typing import Any, cast
 
 import uvicorn.config
 
-from serve.errors import GatewayError, OverloadedError, RequestTimeoutError, TooManyConnectionsError
+from serve.errors import (
+    GatewayError,
+    OverloadedError,
+    RequestTimeoutError,
+    ShuttingDownError,
+    TooManyConnectionsError,
+)
 from serve.http1.allowance import Allowance
 from serve.http1.asgi import DIRECT, AsgiApp, Drain, Scope
 from serve.http1.cycle import RequestResponseCycle
@@ -204,6 +210,9 @@ class ServerProtocol(asyncio.Protocol):
     # Called by the parser.
 
     def _begin(self, scope: Scope, expects_continue: bool, keep_alive: bool) -> RequestResponseCycle | GatewayError:
+        if self._allowance.draining:
+            message = "This gateway is shutting down; send the request again."
+            return ShuttingDownError(message, retry_after_s=self._allowance.retry_after_s)
         if len(self._cycles) > _MAX_PIPELINED:
             message = (
                 f"More than {_MAX_PIPELINED} requests wait on this connection; read responses before you send more."

@@ -39,14 +39,14 @@ def supervise(stop: threading.Event, *, with_parent: bool = False) -> int | None
         os.setsid()
         for number in stopping:
             signal.signal(number, lambda *_: stop.set())
-        if not _ask_at_death_of(supervisor):
+        if not ask_at_death_of(supervisor):
             stop.set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
         return None
     pass_on = _passing_on(worker)
     for number in stopping:
         signal.signal(number, pass_on)
-    if with_parent and not _ask_at_death_of(parent):
+    if with_parent and not ask_at_death_of(parent):
         os.kill(worker, signal.SIGINT)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
     # Not reaped before the signals are taken no more: they could reach another process of that number.
@@ -58,7 +58,7 @@ def supervise(stop: threading.Event, *, with_parent: bool = False) -> int | None
     return code if code >= 0 else 128 - code  # as a shell tells the signal that ended it
 
 
-def _ask_at_death_of(parent: int) -> bool:
+def ask_at_death_of(parent: int) -> bool:
     """Has the kernel send SIGINT when this process's parent dies; False if it is dead already."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     return os.getppid() == parent

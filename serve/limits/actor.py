@@ -9,7 +9,6 @@ from serve.config.rate_limits import StoreConfig
 from serve.limits.book import UsageBook
 from serve.limits.ledger import Ledger
 from serve.shared.link import Link, LocalLink
-from serve.shared.ray_link import RayLink
 from serve.shared.report import SETTLE_S
 
 VERSION = 4  # of the messages
@@ -51,6 +50,8 @@ def connect(application: str | None, state_dir: str | None, store: StoreConfig |
     """
     if application is None:
         return LocalLink(LedgerActor(state_dir, 0.0, store))
+    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
+
     name = f"{application}-ledger-v{VERSION}"
     if store is not None:  # another store, another actor; nobody asks the old one once its last replica has gone
         name = f"{name}-{sha256(repr(store).encode()).hexdigest()[:8]}"

@@ -15,7 +15,6 @@ from serve.load.report import LoadReport, PoolKey, total
 from serve.routing.fair_queue import QueueReport
 from serve.routing.pool import Pool
 from serve.shared.link import Link, LocalLink
-from serve.shared.ray_link import RayLink
 from serve.shared.report import Acknowledgement, Pending, Register, Report, Reporter
 
 log = logging.getLogger("ray.serve.specgate.load")
@@ -137,4 +136,6 @@ def connect(application: str | None) -> Link:
     """
     if application is None:
         return LocalLink(LoadBoard())
+    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
+
     return RayLink(f"{application}-load-v{_VERSION}", LoadBoard)

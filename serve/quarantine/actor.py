@@ -13,7 +13,6 @@ from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, DetectorTerms
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.shared.link import Link, LocalLink
-from serve.shared.ray_link import RayLink
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
 
 log = logging.getLogger("ray.serve.specgate.quarantine")
@@ -109,4 +108,6 @@ def connect(application: str | None, state_dir: str | None) -> Link:
     path = str(Path(state_dir) / f"quarantine-{application or 'local'}.json") if state_dir else None
     if application is None:
         return LocalLink(QuarantineActor(path))
+    from serve.shared.ray_link import RayLink  # only here, as a gateway on one machine does without Ray
+
     return RayLink(f"{application}-quarantine-v{VERSION + 1}", QuarantineActor, path, SETTLE_S)

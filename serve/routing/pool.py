@@ -1,33 +1,20 @@
-"""From a pool to one of its replicas: Ray Serve's own request router picks one and reserves a slot there."""
+"""A pool as the gateway sees it, whoever runs its replicas."""
 
-import asyncio
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
-from ray.serve.handle import DeploymentHandle, ReplicaSelection
-
 from serve.config.access import RequestPriority
-from serve.errors import PoolUnavailableError
 from serve.routing.class_queue import ANONYMOUS, Asker
-from serve.routing.endpoint import Endpoint, url_of
+from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.hold import Hold
-from serve.routing.leases import IDLE_TIMEOUT_S, Lease, Leases
-from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
-from serve.routing.running_replicas import metadata_of_running, slots_by_url, slots_of_running
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
-from serve.routing.waiting_room import WaitingTerms, queue_full
 
 # How long a pool may take to offer a slot before the next one is asked as well. A busy machine takes this long for a
 # reservation even if slots are free; a pool that was slower a moment ago gets less time.
 HEAD_START_S = 0.5
-_SHORT_HEAD_START_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,114 +104,3 @@ class Pool(Protocol):
     async def close(self) -> None:
         """Releases everything that is held without a request."""
         ...
-
-
-class RayPool:
-    """A pool of replicas in this Ray cluster.
-
-    Args:
-        label: `model/pool`, for messages.
-        handle: The pool's deployment.
-        terms: How requests wait for a slot; Ray Serve counts how many do.
-        routing: As in the pool's configuration. `sticky`: the replicas are on a hash ring, on which every session has
-            its place (docs/adr/0019). `prefix`: each prompt goes where its beginning is (docs/adr/0045).
-    """
-
-    def __init__(self, label: str, handle: DeploymentHandle, terms: WaitingTerms, routing: str = "balanced") -> None:
-        self._label = label
-        self._handle = handle
-        self._deployment = (handle.app_name, handle.deployment_name)
-        self._retry_after_s = terms.retry_after_s
-        self._sticky = routing == "sticky"
-        self._placement = PrefixPlacement(lambda: slots_by_url(*self._deployment)) if routing == "prefix" else None
-        idle_timeout_s = 0 if self._sticky else IDLE_TIMEOUT_S
-        self._leases = Leases(terms, label, idle_timeout_s, routing == "balanced", self._slots)
-        self._has_served = False
-        self._is_slow = False
-
-    @property
-    def ready(self) -> bool:
-        return self._leases.has_idle
-
-    @property
-    def full(self) -> bool:
-        # A pool that never had a slot is asked: it may have scaled to zero, and only a request wakes it.
-        return self._has_served and self._leases.requests >= slots_of_running(*self._deployment)
-
-    @property
-    def head_start_s(self) -> float:
-        return _SHORT_HEAD_START_S if self._is_slow else HEAD_START_S
-
-    @property
-    def replicas(self) -> int:
-        return len(metadata_of_running(*self._deployment))
-
-    def report(self) -> QueueReport:
-        return self._leases.report()
-
-    def merge(self, others: QueueReport) -> None:
-        self._leases.merge(others)
-
-    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
-        if self._placement is not None:
-            return self._reserve_by_prefix(self._placement, affinity.blocks(), asker)
-        handle = self._handle.options(session_id=affinity.session()) if self._sticky else self._handle
-        return self._leases.hold(partial(self._lease, handle), asker=asker)
-
-    def _reserve_by_prefix(self, placement: PrefixPlacement, blocks: Sequence[int], asker: Asker) -> Hold:
-        url = placement.choose(blocks)
-        handle = self._handle.options(session_id=url) if url else self._handle  # for `PrefixRouter`
-        return PlacedHold(self._leases.hold(partial(self._lease, handle), url, asker), placement, blocks)
-
-    def forget(self, endpoint: Endpoint) -> None:
-        self._leases.forget(endpoint)
-
-    def occupancy(self) -> Occupancy:
-        engines = tuple(_endpoint(metadata) for metadata in metadata_of_running(*self._deployment))
-        leases = self._leases
-        return Occupancy(self._slots(), leases.held, leases.waiting(), engines)
-
-    async def facts(self) -> Mapping[str, Any]:
-        if not self._handle.is_initialized:
-            self._handle.options()  # Ray learns of a pool's replicas from the first use of its handle on
-        running = metadata_of_running(*self._deployment)
-        if not running:
-            raise PoolUnavailableError(f"No replica of {self._label} is running.", retry_after_s=self._retry_after_s)
-        return dict(running[0]["facts"])
-
-    async def close(self) -> None:
-        await self._leases.close()
-
-    def _slots(self) -> int | None:
-        slots = slots_of_running(*self._deployment)
-        return None if slots == sys.maxsize else slots
-
-    async def _lease(self, handle: DeploymentHandle) -> Lease:
-        resources = AsyncExitStack()
-        selection = await self._acquire(resources, handle)
-        return Lease(_endpoint(selection.replica_metadata, selection._slot_token or ""), resources)
-
-    async def _acquire(self, resources: AsyncExitStack, handle: DeploymentHandle) -> ReplicaSelection:
-        """Reserves a slot, to be released by `resources`."""
-        overdue = asyncio.get_running_loop().call_later(HEAD_START_S, self._set_slow)
-        try:
-            selection = await resources.enter_async_context(handle.choose_replica())
-        except BackPressureError as error:
-            raise queue_full(self._label, self._retry_after_s) from error
-        except DeploymentUnavailableError as error:
-            self._set_slow()
-            raise PoolUnavailableError(
-                f"No replica of {self._label} is running; try again shortly.", retry_after_s=self._retry_after_s
-            ) from error
-        finally:
-            overdue.cancel()
-        self._is_slow = False
-        self._has_served = True
-        return selection
-
-    def _set_slow(self) -> None:
-        self._is_slow = True
-
-
-def _endpoint(metadata: Mapping[str, Any], slot: str = "") -> Endpoint:
-    return Endpoint(url_of(metadata), metadata["http_key"], slot)

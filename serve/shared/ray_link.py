@@ -1,10 +1,12 @@
-"""The link to a detached Ray actor, apart from the others: Ray reads its environment when it is imported."""
+"""Links to what runs in Ray, apart from the others: a gateway on one machine does without Ray."""
 
 import asyncio
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
 
 from serve.errors import SharedStateError
 
@@ -13,6 +15,31 @@ _CALL_TIMEOUT_S = 5.0
 _OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "lifetime": "detached", "get_if_exists": True}
 _HEAD = "node:__internal_head__"
 _HEAD_SHARE = 0.001
+
+
+class HandleLink:
+    """A deployment of the same application.
+
+    Args:
+        handle: Its handle.
+        noun: What error messages call it.
+    """
+
+    def __init__(self, handle: DeploymentHandle, noun: str) -> None:
+        self._handle = handle
+        self._noun = noun
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the deployment and returns its result.
+
+        Raises:
+            SharedStateError: It can't be reached, or the method failed.
+        """
+        try:
+            async with asyncio.timeout(_CALL_TIMEOUT_S):
+                return await getattr(self._handle, method).remote(*arguments)
+        except (RayError, RayServeException, TimeoutError) as error:
+            raise SharedStateError(f"{self._noun} can't be reached: {error!r}") from error
 
 
 class RayLink:

@@ -95,7 +95,7 @@ class FrameReader:
         learner, edit = self._learner, self._edit
         for raw in cut:
             if edit is not None and not self._in_pieces:
-                raw = edit(raw)  # noqa: PLW2901 - the frame as everybody else sees it
+                raw = edit(raw)
             if self._in_pieces:
                 self._in_pieces = False
                 yield Frame(raw, whole=False)

@@ -10,6 +10,7 @@ from ray.serve.exceptions import RayServeException
 from support.clock import until
 
 from serve.gateway.announcer import Announcer, listed_routes
+from serve.shared.ray_link import HandleLink
 
 
 class AdminApi:
@@ -46,13 +47,17 @@ def admin_api(monkeypatch: pytest.MonkeyPatch) -> AdminApi:
     return AdminApi()
 
 
+def link_to(admin_api: AdminApi) -> HandleLink:
+    return HandleLink(admin_api, "the admin API")  # type: ignore[arg-type]
+
+
 async def stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
 
 
 async def test_whoever_has_the_announced_key_gets_the_admin_routes_and_nobody_else(admin_api: AdminApi) -> None:
-    running = asyncio.create_task(Announcer(admin_api, "replica-1", served()).run())  # type: ignore[arg-type]
+    running = asyncio.create_task(Announcer(link_to(admin_api), "replica-1", served()).run())
     await until(lambda: admin_api.reply)
     replica, url, key = admin_api.reply[0]
     async with aiohttp.ClientSession() as session:
@@ -69,7 +74,7 @@ async def test_a_door_that_is_away_is_logged_once_and_told_again_when_it_is_back
 ) -> None:
     admin_api.away = True
     with caplog.at_level(logging.WARNING):
-        running = asyncio.create_task(Announcer(admin_api, "r", served()).run())  # type: ignore[arg-type]
+        running = asyncio.create_task(Announcer(link_to(admin_api), "r", served()).run())
         await until(lambda: admin_api.calls > 3)
     assert caplog.text.count("can't be reached") == 1
     admin_api.away = False

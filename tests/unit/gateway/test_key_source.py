@@ -12,6 +12,7 @@ from serve.access.live import OpenAccess
 from serve.config.access import AccessConfig
 from serve.errors import SharedStateError
 from serve.gateway.key_source import AdminKeySource, live_access
+from serve.shared.ray_link import HandleLink
 
 CHANGES = KeyChanges(3, (), ())
 
@@ -33,7 +34,7 @@ class AdminApi:
 
 async def test_the_door_is_asked_for_changes_after_the_version_that_is_known() -> None:
     admin_api: Any = AdminApi(CHANGES)
-    assert await AdminKeySource(admin_api).sync(2, frozenset({"k"})) is CHANGES
+    assert await AdminKeySource(HandleLink(admin_api, "the admin API")).sync(2, frozenset({"k"})) is CHANGES
     assert admin_api.asked == [(2, frozenset({"k"}))]
 
 
@@ -41,12 +42,12 @@ async def test_the_door_is_asked_for_changes_after_the_version_that_is_known() -
 async def test_a_door_that_is_away_is_a_lost_state(error: Exception) -> None:
     admin_api: Any = AdminApi(error)
     with pytest.raises(SharedStateError, match="does not tell of keys"):
-        await AdminKeySource(admin_api).sync(0, frozenset())
+        await AdminKeySource(HandleLink(admin_api, "the admin API")).sync(0, frozenset())
 
 
 async def test_keys_come_from_the_door_where_there_is_one(tmp_path: Path) -> None:
     admin_api: Any = AdminApi(CHANGES)
-    access = live_access(AccessConfig(mode="required", state_dir=str(tmp_path)), admin_api)
+    access = live_access(AccessConfig(mode="required", state_dir=str(tmp_path)), HandleLink(admin_api, "the admin API"))
     await access.refresh()
     assert access.ring.version == CHANGES.version
     assert not glob(f"{tmp_path}/*"), "the store is the admin API's"

@@ -11,7 +11,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 
 from serve.errors import PoolUnavailableError
 from serve.routing import running_replicas
-from serve.routing.pool import RayPool
+from serve.routing.ray_pool import RayPool
 from serve.routing.session_affinity import Affinity
 from serve.routing.waiting_room import WaitingTerms
 

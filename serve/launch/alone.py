@@ -1,0 +1,212 @@
+"""Runs a gateway whose pools are all remote in this process, without Ray (docs/adr/0101)."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from serve.admin.deployment import AdminApi
+from serve.config.gateway import GatewayConfig
+from serve.errors import ConfigError
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.listener import Listener
+from serve.http1.server import protocol_factory
+from serve.launch.supervisor import ask_at_death_of
+from serve.shared.link import LocalLink
+
+log = logging.getLogger("ray.serve.specgate.gateway")
+
+_LOOK_S = 0.05
+_IN_PLACE = frozenset({"policy"})  # what changes without a restart; keys and advisories are watched anyway
+
+
+def needs_ray(config: GatewayConfig) -> str | None:
+    """Returns what a configuration needs Ray for; None if one process can serve it."""
+    own = [f"{model}/{name}" for model, _, name, pool in config.each_pool() if pool.kind != "remote"]
+    if own:
+        return f"engines of its own ({', '.join(own)})"
+    return f"{config.replicas} gateway replicas" if config.replicas > 1 else None
+
+
+@dataclass
+class Orders:
+    """What the operator asks of a running gateway.
+
+    Attributes:
+        drain: Answers under way end, new requests are refused, and then the gateway ends.
+        stop: It ends at once.
+        reload: The configuration is read again.
+    """
+
+    drain: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    reload: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def listen(self) -> None:
+        """Takes orders as signals: SIGINT and SIGTERM drain, the second SIGINT stops, SIGHUP reloads."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.drain.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+
+    def _interrupt(self) -> None:
+        (self.stop if self.drain.is_set() else self.drain).set()
+
+
+class LoneGateway:
+    """A gateway replica and its listener.
+
+    Args:
+        written: The configuration as its file has it.
+        replica: The replica.
+        listener: Serves it.
+    """
+
+    def __init__(self, written: GatewayConfig, replica: GatewayReplica, listener: Listener) -> None:
+        self._written = written
+        self._replica = replica
+        self._listener = listener
+
+    def reload(self, path: Path) -> str:
+        """Puts a changed configuration in force, as far as that needs no restart; returns what it did.
+
+        Args:
+            path: Of the file.
+        """
+        try:
+            config = GatewayConfig.load(path)
+        except ConfigError as error:
+            return f"refused the new configuration, kept the old one: {error}"
+        changed = {name for name in GatewayConfig.model_fields if getattr(config, name) != getattr(self._written, name)}
+        if later := sorted(changed - _IN_PLACE):
+            return f"kept the old configuration: a change of {', '.join(later)} needs a restart"
+        self._replica.reconfigure({"policy": config.policy.model_dump(mode="json"), "version": path.stat().st_mtime_ns})
+        if self._replica.updates.refused is not None:
+            return f"refused the new policy, kept the old one: {self._replica.updates.refused}"
+        self._written = config
+        return "adopted the new policy" if changed else "nothing has changed but what was read again"
+
+    async def drain(self, timeout_s: float, stop: asyncio.Event) -> None:
+        """Refuses new requests, and returns when those under way have ended.
+
+        Args:
+            timeout_s: The most that they have for it.
+            stop: Ends the wait.
+        """
+        self._replica.allowance.draining = True
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while self._listener.ongoing and asyncio.get_running_loop().time() < deadline_s and not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _LOOK_S)
+
+
+@asynccontextmanager
+async def gateway_alone(
+    config: GatewayConfig, host: str, port: int, written: GatewayConfig | None = None
+) -> AsyncIterator[LoneGateway]:
+    """Serves a gateway, with its admin API, for as long as the context lasts.
+
+    Args:
+        config: Its configuration, with remote pools only.
+        host: Address to listen on.
+        port: TCP port.
+        written: The configuration as its file has it, if the command line has changed it.
+    """
+    document = config.model_dump(mode="json")
+    admin = await AdminApi.started(document)
+    try:
+        replica = GatewayReplica(document, [], LocalLink(admin))
+        listener = Listener(host, port=port)
+        await listener.start(replica.app(), protocol_factory(replica.hot, replica.allowance))
+        try:
+            yield LoneGateway(written or config, replica, listener)
+        finally:
+            await listener.stop()
+    finally:
+        await admin.close()
+
+
+async def serve_alone(
+    config: GatewayConfig,
+    host: str,
+    port: int,
+    path: Path | None,
+    say: Callable[[str], None],
+    orders: Orders,
+    written: GatewayConfig | None = None,
+) -> None:
+    """Serves until the operator says otherwise.
+
+    Args:
+        config: What to serve.
+        host: Address to listen on.
+        port: TCP port.
+        path: The file to read again on demand; None if there is none.
+        say: Gets a line for whatever happens.
+        orders: What the operator asks for.
+        written: As of `gateway_alone`.
+    """
+    async with gateway_alone(config, host, port, written) as gateway:
+        say(f"specgate listens on http://{host}:{port}; models: {', '.join(config.models)}. Press Ctrl-C to stop.")
+        say(f"Look at it: {config.admin.url} (the admin API)")
+        while not orders.drain.is_set():
+            waits = [asyncio.create_task(orders.drain.wait()), asyncio.create_task(orders.reload.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+            if orders.reload.is_set():
+                orders.reload.clear()
+                say(gateway.reload(path) if path is not None else "there is no configuration file to read again")
+        say("answers under way finish first; Ctrl-C again stops at once")
+        await gateway.drain(config.graceful_shutdown_timeout_s, orders.stop)
+
+
+def run_alone(
+    config: GatewayConfig,
+    host: str,
+    port: int,
+    path: Path | None,
+    say: Callable[[str], None],
+    stop_with_parent: bool = False,
+    written: GatewayConfig | None = None,
+) -> None:
+    """Serves until a signal says otherwise.
+
+    Args:
+        config: As of `serve_alone`, as are those that follow.
+        host: Address to listen on.
+        port: TCP port.
+        path: The file to read again.
+        say: Gets a line for whatever happens.
+        stop_with_parent: Stop also when the process that started this one dies.
+        written: As of `gateway_alone`.
+    """
+
+    async def serve() -> None:
+        orders = Orders()
+        orders.listen()
+        if stop_with_parent and not ask_at_death_of(os.getppid()):
+            orders.drain.set()
+        await serve_alone(config, host, port, path, say, orders, written)
+
+    uvloop.run(serve())
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Prints what this process logs.
+
+    Args:
+        verbose: Also what is no warning.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("ray.serve")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    logger.propagate = False

@@ -9,9 +9,9 @@ from msgspec.structs import asdict
 from policies.advisory import Advisory
 from policies.classes import ALL_KINDS, BIT
 from policies.compile import with_pools
+from policies.cures import changed
 from policies.decide import decide, in_force
 from policies.decision import Decision
-from policies.facts import PoolFacts
 from policies.features import RequestFeatures
 from policies.policy import Policy
 from policies.quarantine import quarantine
@@ -121,12 +121,7 @@ def _recompiled(policy: Policy, model: str, advisory: Advisory | None, change: M
         policy,
         model,
         (
-            _changed(pool, change) if pool.speculative and (advisory is None or advisory.matches(pool)) else pool
+            changed(pool, change) if pool.speculative and (advisory is None or advisory.matches(pool)) else pool
             for pool in own
         ),
     )
-
-
-def _changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:
-    settings = {**facts.settings, **change.get("settings", {})}
-    return dataclasses.replace(facts, **{**change, "settings": settings})

@@ -51,8 +51,8 @@ def facts_of_vllm(
     installed, on_cpu = installed_engine()
     version = stated.get("engine_version", installed or pinned_engine())
     on_v1 = (on_cpu and version == installed) or _falls_back_to_v1(method, spec, args)
-    chosen = _chosen_runner(where, args, env)
-    runner = stated.get("runner", chosen or ("v1" if on_v1 else _runner(method, version)))
+    chosen = chosen_runner(where, args, env)
+    runner = stated.get("runner", chosen or ("v1" if on_v1 else default_runner(method, version)))
     is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
     return {
         "engine": "vllm",
@@ -160,7 +160,7 @@ def _kv_connector(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -
     return str(transfer.get("kv_connector") or "unnamed") if transfer else None
 
 
-def _chosen_runner(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+def chosen_runner(where: str, args: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
     """Returns the runner that somebody asked for; None if vLLM chooses."""
     if args.get("watermark_config") is not None or _mapping(args, "attention_config").get("hisparse_config"):
         return "v2"  # has no V1 form, whatever the environment says
@@ -205,11 +205,12 @@ def _is_import_path(model: str) -> bool:
 
 def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:
     if method is None or method in _NO_DRAFTER:
-        return "none"
+        own = method != "mtp" or not spec.get("model")  # some models have their MTP layers in a checkpoint of its own
+        return "none" if own else str(spec["model"])
     return spec.get("model")
 
 
-def _runner(method: str | None, version: str | None) -> str | None:
+def default_runner(method: str | None, version: str | None) -> str | None:
     """Returns the default on a GPU: V2 from 0.29 on, for ngram from 0.32 on. A running engine reports its own."""
     if method in _V1_ONLY:
         return "v1"

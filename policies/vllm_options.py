@@ -130,6 +130,19 @@ def full_names(args: Mapping[str, Any]) -> dict[str, Any]:
     return _with_speculation(named)
 
 
+def known_option(name: str) -> str | None:
+    """Returns the option that an abbreviation on a command line stands for; None if it is none, or several.
+
+    Args:
+        name: With underscores; the whole name or a short one stands for itself.
+    """
+    positive = name.removeprefix("no_")
+    if positive == "config" or positive in _KNOWN or positive in _SHORT or positive in _SPECULATIVE:
+        return name
+    full = [option for option in _KNOWN if option.startswith(positive)]
+    return name.replace(positive, full[0]) if len(full) == 1 else None
+
+
 def _check(name: str) -> None:
     """Refuses what vLLM's own parser would take for another option, or read from elsewhere."""
     if name == "config":

@@ -1,4 +1,7 @@
-"""`specgate doctor`: shows which pools a configuration allows for which requests, and what to fix."""
+"""`specgate doctor`: shows which pools a configuration allows for which requests, and what to fix.
+
+Behind `--` it takes the command line of an engine instead: what the line tells, and what is known against it.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,26 +12,74 @@ from rich.table import Table
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.config import layers
 from serve.config.exposure import listening_host
+from serve.errors import ConfigError
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
+from serve.tools.doctor.engine_line import examine_line, stated_facts
 from serve.tools.doctor.store import try_store
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
+_OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share")  # not an engine's
 
 
 def doctor(
-    config: Annotated[Path, typer.Option("--config", "-c", help="The gateway's configuration file.")],
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The gateway's configuration file.")] = None,
+    fact: Annotated[
+        list[str] | None, typer.Option("--fact", help="NAME=VALUE: a fact that the command line does not tell.")
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]", help="An engine's command line, such as `-- vllm serve MODEL ...`."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Examine a configuration; exit code 1 if it has hazards that nothing covers."""
-    decider = Decider.load(config)
-    report = examine(decider, listening_host(layers.read(config)), try_store(decider.config))
+    """Examine a configuration, or an engine's command line; exit code 1 if it has hazards that nothing covers."""
+    if (config is None) is (not command):
+        raise ConfigError("give either --config FILE or, behind `--`, the command line of an engine")
+    if fact and config is not None:
+        raise ConfigError("--fact goes with a command line; in a configuration, facts stand in the pool's `facts`")
+    if command:
+        report = examine_line(command, stated_facts(fact or ()))
+    else:
+        assert config is not None
+        decider = Decider.load(config)
+        report = examine(decider, listening_host(layers.read(config)), try_store(decider.config))
     if as_json:
         print_json(report)
+    elif command:
+        _print_engine(report)
     else:
         _print(report)
     if not report["healthy"]:
         raise typer.Exit(FOUND)
+
+
+def _print_engine(report: dict[str, Any]) -> None:
+    out = console()
+    facts = report["facts"]
+    table = Table("fact", "value", title=f"{report['engine']} {report['model'] or ''}", title_justify="left")
+    for name, value in facts.items():
+        if name not in _OURS:
+            table.add_row(name, _told(name, value))
+    for name, value in facts["settings"].items():
+        table.add_row(f"settings.{name}", str(value))
+    out.print(table)
+    if report["left_open"]:
+        out.print(f"left to variables: {', '.join(report['left_open'])}", markup=False)
+    requests = Table("requests", "drafts are", title="what the advisories allow", title_justify="left")
+    for row in report["requests"]:
+        verdict = "[green]allowed[/]" if row["allowed"] else "[red]forbidden[/] " + ", ".join(row["forbidden_by"])
+        requests.add_row(" ".join(row["classes"]), verdict)
+    if facts["method"] is not None:
+        out.print(requests)
+    _print_findings(out, report["findings"])
+    out.print("[green]nothing is known against it[/]" if report["healthy"] else "[red]hazards, see above[/]")
+
+
+def _told(name: str, value: Any) -> str:
+    if name == "method" and value is None:
+        return "none: it does not speculate"
+    return "unknown" if value is None else str(value)
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -41,13 +92,17 @@ def _print(report: dict[str, Any]) -> None:
         out.print(table)
         for pool, gain in model["gain"].items():
             out.print(f"  {pool}: {gain}")
-    for finding in report["findings"]:
+    _print_findings(out, report["findings"])
+    out.print("[green]no uncovered hazards[/]" if report["healthy"] else "[red]some hazards are not covered[/]")
+
+
+def _print_findings(out: Any, findings: list[dict[str, Any]]) -> None:
+    for finding in findings:
         subject = "/".join(filter(None, (finding["model"], finding["pool"])))
         out.print(f"[{_STYLE[finding['level']]}]{finding['level']:8}[/] {subject}: ", end="")
         out.print(finding["message"], markup=False)
         for cure in finding["cures"]:
             out.print(f"         cure: {cure}", markup=False)
-    out.print("[green]no uncovered hazards[/]" if report["healthy"] else "[red]some hazards are not covered[/]")
 
 
 def _cell(pool: dict[str, Any]) -> str:

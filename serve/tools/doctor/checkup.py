@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, compile_policy, decide
+from policies.cures import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
 from serve.config.contradictions import contradictions
@@ -14,6 +15,7 @@ from serve.config.early import unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
+from serve.config.graphs import graph_findings
 from serve.config.seats import seat_findings
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
@@ -29,6 +31,15 @@ _KINDS: tuple[dict[str, Any], ...] = (
     {**_TOOLS, "tool_history": True},
     {"response_format": "json_object"},
     {"response_format": "json_schema", "strict_schema": True},
+)
+_RARER: tuple[dict[str, Any], ...] = (
+    {**_TOOLS, "stop": True},
+    {"logprobs": True},
+    {"prompt_logprobs": True},
+    {"images": True},
+    {"penalties": True},
+    {"unspeculable": True},
+    {"thinking": True, "thinking_budget": True},
 )
 _STOCK_PARSERS = {
     "kimi_k2": "specgate_kimi_k2",
@@ -52,6 +63,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
     policy = decider.policy
     models = {name: _model(policy, name) for name in policy.models}
     seats = [_finding(level, text, model, pool) for model, pool, level, text in seat_findings(decider.config)]
+    graphs = [_finding("warning", text, model, pool) for model, pool, text in graph_findings(decider.config)]
     secrets = [_finding("warning", text, model, pool) for model, pool, text in secret_findings(decider.config)]
     wrong = [_finding("error", text, model, pool) for model, pool, text in contradictions(decider.config)]
     mistyped = [_finding("error", text, model, pool) for model, pool, text in unknown_options(decider.config)]
@@ -68,6 +80,7 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_holes(policy),
         *_request_findings(policy, models),
         *seats,
+        *graphs,
         *secrets,
         *([_finding(*store)] if store else []),
     ]
@@ -80,6 +93,57 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
             findings, key=lambda finding: (order.index(finding["level"]), finding["model"], finding["pool"])
         ),
     }
+
+
+def examine_engine(policy: Policy, graphs: Iterable[str]) -> dict[str, Any]:
+    """Returns what is to be said of one engine that stands alone, as plain values.
+
+    Args:
+        policy: Of its one pool.
+        graphs: What leaves the engine's CUDA graphs.
+    """
+    (facts,) = policy.facts
+    rows = [_engine_row(policy, features) for features in (*_requests(facts.model), *_rarer(facts.model))]
+    against: dict[str, list[str]] = {}
+    for row in rows:
+        for advisory in row["forbidden_by"]:
+            against.setdefault(advisory, []).append(" ".join(row["classes"]))
+    advisories = {advisory.id: advisory for advisory in policy.advisories}
+    forbidden = [
+        _finding("error", _against(advisories[name], requests), facts.model, facts.pool, advisories[name], policy)
+        for name, requests in against.items()
+    ]
+    findings = [
+        *forbidden,
+        *_pool_findings(policy, "with `--fact`"),
+        *_knowledge(policy),
+        *_holes(policy),
+        *(_finding("warning", text, facts.model, facts.pool) for text in graphs),
+    ]
+    return {"healthy": not forbidden, "facts": facts.to_dict(), "requests": rows, "findings": findings}
+
+
+def _engine_row(policy: Policy, features: RequestFeatures) -> dict[str, Any]:
+    decision = decide(policy, features, None)
+    forbidden = [reason.advisory for reason in decision.reasons if reason.effect == "forbid"]
+    warned = [reason.advisory for reason in decision.reasons if reason.effect == "warn"]
+    return {
+        "classes": list(decision.classes),
+        "allowed": not decision.refused,
+        "forbidden_by": forbidden,
+        "warned_by": warned,
+    }
+
+
+def _rarer(model: str) -> Iterator[RequestFeatures]:
+    """Yields requests that differ from the usual ones in what advisories also look at."""
+    for fields in _RARER:
+        yield RequestFeatures(model, **fields)
+
+
+def _against(advisory: Advisory, requests: list[str]) -> str:
+    more = f" and {len(requests) - 1} more kinds of request" if len(requests) > 1 else ""
+    return f"{advisory.id}: {advisory.summary} Forbids {requests[0]}{more}."
 
 
 def _model(policy: Policy, name: str) -> dict[str, Any]:
@@ -133,15 +197,26 @@ def _settings_for(policy: Policy, facts: PoolFacts) -> Any:
 
 
 def _finding(
-    level: str, message: str, model: str = "", pool: str = "", advisory: Advisory | None = None
+    level: str,
+    message: str,
+    model: str = "",
+    pool: str = "",
+    advisory: Advisory | None = None,
+    policy: Policy | None = None,
 ) -> dict[str, Any]:
+    """Returns a finding; its cures were tried on the pools of which the advisory speaks."""
+    tried: dict[str, None] = {}
+    if advisory is not None and policy is not None:
+        for facts in policy.facts:
+            if facts.model == model and pool in ("", facts.pool) and advisory.matches(facts):
+                tried |= dict.fromkeys(tried_cures(advisory, facts, policy.advisories))
     return {
         "level": level,
         "model": model,
         "pool": pool,
         "advisory": advisory.id if advisory else None,
         "message": message,
-        "cures": [cure.text for cure in advisory.cures] if advisory else [],
+        "cures": list(tried),
     }
 
 
@@ -161,12 +236,12 @@ def _policy_findings(policy: Policy) -> Iterator[dict[str, Any]]:
             yield _finding("warning", text, override.model or "")
 
 
-def _pool_findings(policy: Policy) -> Iterator[dict[str, Any]]:
+def _pool_findings(policy: Policy, where: str = "in `facts`") -> Iterator[dict[str, Any]]:
     for facts in policy.facts:
         important = _IMPORTANT_FACTS if facts.speculative else _ENGINE_FACTS
         unknown = [name for name in important if getattr(facts, name) is None and facts.kind != "sim"]
         if unknown:
-            text = f"unknown, so advisories that depend on it count as matched: {', '.join(unknown)}; set it in `facts`"
+            text = f"unknown, so advisories that depend on it count as matched: {', '.join(unknown)}; set it {where}"
             yield _finding("warning", text, facts.model, facts.pool)
         if facts.canary_share:
             text = f"a canary: first choice for {facts.canary_share:.3g} of conversations, last choice for the others"
@@ -217,7 +292,7 @@ def _knowledge(policy: Policy) -> Iterator[dict[str, Any]]:
                 f"{facts.engine} {facts.engine_version} is newer than {checked}, the newest that any advisory was "
                 "checked against: tools, JSON and logprobs count as suspected with speculation"
             )
-            yield _finding("warning", text, facts.model, facts.pool, newer)
+            yield _finding("warning", text, facts.model, facts.pool, newer, policy)
 
 
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:
@@ -238,7 +313,8 @@ def _holes(policy: Policy) -> Iterator[dict[str, Any]]:
             if advisory.kind == "security" and advisory.matches(facts):
                 unknown = advisory.assumptions(facts)
                 note = f" (assumed: {', '.join(unknown)} not known)" if unknown else ""
-                yield _finding("warning", f"{advisory.id}: {advisory.summary}{note}", facts.model, facts.pool, advisory)
+                text = f"{advisory.id}: {advisory.summary}{note}"
+                yield _finding("warning", text, facts.model, facts.pool, advisory, policy)
 
 
 def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -259,7 +335,7 @@ def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iter
                 presumed.setdefault(level, []).append(advisory)
                 continue
             more = f" and {len(texts) - 1} more kinds of request" if len(texts) > 1 else ""
-            finding = _finding(level, f"{advisory}: {texts[0]}{more}", name, "", found)
+            finding = _finding(level, f"{advisory}: {texts[0]}{more}", name, "", found, policy)
             if unknown:
                 finding["cures"].insert(0, f"State {', '.join(unknown)} in `facts`: it is not known to concern you")
             known.append(finding)
@@ -268,7 +344,7 @@ def _request_findings(policy: Policy, models: dict[str, dict[str, Any]]) -> Iter
 
 
 def _presumed(policy: Policy, advisory: Advisory, model: str) -> tuple[str, ...]:
-    """Returns the unknown facts for which an advisory counts as matched; empty if a pool of the model is known to be."""
+    """Returns the unknown facts for which an advisory counts as matched; empty if a pool is known to be affected."""
     matched = [facts for facts in policy.facts if facts.model == model and advisory.matches(facts)]
     unknown = [advisory.assumptions(facts) for facts in matched]
     return () if not all(unknown) else tuple(dict.fromkeys(name for names in unknown for name in names))
@@ -279,11 +355,9 @@ def _unknown_engine(policy: Policy, model: str, level: str, names: list[str]) ->
     pools = [
         facts.pool for facts in policy.facts if facts.model == model and None in (facts.engine, facts.engine_version)
     ]
-    effect = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}[
-        level
-    ]
+    effects = {"error": "stop or endanger requests", "warning": "are suspected", "info": "send requests elsewhere"}
     finding = _finding(
-        level, f"{len(names)} advisories {effect} only because the engine is unknown: {', '.join(names)}", model
+        level, f"{len(names)} advisories {effects[level]} only because the engine is unknown: {', '.join(names)}", model
     )
     told = "`engine: vllm`, `engine_version`, `method` (`none` without a drafter) and the parsers"
     return {**finding, "cures": [f"State in `facts` of {', '.join(pools)} what runs there: {told}; then look again"]}

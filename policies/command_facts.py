@@ -1,0 +1,224 @@
+"""Facts of a pool that its engine's command line tells. What the line leaves open is unknown, never guessed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from policies.command_line import EngineCommand
+from policies.conditions import short_name
+from policies.engine_args import facts_from_engine_args, variant_of
+from policies.facts import PoolFacts, Scalar
+from policies.model_names import NamedModel, model_of
+from policies.stated_facts import UNKNOWN, method_of
+from policies.vllm_args import chosen_runner
+
+MODEL, POOL = "model", "engine"
+_NO_MODEL = NamedModel("", None, None)
+_V1_ONLY = frozenset({"medusa", "mlp_speculator", "custom_class"})
+_OWN_HEAD = frozenset({"eagle", "mtp"})  # SGLang's EAGLE without a drafter is the model's own head
+# Options of SGLang, with their other names, that are facts or settings of the same meaning as vLLM's.
+_SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "tensor_parallel_size": ("tp", "tp_size", "tensor_parallel_size"),
+    "pipeline_parallel_size": ("pp", "pp_size", "pipeline_parallel_size"),
+    "data_parallel_size": ("dp", "dp_size", "data_parallel_size"),
+    "kv_cache_dtype": ("kv_cache_dtype",),
+    "page_size": ("page_size",),
+    "mamba_radix_cache_strategy": ("mamba_radix_cache_strategy", "mamba_scheduler_strategy"),
+    "speculative_adaptive": ("speculative_adaptive",),
+    "speculative_accept_threshold_single": ("speculative_accept_threshold_single",),
+    "speculative_accept_threshold_acc": ("speculative_accept_threshold_acc",),
+    "enable_lora": ("enable_lora",),
+    "kv_connector": ("disaggregation_mode",),
+}  # fmt: skip
+
+
+def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = None) -> PoolFacts:
+    """Returns the facts that a command line tells.
+
+    Args:
+        command: From `read_command`.
+        stated: Facts that somebody adds, by their names in `PoolFacts`; they outweigh the line's.
+
+    Raises:
+        PolicyError: An option can't be read, or a stated fact is none.
+    """
+    named = model_of(command.model) if command.model else None
+    found = _vllm(command, named) if command.engine == "vllm" else _sglang(command, named)
+    if not stated:
+        return found
+    given = facts_from_engine_args(MODEL, POOL, None, None, {}, {"kind": "remote", "method": "none", **stated})
+    changes: dict[str, Any] = {name: getattr(given, name) for name in stated if name != "settings"}
+    settings = {**found.settings, **{name: given.settings[name] for name in stated.get("settings", {})}}
+    return replace(found, **{**changes, "settings": settings})
+
+
+def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
+    args = _with_old_names(command.args)
+    speculators = _speculators(command.model)
+    base = _base(command, named, {**args, "model": command.model or ""}, "vllm")
+    spec_open = any(name.startswith(("speculative_config", "spec_")) for name in command.unknown)
+    method, drafter = (UNKNOWN, None) if spec_open else (base.method, base.drafter)
+    if base.method is None and speculators is not None and not spec_open:
+        method, drafter = speculators
+    elif base.method == "draft_model" and not _says_method(args):
+        method, drafter = _by_old_flags(args), base.drafter  # vLLM would look into the drafter's configuration
+    own = _own_method(args) if not spec_open else None
+    method = own or method
+    runner = _runner(command, args, method)
+    return replace(
+        base,
+        method=method,
+        drafter=drafter,
+        num_speculative_tokens=_whole(base.num_speculative_tokens),
+        runner=runner,
+        async_scheduling=_scheduling(args, runner, method),
+        prefix_caching=_prefix_cache(args, base.hybrid, command.version),
+        tool_parser=None if "tool_call_parser" in command.unknown else base.tool_parser,
+        reasoning_parser=None if "reasoning_parser" in command.unknown else base.reasoning_parser,
+        settings={name: value for name, value in base.settings.items() if name not in command.unknown},
+    )
+
+
+def _sglang(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
+    args = command.args
+    base = _base(command, named, {}, "sglang")
+    algorithm = _first(args, "speculative_algorithm", "speculative_algo")
+    method = None if algorithm is None else method_of(str(algorithm))
+    drafter = next(
+        (value for name, value in args.items() if name.startswith("speculative_draft") and _is_path(name)), None
+    )
+    own = drafter is None or drafter == command.model or str(drafter).lower().rstrip("/").endswith("nextn")
+    if method in _OWN_HEAD and own:
+        method = "mtp"
+    if "speculative_algorithm" in command.unknown:
+        method = UNKNOWN
+    settings: dict[str, Scalar] = {
+        name: value for name, spellings in _SGLANG_SETTINGS.items() if (value := _first(args, *spellings)) is not None
+    }
+    cached = None if base.hybrid is not False else True
+    return replace(
+        base,
+        method=method,
+        drafter="none" if method is None or own else str(drafter),
+        num_speculative_tokens=_drafts(args) if method is not None else None,
+        tool_parser=_parser(command, "tool_call_parser"),
+        reasoning_parser=_parser(command, "reasoning_parser"),
+        prefix_caching=False if "disable_radix_cache" in args else cached,
+        async_scheduling=False if "disable_overlap_schedule" in args else None,
+        settings={**base.settings, "tensor_parallel_size": 1, **settings},
+    )
+
+
+def _base(command: EngineCommand, named: NamedModel | None, args: Mapping[str, Any], engine: str) -> PoolFacts:
+    """Returns the facts that hold for either engine, and what vLLM's own arguments tell."""
+    known = named or _NO_MODEL
+    stated = {"kind": "vllm"} if engine == "vllm" else {"kind": "remote", "engine": engine, "method": "none"}
+    version = {"engine_version": command.version} if command.version else {}
+    facts = facts_from_engine_args(
+        MODEL, POOL, known.family or None, known.version, args, {**stated, **version}, command.env
+    )
+    variant = variant_of(f"{short_name(command.model or '')} {command.args.get('quantization', '')}".lower())
+    return replace(
+        facts,
+        kind="remote",
+        engine=engine,
+        engine_version=command.version,
+        quantization=None if variant == "none" else variant,
+        hybrid=True if facts.hybrid else known.hybrid,
+    )
+
+
+def _speculators(model: str | None) -> tuple[str, str | None] | None:
+    """Returns method and drafter where the weights bring a drafter of their own, or may; None if nothing says so.
+
+    vLLM serves such a checkpoint with drafts, without any option.
+    """
+    name = (model or "").lower()
+    if "speculator" in name:
+        return next((each for each in ("eagle3", "dflash", "dspark") if each in name), UNKNOWN), model
+    return (UNKNOWN, None) if name.startswith(".") or "checkpoint" in name else None
+
+
+def _with_old_names(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options with those of vLLM before 0.9 as members of `speculative_config`."""
+    if "speculative_model" not in args:
+        return dict(args)
+    rest = {name: value for name, value in args.items() if name not in ("speculative_model", "num_speculative_tokens")}
+    spec = {"model": args["speculative_model"], "num_speculative_tokens": args.get("num_speculative_tokens")}
+    return {**rest, "speculative_config": {name: value for name, value in spec.items() if value is not None}}
+
+
+def _by_old_flags(args: Mapping[str, Any]) -> str:
+    given = args.get("speculative_config")
+    return "draft_model" if isinstance(given, Mapping) else UNKNOWN
+
+
+def _own_method(args: Mapping[str, Any]) -> str | None:
+    """Returns the methods of older engines, which vLLM no longer has and the advisories hardly name."""
+    text = str(args.get("speculative_config", ""))
+    return next((each for each in ("mlp_speculator", "medusa") if f'"{each}"' in text), None)
+
+
+def _says_method(args: Mapping[str, Any]) -> bool:
+    return '"method"' in str(args.get("speculative_config", "")) or any(
+        name in args for name in ("spec_method", "speculative_config.method")
+    )
+
+
+def _runner(command: EngineCommand, args: Mapping[str, Any], method: str | None) -> str | None:
+    """Returns the runner where it is certain: between 0.22 and 0.31 it depends on the model's architecture."""
+    if (chosen := chosen_runner(f"{MODEL}/{POOL}", args, command.env)) is not None:
+        return chosen
+    if method in _V1_ONLY:
+        return "v1"
+    try:
+        release = Version(command.version or "")
+    except InvalidVersion:
+        return None
+    return "v1" if release < Version("0.22") else "v2" if release >= Version("0.32") and method != "suffix" else None
+
+
+def _scheduling(args: Mapping[str, Any], runner: str | None, method: str | None) -> bool | None:
+    if "no_async_scheduling" in args:
+        return False
+    if "async_scheduling" in args:
+        return True
+    return False if runner == "v1" and method in ("ngram", "suffix") else True if runner == "v2" else None
+
+
+def _prefix_cache(args: Mapping[str, Any], hybrid: bool | None, version: str | None) -> bool | None:
+    """Returns whether prefixes are cached; by default they are, except on hybrids and before the V1 engine."""
+    if "no_enable_prefix_caching" in args:
+        return False
+    if "enable_prefix_caching" in args:
+        return True
+    old = version is not None and Version(version) < Version("0.9")
+    return None if old or hybrid is not False else True
+
+
+def _drafts(args: Mapping[str, Any]) -> int | None:
+    """Returns the drafted tokens of a step: SGLang counts the one that is verified among them."""
+    tokens = args.get("speculative_num_draft_tokens")
+    if isinstance(tokens, int):
+        return tokens - 1
+    steps = args.get("speculative_num_steps")
+    return steps if isinstance(steps, int) and args.get("speculative_eagle_topk") == 1 else None
+
+
+def _is_path(name: str) -> bool:
+    """Returns True for `--speculative-draft-model-path`, and abbreviations of it."""
+    return "speculative_draft_model_path".startswith(name)
+
+
+def _first(args: Mapping[str, Any], *names: str) -> Any:
+    return next((args[name] for name in names if name in args), None)
+
+
+def _parser(command: EngineCommand, name: str) -> str | None:
+    return None if name in command.unknown else str(command.args.get(name) or "none")
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else int(value) if str(value).isdecimal() else None

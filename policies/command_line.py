@@ -1,0 +1,212 @@
+"""Reads the command line of an engine as a shell and the engine would, as far as it tells: nothing is guessed."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from policies.errors import PolicyError
+from policies.vllm_options import known_option
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_IMAGES = {
+    "vllm": re.compile(r"(?:^|/)vllm(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
+    "sglang": re.compile(r"(?:^|/)sglang[\w-]*(?=:|@|$)"),
+}
+_TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
+_MODULES = {
+    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm",
+    "sglang.launch_server": "sglang",
+}
+_SHELL = ("-c", "-lc", "-ec")
+_OF_CONTAINERS = ("-v", "--volume", "--name", "-w", "--workdir", "--mount")  # their values may look like an image
+_END = re.compile(r"(?:[|&;<>]+|\d?>.*)$")  # what ends a command in a shell
+_NUMBER = re.compile(r"-?\d+(\.\d+)?$")
+# Options without a value, by how their names begin; argparse takes none, whatever follows.
+_SWITCH = re.compile(
+    r"(no_|enable_|disable_|trust_remote_code$|trust_request|async_scheduling$|enforce_eager$|headless$|skip_|use_|"
+    r"language_model_only$|fully_sharded|return_|calculate_kv|allow_|show_|speculative_adaptive$|data_parallel_hybrid_lb$|"
+    r"data_parallel_external_lb$|tokens_only$|log_error_stack$|grpc$|is_embedding$|mm_encoder_only$)"
+)
+_VALUED = frozenset({"enable_log_deltas"})
+_SEVERAL = frozenset(
+    ("served_model_name", "lora_modules", "cudagraph_capture_sizes", "allowed_origins", "middleware", "cuda_graph_bs")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """The command line of one engine.
+
+    Attributes:
+        engine: `vllm` or `sglang`.
+        version: As the image's tag tells it; None if nothing does.
+        model: The weights; None if the line leaves them to a variable.
+        args: Options by their names with underscores.
+        unknown: Options whose values the line leaves to variables.
+        env: Environment variables that it sets.
+    """
+
+    engine: str
+    version: str | None
+    model: str | None
+    args: Mapping[str, Any]
+    unknown: frozenset[str] = frozenset()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_command(words: Sequence[str]) -> EngineCommand:
+    """Reads `vllm serve ...`, `python -m sglang.launch_server ...` and their like, behind any prefix.
+
+    Args:
+        words: The words of the line, or one text that holds all of it.
+
+    Raises:
+        PolicyError: It starts no engine that is known here, or can't be split.
+    """
+    found = list(words)
+    if len(found) == 1:
+        found = _split(found[0])
+    env: dict[str, str] = {}
+    version = None
+    for place, word in enumerate(found):
+        rest = found[place + 1 :]
+        if entry := _entry(word, rest):
+            engine, words_of_its_own = entry
+            return _command(engine, version, found[place + words_of_its_own :], env)
+        if word in _SHELL and rest and _mentions(rest[0]):
+            inner = read_command(rest[:1])
+            return replace(inner, version=inner.version or version, env={**env, **inner.env})
+        if _ASSIGNMENT.match(word.removeprefix("--env=")):
+            name, value = word.removeprefix("--env=").split("=", 1)
+            env[name] = _filled(value, env)
+        elif engine_of_image := _image(word, found[place - 1] if place else ""):
+            version = _version(word)
+            named_later = any(_mentions(each) or _entry(each, rest[at + 1 :]) for at, each in enumerate(rest))
+            if engine_of_image == "vllm" and not named_later:
+                return _command("vllm", version, rest, env)  # the image's own entry point is the engine
+    raise PolicyError(
+        "no engine in the command line: it should hold `vllm serve MODEL`, `python -m "
+        "vllm.entrypoints.openai.api_server`, `python -m sglang.launch_server`, `sglang serve`, or an image of vLLM"
+    )
+
+
+def _split(text: str) -> list[str]:
+    try:
+        lexer = shlex.shlex(re.sub(r"\\\s*\n", " ", text), posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split = True
+        return list(lexer)
+    except ValueError as error:
+        raise PolicyError(f"the command line can't be split into words: {error}") from error
+
+
+def _entry(word: str, rest: Sequence[str]) -> tuple[str, int] | None:
+    """Returns the engine that begins at a word, and how many words name it."""
+    following = rest[0] if rest else ""
+    name = word.rsplit("/", 1)[-1]
+    if name in _IMAGES and following == "serve":
+        return name, 2
+    if word == "-m" and following in _MODULES:
+        return _MODULES[following], 2
+    return (_MODULES[module], 1) if (module := word.removeprefix("-m")) in _MODULES else None
+
+
+def _mentions(text: str) -> bool:
+    return " " in text and any(mark in text for mark in ("vllm serve", "sglang serve", *_MODULES))
+
+
+def _image(word: str, before: str) -> str | None:
+    """Returns the engine of a container's image; the value of an option is none."""
+    if word.startswith("-") or "=" in word or "/" not in word or before in _OF_CONTAINERS:
+        return None
+    return next((engine for engine, mark in _IMAGES.items() if mark.search(word)), None)
+
+
+def _version(image: str) -> str | None:
+    match = _TAG.search(image)
+    return match[1] if match else None
+
+
+def _filled(word: str, env: Mapping[str, str]) -> str:
+    """Returns a word with those variables in place that the line itself has set."""
+    return _VARIABLE.sub(lambda match: env.get(match[1] or match[2], match[0]), word)
+
+
+def _command(engine: str, version: str | None, words: Sequence[str], env: Mapping[str, str]) -> EngineCommand:
+    args: dict[str, Any] = {}
+    bare: list[str] = []
+    filled = (_filled(word, env) for word in words)
+    for name, values in _options(engine, _until_the_end(filled)):
+        if name is None:
+            bare += values
+        else:
+            args[name] = _value(values)
+    unknown = frozenset(name for name, value in args.items() if isinstance(value, str) and _open(value))
+    model = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None) or next(iter(bare), None)
+    told = None if model is None or _open(str(model)) else str(model)
+    args = {name: value for name, value in args.items() if name not in unknown}
+    return EngineCommand(engine, version, told, args, unknown - {"model", "model_path"}, dict(env))
+
+
+def _until_the_end(words: Iterable[str]) -> Iterator[str]:
+    for word in words:
+        if _END.match(word):
+            return
+        if word.strip() and word != "serve":
+            yield word
+
+
+def _options(engine: str, words: Iterator[str]) -> Iterator[tuple[str | None, list[str]]]:
+    """Yields each option with its values, and words that belong to none."""
+    name: str | None = None
+    values: list[str] = []
+    for word in words:
+        if word.startswith("-") and not _NUMBER.match(word):
+            if name is not None:
+                yield name, values
+            name, equals, value = word.lstrip("-").partition("=")
+            name = _full(engine, name)
+            values = [value] if equals else []
+            if equals or _is_switch(name):
+                yield name, values
+                name = None
+        elif name is None or (values and name not in _SEVERAL):
+            if name is not None:
+                yield name, values
+                name = None
+            yield None, [word]
+        else:
+            values.append(word)
+    if name is not None:
+        yield name, values
+
+
+def _full(engine: str, name: str) -> str:
+    head, dot, path = name.partition(".")
+    head = head.replace("-", "_")
+    if engine == "vllm":
+        head = known_option(head) or head
+    return head + dot + path
+
+
+def _is_switch(name: str) -> bool:
+    return "." not in name and name not in _VALUED and bool(_SWITCH.match(name))
+
+
+def _value(values: Sequence[str]) -> Any:
+    if not values:
+        return True
+    if len(values) > 1:
+        return list(values)
+    text = values[0]
+    if _NUMBER.match(text):
+        return float(text) if "." in text else int(text)
+    return text
+
+
+def _open(text: str) -> bool:
+    """Returns True if a value holds what only a shell could fill in, or a reader: `$NAME`, `<name>`."""
+    return "$" in text or "`" in text or bool(re.match(r"<[^>]*>$", text))

@@ -1,0 +1,63 @@
+"""Tries an advisory's cures on a pool before anybody is told of them: a cure may lead into another hazard."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from policies.advisory import Advisory
+from policies.classes import masks_of_all
+from policies.facts import PoolFacts
+from policies.vllm_args import default_runner
+
+
+def tried_cures(advisory: Advisory, facts: PoolFacts, advisories: Iterable[Advisory]) -> tuple[str, ...]:
+    """Returns the cures that help this pool, those first that nothing else speaks against.
+
+    A cure that names no facts can't be tried and is kept. One after which the advisory still speaks, or another one is
+    known to break the same requests, is left out; one after which another suspects them, or breaks others, says so.
+
+    Args:
+        advisory: Speaks of the pool.
+        facts: The pool's.
+        advisories: All that there are.
+    """
+    others = tuple(each for each in advisories if each.id != advisory.id)
+    before = {each.id for each in others if each.matches(facts)}
+    clean: list[str] = []
+    noted: list[str] = []
+    for cure in advisory.cures:
+        if not cure.change:
+            clean.append(cure.text)
+            continue
+        after = changed(facts, cure.change)
+        new = [each for each in others if each.id not in before and _forbids(each) and each.matches(after)]
+        if advisory.matches(after) or any(_certain(each) and _overlap(each, advisory) for each in new):
+            continue
+        names = ", ".join(each.id for each in new)
+        (noted if new else clean).append(f"{cure.text} (then look at {names})" if new else cure.text)
+    return (*clean, *noted)
+
+
+def changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:
+    """Returns a pool's facts after a cure: settings are merged, and another vLLM has its own default runner."""
+    settings = {**facts.settings, **change.get("settings", {})}
+    after = replace(facts, **{**change, "settings": settings})
+    if "engine_version" in change and "runner" not in change and facts.engine == "vllm" and facts.runner is not None:
+        after = replace(after, runner=default_runner(after.method, after.engine_version))
+    return after
+
+
+def _forbids(advisory: Advisory) -> bool:
+    """Returns True if it is about drafts: what a standard pool may not serve either, no cure is to blame for."""
+    effects = advisory.effects
+    return advisory.status != "withdrawn" and effects["speculative"] == "forbid" and effects["standard"] != "forbid"
+
+
+def _certain(advisory: Advisory) -> bool:
+    return advisory.status == "confirmed" or advisory.kills or advisory.garbles
+
+
+def _overlap(one: Advisory, other: Advisory) -> bool:
+    """Returns True if a request can be of interest to both: the classes of one hold those of the other."""
+    first, second = masks_of_all(one.unsafe), masks_of_all(other.unsafe)
+    return any(a & b in (a, b) for a in first for b in second)

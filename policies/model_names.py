@@ -1,0 +1,71 @@
+"""Families of models by the names of their weights, in the words of the advisories."""
+
+import re
+from typing import NamedTuple
+
+
+class NamedModel(NamedTuple):
+    """What the name of a model's weights tells.
+
+    Attributes:
+        version: Within the family; None if the name has none.
+        hybrid: It has layers with a recurrent state; None where that is not known of the family.
+    """
+
+    family: str
+    version: str | None
+    hybrid: bool | None
+
+
+class _Named(NamedTuple):
+    pattern: re.Pattern[str]
+    family: str  # may take up the version
+    hybrid: bool | None
+
+
+_V = r"(?P<version>\d(?:\.\d+)?)"
+_NO_MORE = r"(?![\d.]*\d)"
+
+
+def _named(pattern: str, family: str, hybrid: bool | None) -> _Named:
+    return _Named(re.compile(pattern, re.IGNORECASE), family, hybrid)
+
+
+# The first that matches decides.
+_FAMILIES = (
+    _named(r"kimi-?linear", "kimi-linear", True),
+    _named(r"kimi-?k3", "kimi-k3", True),
+    _named(r"kimi-?k(?P<version>2\.?[5-9]|2)(?!\d)", "kimi-k2", False),
+    _named(r"qwen-?3-?coder-?next|qwen-?3-?next", "qwen3-next", True),
+    _named(rf"qwen-?(?P<version>3\.[5-9]){_NO_MORE}", "qwen{version}", True),
+    _named(r"qwen-?(?P<version>3)-?coder", "qwen3-coder", False),
+    _named(r"qwen-?(?P<version>3)-?vl", "qwen3-vl", False),
+    _named(r"qwen-?(?P<version>3)(?![\d.])", "qwen3", False),
+    _named(rf"qwen-?(?P<version>2\.5|2){_NO_MORE}", "qwen{version}", False),
+    _named(rf"glm-?(?P<version>4\.[567]|5\.[012]|5)(?!b){_NO_MORE}", "glm-{version}", False),
+    _named(rf"glm-?(?P<version>[45](?:\.\d)?)(?!b){_NO_MORE}", "glm-{version}", None),
+    _named(rf"deepseek-?v{_V}{_NO_MORE}", "deepseek-v{version}", False),
+    _named(r"deepseek-?r1(?!-?distill)", "deepseek-r1", False),
+    _named(rf"minimax-?m(?P<version>[23](?:\.\d)?){_NO_MORE}", "minimax-m{version}", False),
+    _named(r"gpt-?oss", "gpt-oss", False),
+    _named(r"gemma-?(?P<version>[34])(?!\d)", "gemma-{version}", False),
+    _named(rf"llama-?(?P<version>[23](?:\.\d)?)(?!b){_NO_MORE}", "llama-{version[0]}", False),
+    _named(r"mi[sx]tral", "mistral", False),
+    _named(rf"mimo-?v{_V}{_NO_MORE}", "mimo-v2", None),
+    _named(r"nemotron-?h\b|nemotron-?3", "nemotron-h", True),
+)
+
+
+def model_of(name: str) -> NamedModel | None:
+    """Returns what a name of weights tells, such as `org/name` or a folder; None if no family of it is known.
+
+    The last part of a path that tells a family decides.
+    """
+    for part in reversed(name.rstrip("/").split("/")):
+        for known in _FAMILIES:
+            if match := known.pattern.search(part):
+                version = match.groupdict().get("version")
+                if version and len(version) > 1 and "." not in version:
+                    version = f"{version[0]}.{version[1:]}"  # Kimi-K25
+                return NamedModel(known.family.format(version=version), version, known.hybrid)
+    return None

@@ -1,0 +1,54 @@
+"""`specgate doctor -- COMMAND`: an engine's command line instead of a configuration."""
+
+import json
+
+LINE = ("vllm", "serve", "moonshotai/Kimi-K2.6", "--tool-call-parser", "kimi_k2", "--speculative-config")
+KNOWN = ("--fact", "engine_version=0.32.0", "--fact", "quantization=none")
+ORIGINAL = '{"model":"lightseekorg/kimi-k2.6-eagle3","method":"eagle3","num_speculative_tokens":3}'
+
+
+def test_a_command_line_is_read_and_what_is_known_against_it_fails(specgate):
+    code, out = specgate(
+        "doctor", "--json", "--fact", "engine_version=0.32.0", "--fact", "quantization=none", "--", *LINE, ORIGINAL
+    )
+    report = json.loads(out)
+    assert code == 1
+    assert report["facts"]["drafter"] == "lightseekorg/kimi-k2.6-eagle3"
+    assert report["facts"]["engine_version"] == "0.32.0"
+    plain, tools = report["requests"][0], report["requests"][1]
+    assert (plain["classes"], plain["allowed"]) == (["plain"], True)
+    assert tools["forbidden_by"] == ["kimi-k2.6-original-eagle3-drafter"]
+    found = next(each for each in report["findings"] if each["advisory"] == "kimi-k2.6-original-eagle3-drafter")
+    assert any("eagle3-mla" in cure for cure in found["cures"])
+
+
+def test_facts_are_shown_to_people_as_known_or_unknown(specgate):
+    code, out = specgate("doctor", "--", *LINE, ORIGINAL)
+    assert code == 1
+    assert "unknown" in out
+    assert "kimi-k2.6-original-eagle3-drafter" in out
+
+
+def test_an_engine_without_drafts_has_nothing_against_it(specgate):
+    code, out = specgate("doctor", "--fact", "engine_version=0.33.0", "--", *LINE[:3])
+    assert code == 0
+    assert "it does not speculate" in out
+
+
+def test_seats_that_no_graph_holds_are_a_warning_here_too(specgate):
+    _, out = specgate("doctor", "--json", "--", *LINE, ORIGINAL, "--max-num-seqs", "256")
+    assert any("largest CUDA graph" in each["message"] for each in json.loads(out)["findings"])
+
+
+def test_wrong_input_says_what_to_do(specgate, kimi):
+    for words, says in (
+        ((), "give either --config FILE"),
+        (("--config", kimi(), "--", "vllm", "serve", "m"), "give either --config FILE"),
+        (("--config", kimi(), "--fact", "a=b"), "--fact goes with a command line"),
+        (("--", "trtllm-serve", "m"), "no engine in the command line"),
+        (("--fact", "engine_version", "--", *LINE[:3]), "write NAME=VALUE"),
+        (("--fact", "colour=red", "--", *LINE[:3]), "unknown facts"),
+    ):
+        code, out = specgate("doctor", *words)
+        assert code == 2, words
+        assert says in out.replace("\n", " "), (words, out)

@@ -1,0 +1,126 @@
+"""Engine command lines as people write them, and the facts that are read off them."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from policies import PolicyError
+from policies.command_facts import facts_of_command
+from policies.command_line import read_command
+
+PUBLIC = yaml.safe_load((Path(__file__).parent / "public_commands.yaml").read_text(encoding="utf-8"))
+
+
+def facts(*words, **stated):
+    return facts_of_command(read_command(words), stated)
+
+
+@pytest.mark.parametrize("case", PUBLIC, ids=lambda case: case["source"])
+def test_every_fact_of_a_public_command_line_is_right_or_unknown(case):
+    found = facts(case["command"])
+    told = {name: getattr(found, name) for name in case["facts"] if name != "settings"}
+    expected = {name: value for name, value in case["facts"].items() if name != "settings"}
+    assert told == expected
+    settings = case["facts"].get("settings", {})
+    assert {name: found.settings.get(name) for name in settings} == settings
+
+
+def test_there_are_enough_public_lines_of_both_engines_to_mean_something():
+    engines = [case["facts"]["engine"] for case in PUBLIC]
+    assert len(PUBLIC) >= 25
+    assert engines.count("sglang") >= 5
+
+
+MEMBERS = '{"method":"eagle3","model":"a/b","num_speculative_tokens":3}'
+FLAGS = "--spec-method eagle3 --spec-model a/b --spec-tokens 3"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"vllm serve Qwen/Qwen3-8B {FLAGS}",
+        f"sudo -E nohup /opt/venv/bin/vllm serve Qwen/Qwen3-8B -sc '{MEMBERS}' &",
+        "vllm serve --trust-remote-code Qwen/Qwen3-8B --speculative-config.method=eagle3 "
+        "--speculative-config.model=a/b --speculative-config.num-speculative-tokens=3",
+        f"bash -c 'pip install x && exec vllm serve Qwen/Qwen3-8B {FLAGS}; sleep 1'",
+        f"docker compose run --rm engine vllm serve Qwen/Qwen3-8B --speculative-conf '{MEMBERS}'",
+        f"docker run -e A=b vllm/vllm-openai Qwen/Qwen3-8B {FLAGS}",
+        "DRAFTER=a/b; vllm serve Qwen/Qwen3-8B --spec-method eagle3 --spec-model ${DRAFTER} --spec-tokens 3 | tee log",
+        f"python -m vllm.entrypoints.cli.main serve Qwen/Qwen3-8B --served-model-name one two {FLAGS}",
+        f"numactl -N 0 uv run --with vllm vllm serve --model Qwen/Qwen3-8B {FLAGS} 2>&1",
+    ],
+)
+def test_one_engine_is_read_alike_however_it_is_started(line):
+    found = facts(line)
+    assert (found.engine, found.family, found.method, found.drafter, found.num_speculative_tokens) == (
+        "vllm", "qwen3", "eagle3", "a/b", 3,
+    )  # fmt: skip
+
+
+def test_words_are_read_like_one_text():
+    words = [
+        "vllm",
+        "serve",
+        "Qwen/Qwen3-8B",
+        "--speculative-config",
+        '{"method": "ngram", "num_speculative_tokens": 4}',
+    ]
+    assert facts(*words).method == "ngram"
+    assert facts(*words).num_speculative_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ('vllm serve m --speculative-config "$SPEC"', "method"),
+        ("vllm serve m --tool-call-parser ${PARSER}", "tool_parser"),
+        ("vllm serve m --reasoning-parser $R", "reasoning_parser"),
+        ("python -m sglang.launch_server --model-path m --speculative-algorithm $ALGO", "method"),
+        ("vllm serve $MODEL", "family"),
+        ("docker run vllm/vllm-openai:nightly --model m", "engine_version"),
+        ("vllm serve m --spec-tokens 2 --spec-model some/folder", "method"),
+        ("vllm serve some/model", "hybrid"),
+        ("vllm serve Qwen/Qwen3-8B", "runner"),
+        ("vllm serve Qwen/Qwen3-8B", "async_scheduling"),
+    ],
+)
+def test_what_the_line_leaves_open_is_unknown(line, unknown):
+    value = getattr(facts(line), unknown)
+    assert value == ("unknown" if unknown == "method" else None)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("python train.py", "no engine in the command line"),
+        ("vllm serve m --speculative-config '{method: mtp}'", "not JSON"),
+        ("vllm serve m --quant 'x", "can't be split"),
+        ("vllm serve m --config engine.yaml", "the options in the file"),
+        ("trtllm-serve m", "no engine in the command line"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_refused_with_the_reason(line, says):
+    with pytest.raises(PolicyError, match=says):
+        facts(line)
+
+
+def test_a_stated_fact_outweighs_the_line():
+    line = "vllm serve Qwen/Qwen3-8B --spec-method eagle3 --spec-model a/b --spec-tokens 3"
+    found = facts(line, engine_version="0.19.1", method="mtp", settings={"page_size": 16})
+    assert (found.engine_version, found.method, found.settings["page_size"]) == ("0.19.1", "mtp", 16)
+    with pytest.raises(PolicyError, match="unknown facts"):
+        facts(line, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("vllm/vllm-openai:v0.19.1", "0.19.1"),
+        ("registry:5000/mirror/vllm-openai:v0.20.1-cu129", "0.20.1"),
+        ("vllm/vllm-openai:deepseekv4-cu129", None),
+        ("vllm/vllm-openai@sha256:ffb2d59b", None),
+    ],
+)
+def test_an_images_tag_tells_the_version_only_if_it_is_one(image, version):
+    assert facts(f"docker run --gpus all {image} --model Qwen/Qwen3-8B").engine_version == version

@@ -30,6 +30,8 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "speculative_accept_threshold_single": ("speculative_accept_threshold_single",),
     "speculative_accept_threshold_acc": ("speculative_accept_threshold_acc",),
     "enable_lora": ("enable_lora",),
+    "enable_dp_attention": ("enable_dp_attention",),
+    "enable_hierarchical_cache": ("enable_hierarchical_cache",),
     "kv_connector": ("disaggregation_mode",),
 }  # fmt: skip
 

@@ -172,6 +172,8 @@ OWN: Row = ("Is the gateway itself well?", [
           width=6),
     panel("Age of shared state", "s", ("max by (replica) (specgate_detector_age_seconds)", "{{replica}} quarantine"),
           ("max by (replica) (specgate_ledger_age_seconds)", "{{replica}} limits"), width=12),
+    panel("Failures beside requests", "none", (rate("specgate_background_failures_total", "replica, part", ""),
+          "{{replica}} {{part}}"), width=12),
     panel("Refused updates of the policy", "none", ("max by (replica) (specgate_policy_update_refused)", "{{replica}}"),
           width=6),
     panel("Keys that expire within 14 days", "none", ("sum(max by (source) (specgate_keys_ending))", ""), kind="stat",

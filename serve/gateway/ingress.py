@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -112,14 +113,15 @@ class GatewayReplica:
             settings, advisories, self._scale, self.pools, self._gateway.adopt, self.load.switch
         )
         self._api = GatewayApi(settings, self._scale, self._gateway, self.pools, self.updates, metrics)
-        vitals = Vitals(self.allowance, lambda: self.updates.refused, self._advisories_age_days)
+        self._failures = Counter[str]()
+        vitals = Vitals(self.allowance, lambda: self.updates.refused, self._advisories_age_days, self._failures)
         replica_metrics = ReplicaMetrics(metrics, self._scale, self.pools, vitals)
         self._parts = [  # closed in the other direction: what is reported last may still need what stands before it
             Part(close=upstream.close),
             Part(close=self._close_pools),
-            Part(run=keep_writing, close=self._close_telemetry),
-            Part(run=replica_metrics.run),
-            Part(run=self.updates.run, routes=self._api.operator_routes()),
+            Part("request log", run=keep_writing, close=self._close_telemetry),
+            Part("event loop lag", run=replica_metrics.run),
+            Part("policy", run=self.updates.run, routes=self._api.operator_routes()),
             self._quarantine.part,
             shared_load(settings, self.load, self.pools),
             keys,
@@ -128,6 +130,7 @@ class GatewayReplica:
             Part(routes=self._insight()),
             announcements(admin, self.operators_app),
         ]
+        self._failures.update({part.name: 0 for part in self._parts if part.name})
 
     def _advisories_age_days(self) -> int | None:
         return age_days(self._gateway.policy.advisories, datetime.now(UTC).date())
@@ -197,8 +200,11 @@ class GatewayReplica:
     async def _lifespan(self, _: fastapi.FastAPI) -> AsyncIterator[None]:
         gc.collect()
         gc.freeze()  # imports stay for ever; collecting them again and again took a tenth of a busy replica's time
-        async with running(self._parts):
+        async with running(self._parts, self._failed):
             yield
+
+    def _failed(self, part: str) -> None:
+        self._failures[part] += 1
 
     def _judged(self, result: AttemptResult) -> None:
         self._count_result(result)

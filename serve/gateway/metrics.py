@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serve.config.access import PRIORITIES
 from serve.gateway.pools import PoolKey
@@ -25,11 +25,13 @@ class Vitals:
         allowance: Counts the bytes of requests' bodies.
         refused_update: Returns why the last update of the policy was refused; None if it was adopted.
         advisories_age_days: Returns the days since the advisories were last gone through; None if nobody has said.
+        failures: How often each part has failed, by its name.
     """
 
     allowance: Allowance
     refused_update: Callable[[], str | None]
     advisories_age_days: Callable[[], int | None] = lambda: None
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReplicaMetrics:
@@ -94,6 +96,10 @@ class ReplicaMetrics:
             ),
         ):  # fmt: skip
             metrics.read("gauge", name, description, labels, reading)
+        metrics.read(
+            "counter", "specgate_background_failures", "Failures of what runs beside the requests, and begins again",
+            ("part",), lambda: [((part,), float(count)) for part, count in vitals.failures.items()],
+        )  # fmt: skip
         self._lag = metrics.histogram(
             "specgate_event_loop_lag_seconds", "How late the event loop runs what is due", _LAG_BUCKETS_S
         )

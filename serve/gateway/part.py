@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ import fastapi
 log = logging.getLogger("ray.serve.specgate.gateway")
 
 STOP_S = 5.0
+AGAIN_S = 1.0  # after which what has failed begins again; twice as long after each further failure
+_MOST_AGAIN_S = 30.0
 
 
 async def _nothing() -> None:
@@ -23,11 +26,13 @@ class Part:
     """One feature of a gateway replica; without arguments, one that is off.
 
     Attributes:
-        run: Works for as long as the replica serves; it is cancelled then.
+        name: As metrics and logs call it.
+        run: Works for as long as the replica serves; it is cancelled then. If it fails, it is called again.
         routes: Those of the admin API.
         close: Ends the feature, once nothing of any part runs.
     """
 
+    name: str = ""
     run: Callable[[], Coroutine[Any, Any, None]] = _nothing
     routes: fastapi.APIRouter = field(default_factory=fastapi.APIRouter)
     close: Callable[[], Awaitable[None]] = _nothing
@@ -37,17 +42,19 @@ OFF = Part()
 
 
 @asynccontextmanager
-async def running(parts: Sequence[Part]) -> AsyncIterator[None]:
+async def running(parts: Sequence[Part], failed: Callable[[str], None] = lambda _: None) -> AsyncIterator[None]:
     """Runs parts for as long as the context lasts, and then closes all of them, the last one first.
 
-    A part whose `run` fails is logged; the others, and the requests, go on.
+    A part whose `run` fails is logged and begins again; the others, and the requests, go on.
+
+    Args:
+        parts: The parts.
+        failed: Told the name of each that failed.
     """
     async with AsyncExitStack() as closing:
         for part in parts:
             closing.push_async_callback(part.close)
-        tasks = [asyncio.create_task(part.run()) for part in parts]
-        for task in tasks:
-            task.add_done_callback(_log_failure)
+        tasks = [asyncio.create_task(_keep_running(part, failed)) for part in parts]
         try:
             yield
         finally:
@@ -56,7 +63,20 @@ async def running(parts: Sequence[Part]) -> AsyncIterator[None]:
             await asyncio.wait(tasks, timeout=STOP_S)  # one may be in the midst of a report
 
 
-def _log_failure(task: asyncio.Task[None]) -> None:
-    """Logs the end of a task that should run for ever."""
-    if not task.cancelled() and (error := task.exception()):
-        log.error("a background task of this replica has ended", exc_info=error)
+async def _keep_running(part: Part, failed: Callable[[str], None]) -> None:
+    """Runs a part until it ends by itself, which only one does that has nothing to run."""
+    again_s = AGAIN_S
+    while True:
+        begun_s = time.monotonic()
+        try:
+            await part.run()
+        except Exception as error:  # whatever it is, what the part does must not stay undone
+            if time.monotonic() - begun_s > _MOST_AGAIN_S:
+                again_s = AGAIN_S
+            message = "a background task of this replica has ended, and begins again in %.0f s: %s"
+            log.error(message, again_s, part.name, exc_info=error)
+            failed(part.name)
+            await asyncio.sleep(again_s)
+            again_s = min(2 * again_s, _MOST_AGAIN_S)
+        else:
+            return

@@ -68,7 +68,9 @@ def quarantine_of(config: GatewayConfig, policy: Policy, metrics: Metrics) -> Qu
         "gauge", "specgate_detector_age_seconds", "Time since the detector of quarantine last answered",
         (), lambda: [((), live.detector_age_s())],
     )  # fmt: skip
-    return Quarantine(live, live, live.cells, live.changes, Part(run=live.run, routes=quarantine_routes(live)))
+    return Quarantine(
+        live, live, live.cells, live.changes, Part("quarantine", run=live.run, routes=quarantine_routes(live))
+    )
 
 
 def load_of(config: GatewayConfig, policy: Policy, gateways: int, metrics: Metrics) -> AnyLoad:
@@ -84,7 +86,7 @@ def shared_load(config: GatewayConfig, load: AnyLoad, pools: Mapping[PoolKey, Po
     """Returns the part that shares the load, and what tenants were given, with the other gateway replicas."""
     if not load.learns and config.access.mode == "off" and not config.limits.reserved_slots:
         return OFF  # without tenants and reserved slots there is nothing to share fairly
-    return Part(run=SharedLoad(load, pools, connect_board(application())).run)
+    return Part("load", run=SharedLoad(load, pools, connect_board(application())).run)
 
 
 def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[AnyAccounts, Part]:
@@ -94,14 +96,14 @@ def limits_of(config: GatewayConfig, gateways: int, metrics: Metrics) -> tuple[A
     ledger = connect_ledger(application(), config.access.state_dir, config.rate_limits.store)
     accounts = Accounts(config.rate_limits, ledger, gateways, names=dict(config.each_name()))
     show_limits(metrics, accounts)
-    return accounts, Part(run=accounts.run, routes=usage_routes(accounts), close=accounts.end)
+    return accounts, Part("limits", run=accounts.run, routes=usage_routes(accounts), close=accounts.end)
 
 
 def access_of(config: GatewayConfig, admin_api: Link | None, metrics: Metrics) -> tuple[AnyAccess, Part]:
     """Returns access control (`access.mode`)."""
     access = live_access(config.access, admin_api)
     show_keys(metrics, access.ring)
-    return access, Part(run=access.run, close=access.close)
+    return access, Part("access", run=access.run, close=access.close)
 
 
 def shadows_of(
@@ -124,4 +126,4 @@ def announcements(admin_api: Link | None, app: Callable[[], fastapi.FastAPI]) ->
     """Returns the part that serves operators' routes and announces where, if there is an admin API."""
     if admin_api is None:
         return OFF
-    return Part(run=lambda: Announcer(admin_api, replica_name(), app()).run())
+    return Part("announcements", run=lambda: Announcer(admin_api, replica_name(), app()).run())

@@ -92,7 +92,9 @@ class PolicyUpdates:
 
     async def run(self) -> None:
         """Watches the engines and the folder of advisories for ever."""
-        await asyncio.gather(self._watch_engines(), self._feed.run())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_engines())
+            group.create_task(self._feed.run())
 
     async def _watch_engines(self) -> None:
         while True:

@@ -50,4 +50,7 @@ def instant(text: str) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequestError(f"{text!r} is no date such as 2026-11-01 or 2026-11-01T08:00.") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    try:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except OverflowError as error:
+        raise InvalidRequestError(f"{text!r} is in no year from 1 to 9999 in UTC.") from error

@@ -1,16 +1,20 @@
 """Usage by the hour and spending by the month, in SQLite: a row for each sum, never one for a request."""
 
+import logging
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import astuple
 
-from serve.errors import ConfigError
+from serve.errors import ConfigError, SharedStateError
 from serve.limits.usage import USAGE_COLUMNS, UsageKey, UsageSums
+from serve.shared.database_file import is_damaged, is_odd, put_aside
+
+log = logging.getLogger("ray.serve.specgate.limits")
 
 DIMENSIONS = UsageKey._fields
 FILE = "usage.sqlite"
@@ -35,6 +39,10 @@ _ADD_USAGE = f"""
 insert into usage values ({", ".join("?" * (1 + len(DIMENSIONS) + len(USAGE_COLUMNS)))})
 on conflict do update set {", ".join(f"{name} = {name} + excluded.{name}" for name in USAGE_COLUMNS)}
 """
+# Fails for a table of others with that name.
+_ADD_USAGE_NOTHING = (
+    f"insert into usage select {', '.join(['hour', *DIMENSIONS, *USAGE_COLUMNS])} from usage where false"
+)
 _ADD_SPENDING = "insert into spending values (?, ?, ?) on conflict do update set cost = cost + excluded.cost"
 _NUMBER = "insert into reports values (?, ?) on conflict do update set number = excluded.number"
 
@@ -50,14 +58,59 @@ class UsageBook:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        path = str(Path(folder) / FILE) if folder else ":memory:"
-        # An actor may be made in one thread and run in another, but never in two at once.
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal;" + _SCHEMA)
-        self.identity: str = self._db.execute("select identity from book").fetchone()[0]
+        self._path = Path(folder) / FILE if folder else None
         self._months: dict[tuple[str, str], float] = {}
+        try:
+            if self._path is not None:
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if is_odd(self._path):
+                    put_aside(self._path, "it is not a file", log)
+            try:
+                self._open()
+            except sqlite3.Error as error:
+                if self._path is None or not (is_damaged(error) or _is_of_others(error)):
+                    raise
+                put_aside(self._path, error, log)
+                self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(
+                f"{self._path} can't be used for the usage of tenants ({error}): make room on its disk or mend it. "
+                "Until then replicas keep what they count, and limits hold by their shares."
+            ) from error
+
+    def _open(self) -> None:
+        if self._path is not None:
+            self._path.touch(mode=0o600)
+        # An actor may be made in one thread and run in another, but never in two at once.
+        place = ":memory:" if self._path is None else str(self._path)
+        self._db = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.executescript("pragma journal_mode = wal; pragma synchronous = normal;" + _SCHEMA)
+            self._db.execute(_ADD_USAGE_NOTHING)
+            self.identity: str = self._db.execute("select identity from book").fetchone()[0]
+            self._db.execute("select cost from spending where month = '' and scope = ''")
+            self._db.execute("select number from reports where replica = ''")
+        except sqlite3.Error:
+            self._db.close()
+            raise
+
+    @contextmanager
+    def _damage_put_aside(self) -> Iterator[None]:
+        """Puts the file aside if it turns out to be damaged; what was to be done is not done, and may be tried again.
+
+        Raises:
+            SharedStateError: It was.
+        """
+        try:
+            yield
+        except sqlite3.Error as error:
+            if self._path is None or not is_damaged(error):
+                raise
+            self._db.close()
+            put_aside(self._path, error, log)
+            self._months.clear()
+            self._open()
+            raise SharedStateError("The usage was damaged and begins with nothing.", retry_after_s=1.0) from error
 
     def add(
         self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Mapping[str, float], at: datetime
@@ -73,6 +126,12 @@ class UsageBook:
         """
         if not usage and not spent:
             return
+        with self._damage_put_aside():
+            self._add(replica, number, usage, spent, at)
+
+    def _add(
+        self, replica: str, number: int, usage: Mapping[UsageKey, UsageSums], spent: Mapping[str, float], at: datetime
+    ) -> None:
         known = self._db.execute("select number from reports where replica = ?", (replica,)).fetchone()
         if known is not None and number <= known[0]:
             return
@@ -87,7 +146,8 @@ class UsageBook:
             )
             self._db.execute("commit")
         except BaseException:
-            self._db.execute("rollback")
+            if self._db.in_transaction:  # SQLite itself takes back what a full disk has no room for
+                self._db.execute("rollback")
             raise
         for scope, cost in spent.items():
             if (month, scope) in self._months:
@@ -96,7 +156,8 @@ class UsageBook:
     def spending(self, scopes: Iterable[str], at: datetime) -> dict[str, float]:
         """Returns what scopes have spent in the month of a time."""
         month = at.strftime(_MONTH)
-        return {scope: self._spent(month, scope) for scope in scopes}
+        with self._damage_put_aside():
+            return {scope: self._spent(month, scope) for scope in scopes}
 
     def usage(
         self, by: Sequence[str], since: datetime | None = None, until: datetime | None = None
@@ -108,7 +169,8 @@ class UsageBook:
             since: The first hour; None for all.
             until: The first hour that does not count; None for all.
         """
-        return summed(self._db, by, since, until)
+        with self._damage_put_aside():
+            return summed(self._db, by, since, until)
 
     def close(self) -> None:
         """Closes the file."""
@@ -119,6 +181,11 @@ class UsageBook:
             row = self._db.execute("select cost from spending where month = ? and scope = ?", (month, scope)).fetchone()
             self._months[month, scope] = row[0] if row else 0.0
         return self._months[month, scope]
+
+
+def _is_of_others(error: sqlite3.Error) -> bool:
+    """Returns True if a statement does not fit the tables that are there."""
+    return error.sqlite_errorcode == sqlite3.SQLITE_ERROR
 
 
 _EXPRESSIONS = {"hour": "hour", "day": "substr(hour, 1, 10)", **{name: name for name in DIMENSIONS}}

@@ -154,6 +154,10 @@ def unchecked_since_2025(folder: Path) -> str:
     return str(folder)
 
 
+def broken() -> None:
+    raise ValueError("a fault of a part")
+
+
 def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str) -> list[Cause]:
     """Everything that can go wrong without Ray."""
     steady, greedy = scene.key("steady"), scene.key("greedy", requests_per_minute=60)
@@ -213,6 +217,8 @@ def causes(scene: Scene, replica: GatewayReplica, store: KeyStore, old: str) -> 
         Cause({"SpecgateRefusing": {"model": "limited"}, "SpecgateTenantThrottled": {"tenant": "greedy"}},
               lambda: scene.ask(greedy, 0.2, prose("limited")), lambda: scene.rest("limited")),
         Cause({"SpecgateQuotaNearlySpent": {"tenant": "thrifty"}}, lambda: quota(5000), lambda: quota(10**9)),
+        Cause({"SpecgateBackgroundFailing": {"part": "load"}},
+              lambda: setattr(replica.load, "check", broken), lambda: delattr(replica.load, "check")),
         # Before the next one, which leaves these advisories in force.
         Cause({"SpecgateAdvisoriesOld": {}}, lambda: update_policy(advisories=old), update_policy),
         Cause({"SpecgatePolicyUpdateRefused": {}}, lambda: update_policy(nonsense=True), update_policy),

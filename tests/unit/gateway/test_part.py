@@ -63,6 +63,23 @@ async def test_a_part_that_fails_is_logged_and_keeps_no_other_from_running_and_c
     assert "a background task of this replica has ended" in caplog.text
 
 
+async def test_a_part_that_fails_begins_again_ever_later_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.gateway.part.AGAIN_S", 0.001)
+    begun, works, failed = 0, asyncio.Event(), []
+
+    async def run() -> None:
+        nonlocal begun
+        begun += 1
+        if begun <= 5:
+            raise ExceptionGroup("several", [ValueError("broken")])
+        works.set()
+        await asyncio.Event().wait()
+
+    async with running([Part("load", run=run), OFF], failed.append):
+        await asyncio.wait_for(works.wait(), 10)
+    assert failed == ["load"] * 5
+
+
 async def test_parts_are_closed_when_serving_fails() -> None:
     notes: list[str] = []
 

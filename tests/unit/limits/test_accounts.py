@@ -1,9 +1,12 @@
 """Many requests at once, at a replica that holds nothing yet."""
 
 import asyncio
+import sqlite3
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from opentelemetry.trace import INVALID_SPAN
 from support.limits import LedgerLink
 
 from serve.access.key_file import KeyTerms
@@ -14,7 +17,9 @@ from serve.access.tenants import Tenant
 from serve.config.rate_limits import Limits, RateLimitsConfig
 from serve.errors import RateLimitError
 from serve.limits.accounts import Accounts
+from serve.limits.book import UsageBook
 from serve.limits.estimate import RequestSize
+from serve.limits.ledger import Ledger
 
 REQUESTS = 100
 
@@ -82,3 +87,29 @@ async def test_keys_that_a_key_makes_spend_of_its_own_limit(generations: int) ->
                 await accounts.reserve(ring.authenticate({"x-api-key": each.token}), "m", "plain", RequestSize(100), [])
                 passed += 1
     assert passed == 5
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("database or disk is full"), OverflowError(), OSError()])
+async def test_what_a_ledger_can_not_book_is_reported_again_until_it_can(error: Exception) -> None:
+    class Book(UsageBook):
+        fails = True
+
+        def add(self, *what: Any) -> None:
+            if self.fails:
+                raise error
+            super().add(*what)
+
+    book = Book()
+    ledger = LedgerLink(Ledger(book, 0.0))
+    accounts, others = (Accounts(RateLimitsConfig(), ledger) for _ in range(2))
+    for each in (accounts, others):
+        charge = await each.reserve(Principal("k", Tenant("t"), frozenset({"infer"})), "m", "plain", RequestSize(9), [])
+        charge.attempt("p", False, False).answered(200)
+        charge.settle(200, INVALID_SPAN)
+        await each.sync()
+        assert each.alone
+    assert book.usage([]) == []
+    book.fails = False
+    for each in (accounts, others, accounts):
+        await each.sync()
+    assert book.usage([])[0]["requests"] == 2

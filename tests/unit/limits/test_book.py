@@ -1,12 +1,16 @@
 """The book of usage: sums by the hour, once for each report."""
 
+import os
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.disks import full_disk
 
-from serve.errors import ConfigError
-from serve.limits.book import UsageBook, read
+from serve.errors import ConfigError, SharedStateError
+from serve.limits.book import FILE, UsageBook, read
 from serve.limits.usage import UsageKey, UsageSums
 
 MORNING = datetime(2026, 11, 22, 8, 30, tzinfo=UTC)
@@ -60,3 +64,73 @@ def test_what_does_not_exist_is_said(tmp_path: Path) -> None:
         read(str(tmp_path), ["tenant"], None, None)
     with pytest.raises(ConfigError, match="usage has no prices"):
         UsageBook().usage(["prices"])
+
+
+def odd(path: Path, kind: str) -> None:
+    """Puts something in the file's place that is no book of usage."""
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "text":
+        path.write_text("no database " * 100)
+    elif kind == "another's":
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript("create table usage (hour text, note text); insert into usage values ('x', 'y')")
+    elif kind == "cut":
+        book(path)
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        book(path)
+        data = bytearray(path.read_bytes())
+        data[4096:] = b"\xff" * (len(data) - 4096)
+        path.write_bytes(data)
+
+
+def book(path: Path) -> None:
+    made = UsageBook(str(path.parent))
+    for number in range(200):
+        made.add("r", number, {UsageKey(f"tenant-{number}", "k", "m", "p", False): ONE}, {}, MORNING)
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "text", "another's", "cut", "overwritten"])
+def test_what_can_not_be_used_is_put_aside_and_named_and_counting_goes_on(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / FILE
+    odd(path, kind)
+    made = UsageBook(str(tmp_path))
+    for _ in range(2):  # damage inside shows when it is met
+        try:
+            made.add("another", 1, {ACME: ONE}, {"tenant:acme": 5.0}, MORNING)
+            made.usage(["tenant"])
+            break
+        except SharedStateError:
+            continue
+    assert made.usage(["tenant"], since=MORNING.replace(hour=0))[0]["tenant"] == "acme"
+    assert made.spending(["tenant:acme"], MORNING) == {"tenant:acme": 5.0}
+    made.close()
+    (aside,) = tmp_path.glob(f"{FILE}.damaged-*Z")
+    assert str(aside) in caplog.text
+    assert path.stat().st_mode & 0o77 == 0
+
+
+def test_a_full_disk_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    made = UsageBook(str(tmp_path))
+    made.add("r", 1, {ACME: ONE}, {"tenant:acme": 1.0}, MORNING)
+    with full_disk(after=tmp_path / f"{FILE}-wal"), pytest.raises(sqlite3.Error):
+        made.add("r", 2, {ACME: ONE}, {"tenant:acme": 1.0}, MORNING)
+    assert made.usage([])[0]["requests"] == 1
+    for _ in range(2):
+        made.add("r", 2, {ACME: ONE}, {"tenant:acme": 1.0}, MORNING)
+    assert made.usage([])[0]["requests"] == 2
+    assert made.spending(["tenant:acme"], MORNING) == {"tenant:acme": 2.0}
+    made.close()
+
+
+@pytest.mark.parametrize("place", ["a file/usage", "/proc/nothing"])
+def test_where_there_can_be_no_file_the_error_says_what_to_do(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(ConfigError, match=r"usage\.sqlite can't be used .* make room"):
+        UsageBook(str(tmp_path / place))

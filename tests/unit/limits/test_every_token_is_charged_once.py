@@ -1,7 +1,9 @@
 """Every token that an engine made is charged once, to the tenant or the platform, whatever breaks, dies or leaves."""
 
+import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,11 +47,22 @@ class LossyLink(LedgerLink):
             raise SharedStateError("The answer is lost.")
 
 
+class FullBook(UsageBook):
+    """A book on a disk that may be full."""
+
+    is_full = False
+
+    def add(self, *what: Any) -> None:
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        super().add(*what)
+
+
 @dataclass
 class Site:
     """Gateway replicas and their ledger; the clock stands still, so that nothing flows in."""
 
-    book: UsageBook = field(default_factory=UsageBook)
+    book: FullBook = field(default_factory=FullBook)
     charged: list[Usage] = field(default_factory=list)
     rerun: int = 0
 
@@ -138,7 +151,7 @@ REQUEST = st.tuples(
     st.builds(Usage, st.integers(1, 3000), st.just(0), st.integers(0, 3000)),
     st.integers(0, 120),
 )
-FATE = st.sampled_from(["nothing", "report", "report is lost", "answer is lost", "another ledger"])
+FATE = st.sampled_from(["nothing", "report", "report is lost", "answer is lost", "another ledger", "full disk"])
 
 
 @given(st.lists(st.tuples(REQUEST, FATE), max_size=25))
@@ -154,9 +167,10 @@ async def test_what_was_charged_is_what_is_booked_spent_and_gone_from_the_bucket
         if fate == "another ledger":
             site.link.ledger, died = site.new_ledger(), True
         site.link.is_dead, site.link.loses = fate == "report is lost", fate == "answer is lost"
+        site.book.is_full = fate == "full disk"
         if fate != "nothing":
             await site.accounts[request[0]].sync()
-        site.link.is_dead = site.link.loses = False
+        site.link.is_dead = site.link.loses = site.book.is_full = False
     for accounts in site.accounts:
         await accounts.end()
     cost = sum(usage.cost(TokenWeights()) for usage in site.charged)

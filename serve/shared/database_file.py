@@ -1,0 +1,52 @@
+"""SQLite files that are damaged: they are put aside under a name that says so, and whoever needs one goes on."""
+
+import logging
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PRIMARY = 0xFF  # of an extended code
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Returns True if an error says that the file is no database, or not a whole one."""
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGE
+
+
+def is_odd(path: Path) -> bool:
+    """Returns True if something is there that can't be a database: a folder, a pipe or a device."""
+    return path.exists() and not path.is_file()
+
+
+def check(database: sqlite3.Connection) -> None:
+    """Reads a whole file once.
+
+    Raises:
+        sqlite3.DatabaseError: It is damaged.
+    """
+    (found,) = database.execute("pragma quick_check(1)").fetchone()
+    if found != "ok":
+        error = sqlite3.DatabaseError(found)
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def put_aside(path: Path, why: object, log: logging.Logger) -> Path:
+    """Renames a file and what belongs to it, and returns its new name.
+
+    Args:
+        path: Of the file.
+        why: It can't be used.
+        log: Is told where it is now.
+
+    Raises:
+        OSError: It can't be renamed.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    for end in ("-wal", "-shm", ""):
+        if os.path.lexists(f"{path}{end}"):
+            os.replace(f"{path}{end}", f"{aside}{end}")
+    log.error("%s can't be used (%s); it is kept as %s", path, why, aside)
+    return aside

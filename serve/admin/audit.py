@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from serve.access.token import without_secrets
 from serve.admin.audit_seal import Seal, has_seal
-from serve.config.regular_file import open_regular
+from serve.config.regular_file import open_regular, write_whole
 from serve.errors import ConfigError, StorageError, encode_json
 
 log = logging.getLogger("ray.serve.specgate.audit")
@@ -158,8 +158,7 @@ class AuditLog:
         assert self._file is not None
         file, start = self._file, self._file.tell()
         try:
-            while data:
-                data = data[file.write(data) :]
+            write_whole(file, data)
             os.fsync(file.fileno())
             if self._seal is not None:
                 self._seal.move(last)

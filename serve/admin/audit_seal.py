@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Self
 
-from serve.config.regular_file import open_regular, read_regular
+from serve.config.regular_file import open_regular, read_regular, write_whole
 from serve.errors import ConfigError
 
 _KEY = re.compile(rb"[0-9a-f]{64}\s*")
@@ -55,7 +55,7 @@ class Seal:
         draft = path.with_name(f"{path.name}.draft")
         draft.unlink(missing_ok=True)
         with open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-            file.write(secrets.token_hex(32).encode() + b"\n")
+            write_whole(file, secrets.token_hex(32).encode() + b"\n")
             os.fsync(file.fileno())
         os.link(draft, path)  # whole, and never in another's place
         draft.unlink()

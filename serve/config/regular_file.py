@@ -26,6 +26,16 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> IO[bytes]:
     return os.fdopen(file, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "wb", buffering=0)
 
 
+def write_whole(file: IO[bytes], data: bytes) -> None:
+    """Writes all of some bytes to a file without a buffer.
+
+    Raises:
+        OSError: A part of it, or nothing, is written.
+    """
+    while data:
+        data = data[file.write(data) :]
+
+
 def read_regular(path: Path, limit_bytes: int) -> bytes:
     """Returns the content of a file.
 

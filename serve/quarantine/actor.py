@@ -9,8 +9,10 @@ import os
 import time
 from pathlib import Path
 
+from serve.config.regular_file import open_regular, read_regular, write_whole
 from serve.errors import SharedStateError
 from serve.quarantine.detector import VERSION, Detector, DetectorTerms
+from serve.quarantine.kept_state import MOST_BYTES, parsed
 from serve.quarantine.messages import Counts, DetectorState, Order
 from serve.shared.link import Link, LocalLink
 from serve.shared.report import SETTLE_S, Acknowledgement, Pending, Register, Report
@@ -72,15 +74,22 @@ class QuarantineActor:
     def _load(self, path: Path) -> None:
         """Offers the state in a file; moves a file that can't be used out of the way."""
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = parsed(read_regular(path, MOST_BYTES))
             Detector(DetectorTerms()).restore(kept)
             self._register.offer(Acknowledgement(0, kept.get("revision", 1), kept, kept.get("reports", {})))
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            aside = path.with_suffix(".unreadable")
-            log.error("the quarantine state in %s can't be used (%r); the file is kept as %s", path, error, aside)
+        except (OSError, ValueError) as error:
+            self._set_aside(path, error)
+
+    def _set_aside(self, path: Path, why: Exception) -> None:
+        aside = path.with_suffix(".unreadable")
+        try:
             os.replace(path, aside)
+            where = f"the file is kept as {aside}"
+        except OSError as error:  # the disk can only be read, or another folder is in that place
+            where = f"nor can it be put aside: {error}"
+        log.error("the quarantine state in %s can't be used (%s); %s", path, why, where)
 
     def _save(self, answer: Acknowledgement[DetectorState]) -> None:
         is_due = self._has_news or time.time() - self._saved_s > _SAVE_PERIOD_S
@@ -88,13 +97,14 @@ class QuarantineActor:
             return
         self._saved_s, self._saved_version, self._has_news = time.time(), answer.version, False
         draft = self._path.with_suffix(".draft")
-        state = {**answer.state, "revision": answer.version, "reports": answer.booked}
+        text = json.dumps({**answer.state, "revision": answer.version, "reports": answer.booked})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(state), encoding="utf-8")
+            with open_regular(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as file:
+                write_whole(file, text.encode())
             os.replace(draft, self._path)
         except OSError as error:
-            log.error("the quarantine state can't be saved in %s: %s", self._path, error)
+            log.error("the quarantine state can't be saved in %s: %s; make room there or mend it", self._path, error)
 
 
 def connect(application: str | None, state_dir: str | None) -> Link:

@@ -1,5 +1,7 @@
 """Quarantine among gateway replicas: views that share a detector, lose it, and give it back what it knew."""
 
+import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -232,6 +234,60 @@ def test_a_file_that_cannot_be_used_is_set_aside(
     assert not file.exists()
     assert (tmp_path / "q.unreadable").read_text() == content
     assert "can't be used" in caplog.text
+
+
+NEVER = [-1, 2**60, 10**400, float("nan"), float("inf"), "1", None, [], {}]
+
+
+@pytest.mark.parametrize("value", NEVER, ids=repr)
+@pytest.mark.parametrize("place", ["outcomes", "trials", "own_share", "since_s", "decided_by", "revision", "reports"])
+async def test_numbers_that_can_not_be_true_are_no_state(tmp_path: Path, place: str, value: Any) -> None:
+    file = tmp_path / "q.json"
+    before = view(LocalLink(QuarantineActor(str(file))))
+    breaks(before)
+    await before.sync()
+    state = json.loads(file.read_text())
+    entry = state["entries"][0]
+    if place == "outcomes":
+        entry["outcomes"] = {"clean": value}
+    elif place == "trials":
+        entry["trials"] = [[value] * 12]
+    elif place == "reports":
+        state["reports"] = {"r": value}
+    elif place == "revision":
+        state["revision"] = value
+    else:
+        entry[place] = value
+    file.write_text(json.dumps(state))
+    after = view(LocalLink(QuarantineActor(str(file))))
+    await after.sync()
+    assert pool_of(after) == "speculative"
+    assert (tmp_path / "q.unreadable").exists()
+    breaks(after)
+    await after.sync()
+    assert pool_of(after) == "standard"
+
+
+@pytest.mark.parametrize("name", ["q.json", "q.draft", "q.unreadable"])
+@pytest.mark.parametrize("kind", ["folder", "full folder", "fifo", "bytes", "deep", "nowhere"])
+async def test_whatever_is_in_the_place_of_its_files_the_detector_goes_on(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    if kind.endswith("folder"):
+        path.mkdir()
+        if kind == "full folder":
+            (path / "x").touch()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "nowhere":
+        path.symlink_to(tmp_path / "none" / "x")
+    else:
+        path.write_bytes(b"\xff\xfe" if kind == "bytes" else b"[" * 200_000)
+    if name == "q.unreadable":
+        (tmp_path / "q.json").write_text("{")
+    replica = view(LocalLink(QuarantineActor(str(tmp_path / "q.json"))))
+    breaks(replica)
+    await replica.sync()
+    assert pool_of(replica) == "standard"
 
 
 async def test_a_share_of_the_requests_probes_what_is_out_and_brings_it_back() -> None:

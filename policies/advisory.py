@@ -169,10 +169,12 @@ def unreadable(name: str, problem: str) -> Advisory:
 
 
 def _load(path: Path) -> Advisory:
+    if path.exists() and not path.is_file():  # a pipe would hold whoever reads it for ever
+        return unreadable(path.stem, f"{path.name} is not a file")
     try:
         # The loader is a safe one: it only leaves dates as text.
         return parse_advisory(yaml.load(path.read_text(encoding="utf-8"), _Loader), path.stem)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, PolicyError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, PolicyError) as error:
         return unreadable(path.stem, " ".join(str(error).split())[:300])
 
 

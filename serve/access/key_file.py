@@ -12,9 +12,11 @@ from serve.access.key_record import KeyRecord, SecretHash
 from serve.access.tenants import NO_LIMITS, Tenant
 from serve.config.access import ModelPattern, RequestPriority, RightName, TenantName
 from serve.config.rate_limits import Limits
+from serve.config.regular_file import read_regular
 from serve.errors import ConfigError
 
 _PREFIX = "sha256:"
+_MOST_BYTES = 64 * 2**20
 Hash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyName = Annotated[str, Field(max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
@@ -143,15 +145,15 @@ def read_key_file(path: Path) -> tuple[tuple[Tenant, ...], tuple[KeyRecord, ...]
         ConfigError: The file can't be read, or something in it is wrong; the message repeats no value of it.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(read_regular(path, _MOST_BYTES).decode())
         content = KeyFile.model_validate({} if document is None else document)
     except OSError as error:
         raise ConfigError(f"the access file {path} can't be read: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError):
-        raise ConfigError(f"the access file {path} is not YAML in UTF-8") from None
     except ValidationError as error:
         lines = (f"  {'.'.join(map(str, at['loc'])) or '(root)'}: {at['msg']}" for at in error.errors())
         raise ConfigError(f"the access file {path} is not valid:\n" + "\n".join(lines)) from None
+    except (ValueError, RecursionError, yaml.YAMLError):
+        raise ConfigError(f"the access file {path} is not YAML in UTF-8") from None
     tenants = tuple(row.tenant(name) for name, row in content.tenants.items())
     return tenants, tuple(row.key() for row in content.keys)
 

@@ -4,10 +4,15 @@ The file has one owner that replicas ask, and may be written by a command beside
 the file itself. WAL needs a local disk.
 """
 
+import errno
+import fcntl
+import logging
+import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,10 +25,14 @@ from serve.access.rights import LOCAL, check_grant, check_manages, check_manages
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token, without_secrets
 from serve.errors import InvalidRequestError
+from serve.shared.database_file import check, is_damaged, is_odd, put_aside
+
+log = logging.getLogger("ray.serve.specgate.access")
 
 FILE_NAME = "access.sqlite"
 GRACE_S = 24 * 3600.0
 
+_COPY_NAME = "access.copy.sqlite"
 _BUSY_TIMEOUT_S = 5.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS version (oldest INTEGER NOT NULL, newest INTEGER NOT NULL);
@@ -61,20 +70,25 @@ class KeyStore:
     Args:
         folder: Of the file, made if it is missing; None keeps everything in memory.
         clock: Unix time in seconds.
+        mends: Whoever opens it is its owner: a damaged file is put aside, and the copy of the last change used instead.
+
+    Raises:
+        sqlite3.Error: The file can't be used.
+        OSError: Nor can its folder.
     """
 
-    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time, *, mends: bool = False) -> None:
         self._clock = clock
+        self._folder = folder
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (folder / FILE_NAME).touch(mode=0o600)
-        path = ":memory:" if folder is None else str(folder / FILE_NAME)
-        self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
         try:
-            self._begin()
-        except sqlite3.Error:  # it is no database, or locked
-            self._db.close()
-            raise
+            self._open()
+        except sqlite3.Error as error:
+            copy = folder / _COPY_NAME if folder is not None else None
+            if not mends or copy is None or not copy.is_file() or not is_damaged(error):
+                raise
+            self._mend(copy, error)
 
     def close(self) -> None:
         """Closes the file."""
@@ -255,7 +269,51 @@ class KeyStore:
             [(day, key_id, day) for key_id in key_ids],
         )
 
+    def _open(self) -> None:
+        path = ":memory:"
+        if self._folder is not None:
+            path = str(self._folder / FILE_NAME)
+            if is_odd(Path(path)):
+                raise OSError(errno.EINVAL, "it is not a regular file", path)
+            Path(path).touch(mode=0o600)
+        self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            self._begin()
+        except sqlite3.Error:  # it is no database, or locked
+            self._db.close()
+            raise
+
+    def _mend(self, copy: Path, error: sqlite3.Error) -> None:
+        path = copy.with_name(FILE_NAME)
+        put_aside(path, error, log)
+        shutil.copyfile(copy, path)
+        os.chmod(path, 0o600)
+        self._open()
+        log.error("the store of keys goes on from %s, which has all changes", copy)
+
+    def _keep_copy(self) -> None:
+        """Copies the file after a change. A copy without it must not stay: a key that was revoked would come back."""
+        if self._folder is None:
+            return
+        copy, draft = self._folder / _COPY_NAME, self._folder / f"{_COPY_NAME}.draft"
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # the command line may write at the same time
+            try:
+                draft.unlink(missing_ok=True)
+                draft.touch(mode=0o600)
+                with closing(sqlite3.connect(draft)) as target:
+                    self._db.backup(target)
+                os.replace(draft, copy)
+            except (OSError, sqlite3.Error) as error:
+                log.error("the store of keys can't be copied to %s: %s", copy, error)
+                with suppress(OSError):
+                    copy.unlink(missing_ok=True)
+        finally:
+            os.close(folder)
+
     def _begin(self) -> None:
+        check(self._db)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")  # a revoked key must not come back with the power
         self._db.executescript(_SCHEMA)
@@ -276,6 +334,7 @@ class KeyStore:
             if self._db.in_transaction:  # SQLite itself takes back what a full disk has no room for
                 self._db.execute("ROLLBACK")
             raise
+        self._keep_copy()
 
     def _now_version(self) -> int:
         """Returns the time as a version, so that a store which begins again does not repeat versions it has told."""

@@ -18,6 +18,7 @@ from serve.access.principal import EVERY_MODEL, Principal
 from serve.access.tenants import Tenant
 from serve.access.token import digest
 from serve.config.access import OidcConfig, TenantName
+from serve.config.regular_file import read_regular
 from serve.errors import ConfigError, InvalidApiKeyError, SharedStateError
 
 _MAX_TOKEN_BYTES = 16 * 1024
@@ -151,10 +152,10 @@ def read_provider_keys(path: Path) -> Mapping[str, jwt.PyJWK]:
         ConfigError: The file can't be read, or holds no key.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_regular(path, _MAX_DOCUMENT_BYTES).decode())
     except OSError as error:
         raise ConfigError(f"the keys of the identity provider in {path} can't be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the keys of the identity provider in {path} are not JSON") from error
     return _keys_in(document, str(path))
 

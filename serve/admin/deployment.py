@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -41,7 +42,7 @@ class AdminApi:
         audit_dir = Path(admin.audit_dir) if admin.audit_dir else None
         self._audit = audit = AuditLog(audit_dir, key_file=admin.audit_key(parsed.access.state_dir))
         watch = Watch(self._replicas)
-        store = KeyStore(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
+        store = _store(Path(parsed.access.state_dir)) if parsed.access.state_dir else None
         self._keys = LocalKeySource(store) if store is not None else None
         keyed = parsed.access.mode == "required"
         access = LiveAccess(parsed.access, self._keys) if keyed else OpenAccess()
@@ -96,6 +97,21 @@ class AdminApi:
         for task in self._running:
             if task.done() and (error := task.exception()) is not None:  # what is off has nothing to run, and ends
                 raise RuntimeError("a task of the admin API has failed") from error
+
+
+def _store(folder: Path) -> KeyStore:
+    """Returns the store of keys.
+
+    Raises:
+        ConfigError: It can't be opened.
+    """
+    try:
+        return KeyStore(folder, mends=True)
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(
+            f"the store of keys in {folder} can't be used ({error}): make room on its disk, mend it, or put a backup "
+            "of its files there. Until then, gateway replicas go by the keys that they know."
+        ) from error
 
 
 async def _listener(admin: AdminConfig) -> Listener:

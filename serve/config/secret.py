@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from serve.config.regular_file import read_regular
 from serve.errors import ConfigError
 
 log = logging.getLogger("ray.serve.specgate.secret")
 
 PERIOD_S = 5.0
+_MOST_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Secret:
     def _found(self) -> tuple[str, str]:
         if self.file is not None:
             try:
-                return f"{self.field}_file: {self.file}", Path(self.file).read_text(encoding="utf-8")
+                return f"{self.field}_file: {self.file}", read_regular(Path(self.file), _MOST_BYTES).decode()
             except OSError as error:
                 raise ConfigError(
                     f"{self.field}_file: {self.file} can't be read on this node: {error.strerror}; every node that "

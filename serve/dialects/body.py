@@ -1,5 +1,7 @@
 """A request's body as a JSON object, and the words for what is wrong with it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -36,6 +38,19 @@ def read_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequestError("The body must be a JSON object.")
     return value
+
+
+@contextmanager
+def within_depth() -> Iterator[None]:
+    """Runs what reads a body part by part.
+
+    Raises:
+        InvalidRequestError: Its parts are within each other more often than anybody's are.
+    """
+    try:
+        yield
+    except RecursionError as error:
+        raise InvalidRequestError("The body is nested too deeply.", code="invalid_json") from error
 
 
 def required(body: dict[str, Any], name: str, kind: type | tuple[type, ...], is_a: str) -> Any:

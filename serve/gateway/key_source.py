@@ -55,6 +55,8 @@ def live_access(config: AccessConfig, admin_api: Link | None) -> AnyAccess:
     source: KeySource | None = None
     if config.state_dir is not None:
         source = (
-            AdminKeySource(admin_api) if admin_api is not None else LocalKeySource(KeyStore(Path(config.state_dir)))
+            AdminKeySource(admin_api)
+            if admin_api is not None
+            else LocalKeySource(KeyStore(Path(config.state_dir), mends=True))
         )
     return LiveAccess(config, source)

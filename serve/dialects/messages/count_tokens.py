@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.body import read_object
+from serve.dialects.body import read_object, within_depth
 from serve.dialects.dialect import Identity, Translated
 from serve.dialects.messages.decode import chat_body
 from serve.dialects.messages.memo import MessagesMemo
@@ -18,6 +18,7 @@ _COUNTED = ("model", "messages", "tools", "chat_template_kwargs", "continue_fina
 _BYTES_PER_TOKEN = 4
 
 
+@within_depth()
 def decode_count(body: bytes, headers: Mapping[str, str]) -> Translated:
     """Translates a body to that of vLLM's `/tokenize`.
 

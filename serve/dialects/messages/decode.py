@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from serve.dialects.body import read_object, required, wrong
+from serve.dialects.body import read_object, required, within_depth, wrong
 from serve.dialects.chat import STREAMED, call_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.messages.conversation import chat_messages
@@ -35,6 +35,7 @@ _SESSION_HEADER = "x-claude-code-session-id"
 _SESSION_MARK = "_session_"
 
 
+@within_depth()
 def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
     """Translates a body of `POST /v1/messages`.
 

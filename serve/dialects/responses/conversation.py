@@ -262,13 +262,20 @@ def _output_of(item: Item) -> Any:
     return item.get("status") if output is None and item.get("type") == "apply_patch_call_output" else output
 
 
+def _namespace_of(item: Item) -> str | None:
+    namespace = item.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise InvalidRequestError("The `namespace` of a call must be a string.", param="input")
+    return namespace
+
+
 def _call(item: Item, kind: str, position: int, tools: ToolTable) -> dict[str, Any]:
     """Returns a call's item as a call of a chat message."""
     if kind == "custom_tool_call":
-        name = tools.function_name(str(item.get("name")), item.get("namespace"))
+        name = tools.function_name(str(item.get("name")), _namespace_of(item))
         arguments = json.dumps({CUSTOM_INPUT: str(item.get("input") or "")}, ensure_ascii=False)
     elif kind == "function_call":
-        name = tools.function_name(str(item.get("name")), item.get("namespace"))
+        name = tools.function_name(str(item.get("name")), _namespace_of(item))
         given = item.get("arguments") or "{}"
         arguments = given if isinstance(given, str) else encode_json(given).decode()
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from serve.dialects.body import read_object
+from serve.dialects.body import read_object, within_depth
 from serve.dialects.chat import STREAMED, call_ids
 from serve.dialects.dialect import Translated
 from serve.dialects.responses.conversation import additional_tools, read_items
@@ -99,6 +99,7 @@ class ResponsesMemo:
     call_ids: frozenset[str]
 
 
+@within_depth()
 def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
     """Translates a request.
 
@@ -110,10 +111,7 @@ def decode(body: bytes, headers: Mapping[str, str]) -> Translated:
         InvalidRequestError: The body is malformed, or asks for something that is stored elsewhere or runs elsewhere.
     """
     members = {name: value for name, value in read_object(body).items() if value is not None}
-    try:
-        return _translated(members)
-    except RecursionError as error:
-        raise InvalidRequestError("The body is nested too deeply.", code="invalid_json") from error
+    return _translated(members)
 
 
 def _translated(members: Mapping[str, Any]) -> Translated:

@@ -119,7 +119,7 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
     kind = tool.get("type") or "function"
     if kind == "namespace" and namespace is None:
         inside = _name_of(tool, param)
-        for index, inner in enumerate(tool.get("tools") or ()):
+        for index, inner in enumerate(_tools_in(tool, param)):
             _read_tool(table, inner, inside, f"{param}.tools[{index}]")
     elif kind == "function":
         # Chat's nested shape is read as well: agents that know both APIs send it here.
@@ -128,6 +128,13 @@ def _read_tool(table: ToolTable, tool: Any, namespace: str | None, param: str) -
         _add_custom(table, _nested(tool, "custom"), namespace, param)
     else:
         table.dropped.append(str(kind))
+
+
+def _tools_in(holder: Mapping[str, Any], param: str) -> list[Any]:
+    tools = holder.get("tools") or []
+    if not isinstance(tools, list):
+        raise InvalidRequestError(f"`{param}.tools` must be a list.", param=f"{param}.tools")
+    return tools
 
 
 def _nested(tool: Mapping[str, Any], member: str) -> Mapping[str, Any]:
@@ -196,7 +203,7 @@ def read_choice(choice: Any, table: ToolTable) -> tuple[list[dict[str, Any]], An
 
 def _allowed(allowed: Mapping[str, Any], table: ToolTable) -> tuple[list[dict[str, Any]], Any]:
     names: list[str] = []
-    for tool in allowed.get("tools") or ():
+    for tool in _tools_in(allowed, "tool_choice"):
         kind = tool.get("type", "function") if isinstance(tool, Mapping) else None
         if kind in ("function", "custom"):
             names.append(_function_of(tool, table))

@@ -120,3 +120,24 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
     key = KeyTerms(tenant="red", expires=datetime(2027, 2, 20)).record("abcdefghij", (), 0.0)
     assert isinstance(key, KeyRecord)
     assert key.expires_s == datetime(2027, 2, 20, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+@pytest.mark.parametrize("read", [read_key_file, read_provider_keys])
+def test_what_is_no_file_is_refused_and_holds_nobody(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
+    path = tmp_path / "keys"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "a: " + "9" * 5000, "\x00", "&a [*a, *a]", "a: !!python/none"])
+@pytest.mark.parametrize("read", [read_key_file, read_provider_keys])
+def test_whatever_is_in_a_file_is_read_or_refused(tmp_path: Path, text: str, read: Callable[[Path], Any]) -> None:
+    with pytest.raises(ConfigError):
+        read(written(tmp_path, text))

@@ -1,5 +1,6 @@
 """The store: what is written once holds, in the order of versions, for whoever asks and at any time."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -15,6 +16,7 @@ from serve.access.key_record import KeyRecord
 from serve.access.key_ring import KeyRing
 from serve.access.key_store import FILE_NAME, IssuedKey, KeyStore
 from serve.access.principal import Principal
+from serve.access.rights import LOCAL
 from serve.access.tenants import Tenant
 from serve.access.token import is_token
 from serve.errors import InsufficientScopeError, InvalidApiKeyError, InvalidRequestError
@@ -262,3 +264,72 @@ class Replicas(RuleBasedStateMachine):
 
 Replicas.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestReplicas = Replicas.TestCase
+
+
+def no_database(path: Path) -> None:
+    path.write_bytes(b"no database " * 1000)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def overwritten(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100] + bytes(10_000))
+
+
+@pytest.mark.parametrize("damage", [no_database, cut, overwritten, emptied])
+def test_a_damaged_file_is_put_aside_and_no_change_is_lost_or_undone(
+    tmp_path: Path, damage: Callable[[Path], None], opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(tmp_path)
+    kept, ended = store.create(RED), store.create(RED)
+    store.set_tenant("red", TenantRow(weight=3))
+    store.revoke(ended.key.id)
+    ring = KeyRing(60)
+    ring.adopt(store.changes_since(0))
+    store.close()
+    path = tmp_path / FILE_NAME
+    damage(path)
+    damaged = path.read_bytes()
+    with pytest.raises(sqlite3.Error):
+        KeyStore(tmp_path)
+    assert path.read_bytes() == damaged, "a command mends nothing: the file has an owner"
+    with closing(KeyStore(tmp_path, mends=True)) as mended:
+        assert [key.id for key in mended.keys(LOCAL)] == [kept.key.id]
+        assert [tenant.weight for tenant in mended.tenants()] == [3]
+        ring.adopt(mended.changes_since(ring.version))
+        assert works(ring, kept.token)
+        assert not works(ring, ended.token)
+        fresh = KeyRing(60)
+        fresh.adopt(mended.changes_since(0))
+        assert works(fresh, kept.token)
+        assert not works(fresh, ended.token)
+        mended.create(RED)
+    (aside,) = (each for each in tmp_path.glob(f"{FILE_NAME}.damaged-*Z"))
+    assert aside.read_bytes() == damaged
+    assert str(aside) in caplog.text
+    assert {each.stat().st_mode & 0o77 for each in tmp_path.iterdir()} == {0}
+
+
+def test_a_copy_that_could_not_be_made_is_gone_so_that_no_revoked_key_comes_back(
+    tmp_path: Path, opened: Opened
+) -> None:
+    store = opened(tmp_path)
+    ended = store.create(RED)
+    (tmp_path / "access.copy.sqlite.draft").mkdir()
+    store.revoke(ended.key.id)
+    assert store.keys() == ()
+    assert not (tmp_path / "access.copy.sqlite").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo"])
+def test_what_is_no_file_is_said(tmp_path: Path, kind: str) -> None:
+    (tmp_path / FILE_NAME).mkdir() if kind == "folder" else os.mkfifo(tmp_path / FILE_NAME)
+    with pytest.raises(OSError, match="not a regular file"):
+        KeyStore(tmp_path, mends=True)

@@ -94,3 +94,15 @@ def test_a_replaced_file_is_read_again_and_a_bad_one_changes_nothing(
 def test_a_secret_that_is_missing_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         LiveSecret(in_file(tmp_path / "key"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+def test_what_is_no_file_is_refused_and_holds_nobody(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "key"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert "not a regular file" in refusal(in_file(path))

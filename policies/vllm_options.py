@@ -137,9 +137,9 @@ def known_option(name: str) -> str | None:
         name: With underscores; the whole name or a short one stands for itself.
     """
     positive = name.removeprefix("no_")
-    if positive == "config" or positive in _KNOWN or positive in _SHORT or positive in _SPECULATIVE:
+    if positive == "config" or positive in KNOWN or positive in _SHORT or positive in _SPECULATIVE:
         return name
-    full = [option for option in _KNOWN if option.startswith(positive)]
+    full = [option for option in KNOWN if option.startswith(positive)]
     return name.replace(positive, full[0]) if len(full) == 1 else None
 
 

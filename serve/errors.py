@@ -127,12 +127,15 @@ class ModelNotFoundError(GatewayError):
     status = 404
     type = "invalid_request_error"
     default_code = "model_not_found"
+    asked = ""  # the name, as far as it is told to operators
 
     @classmethod
     def unknown(cls, model: str, known: Iterable[str]) -> ModelNotFoundError:
         """Returns the error for a model name that is not among the known ones."""
         names = ", ".join(sorted(known)) or "none"
-        return cls(f"The model {model[:100]!r} does not exist here. Known models: {names}.", param="model")
+        error = cls(f"The model {model[:100]!r} does not exist here. Known models: {names}.", param="model")
+        error.asked = model[:100]
+        return error
 
 
 class RouteNotFoundError(GatewayError):

@@ -225,6 +225,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "The verdict on every candidate pool, over all request classes and for each: `promote`, `reject` or `not yet`, "
         "the numbers of pairs by which answer was bad, the difference with bounds, outcomes and mean times."
     ),
+    ("GET", "/admin/v1/request"): (
+        "What became of one of the last requests: `?request_id=ID`, the `x-request-id` of its response. Class, pool, "
+        "attempts, outcome and timings; no content. Each gateway replica keeps its last 2,000."
+    ),
     ("GET", "/admin/v1/rerun"): (
         "What engines sent for a request that was rerun, what was wrong, and what left the guard: `?request_id=ID`. "
         "Only with `admin.rerun_content`. The audit log gets a line before the answer."

@@ -35,11 +35,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "admin": partial(http_api.routes_table, ADMIN_PORT),
     "decisions": partial(decisions.table, DOCS / "adr"),
 }
+_RUNBOOKS = DOCS.parent / "serve" / "admin" / "static" / "runbooks.md"  # the dashboard links to them
 _ADVISORIES = REFERENCE / "advisories.md"
 PAGES = (
     *(REFERENCE / name for name in ("configuration.md", "cli.md", "metrics.md", "http-api.md")),
     _ADVISORIES,
     DOCS / "adr" / "index.md",
+    _RUNBOOKS,
 )
 
 
@@ -51,6 +53,8 @@ def render(page: Path) -> str:
     """
     if page == _ADVISORIES:
         return to_markdown(load_advisories(SHIPPED_ADVISORIES))
+    if page == _RUNBOOKS:
+        return (DOCS / "how-to" / "respond-to-an-alert.md").read_text(encoding="utf-8")
     return _BLOCK.sub(_filled, page.read_text(encoding="utf-8"))
 
 

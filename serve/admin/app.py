@@ -22,7 +22,7 @@ from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.refusals import Refusals
-from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, HttpResponse, ask
+from serve.admin.replicas import GatewayReplicas, HttpResponse, ask, metrics_of
 from serve.admin.routes import ADMIN_PORT
 from serve.admin.watch import Watch, sights_of
 from serve.errors import (
@@ -105,6 +105,7 @@ class AdminRoutes:
         app.add_api_route("/admin/v1/shadow", self.shadow, methods=read)
         app.add_api_route("/admin/v1/usage", self.usage, methods=read)
         app.add_api_route("/admin/v1/rerun", self.rerun, methods=read)
+        app.add_api_route("/admin/v1/request", self.request, methods=read)
         app.add_api_route("/admin/v1/audit", self.audit, methods=read)
         if self._keys is not None:
             app.include_router(KeysApi(self._keys, self._changes).routes())
@@ -175,7 +176,7 @@ class AdminRoutes:
                     for engine in pool["engines"]:
                         url, key = engine["url"], engine["key"]
                         sources[Endpoint(url, key)] = {"replica": url.partition("://")[2], **labels}
-        texts = await asyncio.gather(*map(_metrics_of, sources))
+        texts = await asyncio.gather(*map(metrics_of, sources))
         merged = await asyncio.to_thread(merge, zip(sources.values(), texts, strict=True))
         return Response(merged, media_type=CONTENT_TYPE_LATEST)
 
@@ -208,18 +209,37 @@ class AdminRoutes:
         Raises:
             RouteNotFoundError: No gateway replica keeps it, or not any more.
         """
+        kept = await self._found("/admin/v1/rerun", request_id)
+        if kept is not None:
+            self._write(request, "content.read", f"rerun of request {request_id}", "")
+            return {"object": "rerun", **kept}
+        message = "Nothing is kept of that request: only the last reruns are, and only with `admin.rerun_content`."
+        raise RouteNotFoundError(message, param="request_id")
+
+    async def request(self, request_id: str = "") -> dict[str, Any]:
+        """Returns what became of one of the last requests, given its `x-request-id`; no content.
+
+        Raises:
+            RouteNotFoundError: No gateway replica remembers it.
+        """
+        found = await self._found("/admin/v1/request", request_id)
+        if found is None:
+            message = "No gateway replica remembers that request: each keeps its last 2,000, until it restarts."
+            raise RouteNotFoundError(message, param="request_id")
+        return {"object": "request", **found}
+
+    async def _found(self, path: str, request_id: str) -> Any:
+        """Returns what the first gateway replica says that knows a request; None if none does."""
         query = urlencode({"request_id": request_id})
         for name, endpoint in self._replicas.running().items():
             try:
-                answer = await ask(endpoint, "GET", f"/admin/v1/rerun?{query}")
+                answer = await ask(endpoint, "GET", f"{path}?{query}")
             except PoolUnavailableError as error:
                 log.warning("gateway replica %s: %s", name, error)
                 continue
-            if (kept := json.loads(answer.body)["data"]) is not None:
-                self._write(request, "content.read", f"rerun of request {request_id}", "")
-                return {"object": "rerun", **kept}
-        message = "Nothing is kept of that request: only the last reruns are, and only with `admin.rerun_content`."
-        raise RouteNotFoundError(message, param="request_id")
+            if answer.status == 200 and (found := json.loads(answer.body)["data"]) is not None:
+                return found
+        return None
 
     async def order(self, request: fastapi.Request) -> Response:
         """Takes an order about a pool in quarantine; the audit log gets a line before it takes effect."""
@@ -320,16 +340,6 @@ class _Secured:
             await send(message)
 
         await self._app(scope, receive, secured)
-
-
-async def _metrics_of(endpoint: Endpoint) -> str:
-    """Returns a process's metrics; none if it does not answer, so that one process never hides the others."""
-    try:
-        answer = await ask(endpoint, "GET", "/metrics", timeout_s=LOOK_TIMEOUT_S)
-    except PoolUnavailableError as error:
-        log.info("no metrics: %s", error)
-        return ""
-    return answer.body.decode(errors="replace") if answer.status == 200 else ""
 
 
 async def _store_failed(request: fastapi.Request, error: Exception) -> Response:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from serve.admin.history import History, PoolName, PoolTick, Tick, quantile
+from serve.admin.history import History, PoolName, PoolTick, Tick, quantile, speculated, tokens_a_step
 
 _CELL = (
     "request_class", "speculative", "status", "held", "by", "why", "since_s", "answers", "clean_rate",
@@ -13,6 +13,8 @@ _CELL = (
 _CHANGE = ("at_s", "model", "pool", "request_class", "speculative", "status", "held", "by", "operator", "why")
 _MAX_CELLS = 200  # of all pools together, and equally many of each; those in quarantine come first
 _MAX_RERUNS = 20
+_MAX_FAILURES = 20
+_MAX_ERRORS = 20
 _MAX_CHANGES = 20
 _MAX_TENANTS = 20
 _MAX_WHY = 200
@@ -39,7 +41,7 @@ def board(
             *({"replica": name, "answers": True} for name in snapshots),
             *({"replica": name, "answers": False} for name in silent),
         ],
-        "versions": sorted({snapshot["version"] for snapshot in snapshots.values()}),
+        "versions": sorted({snapshot.get("version", "older") for snapshot in snapshots.values()}),
         "policy": _policy(snapshots.values()),
         "window_s": history.window_s,
         "pools": [
@@ -52,6 +54,12 @@ def board(
             }
             for name, (row, engines) in rows.items()
         ],
+        "answers": _answers(history.half_hour()),
+        "reruns_lately": max(0, round(lately.reruns)),
+        "errors": _errors(lately, history.half_hour()),
+        "failures": _newest((snapshot.get("failures", ()) for snapshot in snapshots.values()), _MAX_FAILURES),
+        "unknown_models": _unknown_models(snapshots.values()),
+        "counts_usage": any(snapshot.get("counts_usage") for snapshot in snapshots.values()),
         "decisions": _decisions(lately),
         "tenants": _tenants(snapshots.values(), lately),
         "changes": _changes(snapshots.values()),
@@ -68,6 +76,7 @@ def _pools(snapshots: Iterable[Mapping[str, Any]]) -> dict[PoolName, tuple[dict[
         for pool in snapshot["pools"]:
             name = pool["model"], pool["pool"]
             plain = {key: pool[key] for key in ("model", "pool", "kind", "may_sleep", "slots")}
+            plain["facts"] = {key: value for key, value in pool.get("facts", {}).items() if value is not None}
             row, engines = rows.setdefault(name, ({**plain, "held": 0, "waiting": 0}, set()))
             row["held"] += pool["held"]
             row["waiting"] += pool["waiting"]
@@ -89,9 +98,56 @@ def _numbers(tick: PoolTick, total: float, window_s: float) -> dict[str, Any]:
         "requests_per_s": round(tick.requests / window_s, 2) if window_s else 0.0,
         "error_share": round(tick.errors / tick.requests, 4) if tick.requests else None,
         "traffic_share": round(tick.requests / total, 4) if total else None,
+        "engine": _known(
+            speculated_share=speculated([tick]),
+            tokens_a_step=tokens_a_step([tick]),
+            accepted_share=_ratio(tick.engines["accepted"], tick.engines["drafted"]),
+            draft_length=_ratio(tick.engines["drafted"], tick.engines["drafts"]),
+            tokens_per_s=_ratio(tick.engines["written"], window_s) if tick.engines else None,
+            kv_used=tick.gauges.get("kv_used"),
+        ),
         "ttft_p50_s": quantile(tick.first_tokens, 0.5),
         "ttft_p95_s": quantile(tick.first_tokens, 0.95),
     }
+
+
+def _known(**figures: float | None) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _answers(tick: Tick) -> list[dict[str, Any]]:
+    """Returns tokens a second of an answer with and without speculation, by model and class."""
+    speeds: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for (model, speculative, kind), speed in tick.answers.items():
+        if speed.seconds:
+            speeds[model, kind][speculative] = round(speed.tokens / speed.seconds, 1)
+            speeds[model, kind][f"{speculative}_tokens"] = round(speed.tokens)
+    return [{"model": model, "request_class": kind, **each} for (model, kind), each in sorted(speeds.items())]
+
+
+def _errors(lately: Tick, half_hour: Tick) -> list[dict[str, Any]]:
+    return [
+        {"model": model, "status": int(status), "cause": cause, "requests": count,
+         "lately": lately.failures[model, status, cause]}
+        for (model, status, cause), count in Counter(half_hour.failures).most_common(_MAX_ERRORS)
+        if count
+    ]  # fmt: skip
+
+
+def _unknown_models(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the names that were asked for in vain, since the replicas began."""
+    names = Counter[str]()
+    for snapshot in snapshots:
+        names.update(snapshot.get("unknown_models", {}))
+    return [{"name": name, "requests": count} for name, count in names.most_common(_MAX_ERRORS)]
+
+
+def _newest(found: Iterable[Iterable[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
+    return sorted((each for some in found for each in some), key=lambda each: -each["at_s"])[:most]
 
 
 def _policy(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,5 +219,4 @@ def _changes(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _reruns(snapshots: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found = [rerun for snapshot in snapshots for rerun in snapshot["reruns"]]
-    return sorted(found, key=lambda each: -each["at_s"])[:_MAX_RERUNS]
+    return _newest((snapshot["reruns"] for snapshot in snapshots), _MAX_RERUNS)

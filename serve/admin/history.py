@@ -1,23 +1,23 @@
 """Half an hour of what the pools did, from the counters of gateway replicas that come and go. Pure."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+from serve.admin.engines import COUNTERS
 
 PERIOD_S = 5.0
 _TICKS = 360  # half an hour
 _WINDOW = 12  # ticks that rates and quantiles are about: a minute
-# Under which name a tenant's row has a metric, made of the metric's labels.
-_TENANTS_COUNT = {
-    "specgate_tokens_total": "{kind}",
-    "specgate_limits_used_total": "used_{limit}",
-    "specgate_limits_refused_total": "refused",
-}
+_COUNTED = frozenset(COUNTERS.values())
+_NO_ENGINES: Mapping[Any, Any] = MappingProxyType({})
 
 PoolName = tuple[str, str]  # model, pool
 Samples = Sequence[tuple[str, Mapping[str, str], float]]  # name, labels, value
 _CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+_Adds = Callable[["Tick", Mapping[str, str], float], None]
 
 
 @dataclass(slots=True)
@@ -27,16 +27,39 @@ class PoolTick:
     Attributes:
         requests: That ended.
         errors: Of them with a status of 500 or more.
+        speculated: Of them with speculation.
         first_tokens: Streams by the upper bound, in seconds, of their time to the first token; not cumulative.
         held: Slots held at its end.
         waiting: Requests waiting at its end.
+        engines: What its engines have counted, by the names of `serve.admin.engines`.
+        gauges: The highest figures of its engines at its end, likewise.
     """
 
     requests: float = 0.0
     errors: float = 0.0
+    speculated: float = 0.0
     first_tokens: Counter[float] = field(default_factory=Counter)
     held: int = 0
     waiting: int = 0
+    engines: Counter[str] = field(default_factory=Counter)
+    gauges: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: "PoolTick") -> None:
+        """Adds what another period has counted; the figures at the end are those of the later one."""
+        self.requests += other.requests
+        self.errors += other.errors
+        self.speculated += other.speculated
+        self.first_tokens += other.first_tokens
+        self.engines += other.engines
+        self.gauges = other.gauges
+
+
+@dataclass(slots=True)
+class Speed:
+    """Tokens of answers, and the seconds that they took."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -48,12 +71,32 @@ class Tick:
         decisions: Requests by the reason that led them where they went; empty where none did.
         tenants: Tokens by kind, what limits count (`used_requests`, `used_tokens`), and requests `refused` by a limit,
             of each tenant.
+        failures: Requests that failed, by model, status and cause.
+        answers: How fast answers were, by model, speculation (`on`, `off`) and class.
+        reruns: Attempts that were run again.
     """
 
     at_s: float
     pools: dict[PoolName, PoolTick] = field(default_factory=lambda: defaultdict(PoolTick))
     decisions: Counter[str] = field(default_factory=Counter)
     tenants: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    answers: dict[tuple[str, str, str], Speed] = field(default_factory=lambda: defaultdict(Speed))
+    reruns: float = 0.0
+
+    def add(self, other: "Tick") -> None:
+        """Adds another period."""
+        self.at_s = other.at_s
+        self.decisions += other.decisions
+        self.failures += other.failures
+        self.reruns += other.reruns
+        for tenant, counts in other.tenants.items():
+            self.tenants[tenant] += counts
+        for answer, speed in other.answers.items():
+            self.answers[answer].tokens += speed.tokens
+            self.answers[answer].seconds += speed.seconds
+        for name, pool in other.pools.items():
+            self.pools[name].add(pool)
 
 
 class History:
@@ -63,10 +106,17 @@ class History:
         self._ticks: deque[Tick] = deque(maxlen=_TICKS)
         # Of the last period until there is another one: the board is made every second, a period lasts five.
         self._window: Tick | None = None
+        self._half_hour: Tick | None = None
         self._series: dict[str, list[Any]] | None = None
         self._counters: dict[str, dict[_CounterKey, float]] = {}
+        self._engines: dict[str, Mapping[str, float]] = {}
 
-    def add(self, at_s: float, snapshots: Mapping[str, Mapping[str, Any]]) -> None:
+    def add(
+        self,
+        at_s: float,
+        snapshots: Mapping[str, Mapping[str, Any]],
+        engines: Mapping[tuple[PoolName, str], Mapping[str, float]] = _NO_ENGINES,
+    ) -> None:
         """Adds a period.
 
         What a replica had counted before it was first seen belongs to no period, and neither does what it counted
@@ -75,6 +125,7 @@ class History:
         Args:
             at_s: Unix time.
             snapshots: What each gateway replica sees, by its name.
+            engines: What engines say, by pool and URL; see `serve.admin.engines`.
         """
         tick = Tick(at_s)
         for replica, snapshot in snapshots.items():
@@ -88,28 +139,31 @@ class History:
                 row.held += pool["held"]
                 row.waiting += pool["waiting"]
         self._counters = {name: each for name, each in self._counters.items() if name in snapshots}
+        self._add_engines(tick, engines)
         self._ticks.append(tick)
-        self._window = self._series = None
+        self._window = self._half_hour = self._series = None
+
+    def _add_engines(self, tick: Tick, engines: Mapping[tuple[PoolName, str], Mapping[str, float]]) -> None:
+        for (pool, url), told in engines.items():
+            row, before = tick.pools[pool], self._engines.get(url)
+            for name, value in told.items():
+                if name not in _COUNTED:
+                    row.gauges[name] = max(row.gauges.get(name, 0.0), value)
+                elif before is not None:
+                    row.engines[name] += int(_increment(before.get(name, 0.0), value))
+        self._engines = {url: told for (_, url), told in engines.items()}
 
     def window(self) -> Tick:
         """Returns the last minute as one period, not to be changed."""
         if self._window is None:
-            self._window = self._summed()
+            self._window = _summed(list(self._ticks)[-_WINDOW:])
         return self._window
 
-    def _summed(self) -> Tick:
-        ticks = list(self._ticks)[-_WINDOW:]
-        total = Tick(ticks[-1].at_s if ticks else 0.0)
-        for tick in ticks:
-            total.decisions += tick.decisions
-            for tenant, counts in tick.tenants.items():
-                total.tenants[tenant] += counts
-            for name, pool in tick.pools.items():
-                row = total.pools[name]
-                row.requests += pool.requests
-                row.errors += pool.errors
-                row.first_tokens += pool.first_tokens
-        return total
+    def half_hour(self) -> Tick:
+        """Returns all that is known as one period, not to be changed."""
+        if self._half_hour is None:
+            self._half_hour = _summed(self._ticks)
+        return self._half_hour
 
     @property
     def window_s(self) -> float:
@@ -123,7 +177,9 @@ class History:
             only: One pool; without it, all together.
 
         Returns:
-            `at_s`; `requests` a second; `errors` a second; `ttft_p95_s`, None without streams; `held`; `waiting`.
+            `at_s`; `requests` a second; `errors` a second; `ttft_p95_s`, None without streams; `held`; `waiting`;
+            `speculated`, the share of requests with speculation; `tokens_a_step` of engines that draft. A line that
+            knows nothing is left out.
         """
         if only is not None:
             return self._lines(only)
@@ -142,7 +198,32 @@ class History:
             lines["ttft_p95_s"].append(quantile(first_tokens, 0.95))
             lines["held"].append(sum(row.held for row in rows))
             lines["waiting"].append(sum(row.waiting for row in rows))
-        return dict(lines)
+            lines["speculated"].append(speculated(rows))
+            lines["tokens_a_step"].append(tokens_a_step(rows))
+        return {name: values for name, values in lines.items() if any(value is not None for value in values)}
+
+
+def speculated(pools: Iterable[PoolTick]) -> float | None:
+    """Returns the share of requests with speculation; None without requests."""
+    rows = list(pools)
+    requests = sum(row.requests for row in rows)
+    return round(sum(row.speculated for row in rows) / requests, 4) if requests else None
+
+
+def tokens_a_step(pools: Iterable[PoolTick]) -> float | None:
+    """Returns how many tokens a step with drafts brings: one and those accepted; None without such steps."""
+    rows = list(pools)
+    drafts = sum(row.engines["drafts"] for row in rows)
+    if not drafts:
+        return max((row.gauges["tokens_a_step"] for row in rows if "tokens_a_step" in row.gauges), default=None)
+    return round(1 + sum(row.engines["accepted"] for row in rows) / drafts, 2)
+
+
+def _summed(ticks: Iterable[Tick]) -> Tick:
+    total = Tick(0.0)
+    for tick in ticks:
+        total.add(tick)
+    return total
 
 
 def quantile(bounds: Mapping[float, float], share: float) -> float | None:
@@ -176,18 +257,70 @@ def _count(tick: Tick, increments: Mapping[_CounterKey, float]) -> None:
     cumulative: dict[PoolName, dict[float, float]] = defaultdict(dict)
     for (name, pairs), count in increments.items():
         labels = dict(pairs)
-        if name == "specgate_decisions_total":
-            tick.decisions[labels["reason"]] += int(count)
-        elif name in _TENANTS_COUNT:
-            tick.tenants[labels["tenant"]][_TENANTS_COUNT[name].format_map(labels)] += int(count)
-        elif name == "specgate_requests_total" and labels["pool"]:
-            row = tick.pools[labels["model"], labels["pool"]]
-            row.requests += count
-            row.errors += count if labels["status"] >= "500" else 0
-        elif name == "specgate_time_to_first_token_seconds_bucket":
+        if name == "specgate_time_to_first_token_seconds_bucket":
             cumulative[labels["model"], labels["pool"]][float(labels["le"])] = count
+        elif (adds := _ADDS.get(name)) is not None:
+            adds(tick, labels, count)
     for pool, buckets in cumulative.items():
         tick.pools[pool].first_tokens += Counter(_each(sorted(buckets.items())))
+
+
+def _add_requests(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    if labels["pool"]:
+        row = tick.pools[labels["model"], labels["pool"]]
+        row.requests += count
+        row.errors += count if labels["status"] >= "500" else 0
+        row.speculated += count if labels["speculative"] == "on" else 0
+
+
+def _add_decisions(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    tick.decisions[labels["reason"]] += int(count)
+
+
+def _add_failures(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    tick.failures[labels["model"], labels["status"], labels["cause"]] += int(count)
+
+
+def _speed(tick: Tick, labels: Mapping[str, str]) -> Speed:
+    return tick.answers[labels["model"], labels["speculative"], labels["request_class"]]
+
+
+def _add_tokens(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    _speed(tick, labels).tokens += count
+
+
+def _add_seconds(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    _speed(tick, labels).seconds += count
+
+
+def _add_attempts(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    tick.reruns += count
+
+
+def _subtract_answers(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+    tick.reruns -= count  # the last attempt of an answer is no rerun
+
+
+def _adds_of_tenant(name: str) -> _Adds:
+    def add(tick: Tick, labels: Mapping[str, str], count: float) -> None:
+        tick.tenants[labels["tenant"]][name.format_map(labels)] += int(count)
+
+    return add
+
+
+_ADDS: Mapping[str, _Adds] = {
+    "specgate_requests_total": _add_requests,
+    "specgate_decisions_total": _add_decisions,
+    "specgate_errors_total": _add_failures,
+    "specgate_answer_tokens_total": _add_tokens,
+    "specgate_answer_seconds_total": _add_seconds,
+    "specgate_verdicts_total": _add_attempts,
+    "specgate_answers_total": _subtract_answers,
+    # Under which name a tenant's row has a metric, made of the metric's labels.
+    "specgate_tokens_total": _adds_of_tenant("{kind}"),
+    "specgate_limits_used_total": _adds_of_tenant("used_{limit}"),
+    "specgate_limits_refused_total": _adds_of_tenant("refused"),
+}
 
 
 def _each(cumulative: Iterable[tuple[float, float]]) -> dict[float, int]:

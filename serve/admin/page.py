@@ -14,6 +14,7 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".md": "text/plain; charset=utf-8",
 }
 # Nothing but this server's own files: no inline script or style, no form, no frame around it.
 SECURITY_HEADERS = {

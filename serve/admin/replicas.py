@@ -1,6 +1,7 @@
 """The gateway replicas that have announced themselves at the admin API, and HTTP to them and to engines."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from serve.errors import PoolUnavailableError
 from serve.http1.connection_pool import ConnectionPool, Origin
 from serve.http1.message import encode_head
 from serve.routing.endpoint import Endpoint
+
+log = logging.getLogger("ray.serve.specgate.admin")
 
 _GONE_S = 10.0  # after its last announcement
 _CONNECT_TIMEOUT_S = 2.0
@@ -100,6 +103,16 @@ async def ask(
                 connection.close()
     except OSError as error:  # TimeoutError is one
         raise PoolUnavailableError(f"{origin.authority} does not answer: {error!r}") from error
+
+
+async def metrics_of(endpoint: Endpoint) -> str:
+    """Returns a process's metrics; none if it does not answer, so that one process never hides the others."""
+    try:
+        answer = await ask(endpoint, "GET", "/metrics", timeout_s=LOOK_TIMEOUT_S)
+    except PoolUnavailableError as error:
+        log.info("no metrics: %s", error)
+        return ""
+    return answer.body.decode(errors="replace") if answer.status == 200 else ""
 
 
 async def reachable(url: str) -> bool:

@@ -9,14 +9,16 @@ from hashlib import sha256
 from typing import Any
 
 from serve.admin.board import board
+from serve.admin.engines import figures
 from serve.admin.history import PERIOD_S, History, PoolName
-from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, ask, reachable
+from serve.admin.replicas import LOOK_TIMEOUT_S, GatewayReplicas, ask, metrics_of, reachable
 from serve.errors import PoolUnavailableError, encode_json
 from serve.routing.endpoint import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.admin")
 
 _WATCHED_PERIOD_S = 1.0  # while somebody looks at the board
+_TELLING = frozenset({"vllm", "sglang", "sim"})  # engines that serve metrics beside their API
 _WATCHED_FOR_S = 15.0  # after somebody looked
 
 Sights = Mapping[str, Mapping[str, Any]]
@@ -61,11 +63,13 @@ class Watch:
 
     async def _look(self) -> None:
         snapshots, silent = await sights_of(self._replicas)
-        up = await _reachable(snapshots)
         now_s = time.monotonic()
         if now_s - self._period_began_s >= PERIOD_S - _WATCHED_PERIOD_S / 2:
-            self._history.add(time.time(), snapshots)
+            up, told = await asyncio.gather(_reachable(snapshots), _engines(snapshots))
+            self._history.add(time.time(), snapshots, told)
             self._period_began_s = now_s
+        else:
+            up = await _reachable(snapshots)
         self._board = encode_json(board(snapshots, silent, up, self._history))
         self._etag = f'"{sha256(self._board).hexdigest()[:32]}"'
         self._made_s = now_s
@@ -87,6 +91,18 @@ async def _snapshot(endpoint: Endpoint) -> dict[str, Any] | None:
         return None
     snapshot: dict[str, Any] | None = json.loads(answer.body) if answer.status == 200 else None
     return snapshot
+
+
+async def _engines(snapshots: Sights) -> dict[tuple[PoolName, str], Mapping[str, float]]:
+    """Returns what engines say of themselves, by pool and URL: ours, and those of others that are known to tell."""
+    asked: dict[tuple[PoolName, str], Endpoint] = {}
+    for snapshot in snapshots.values():
+        for pool in snapshot["pools"]:
+            if pool["kind"] != "remote" or pool.get("facts", {}).get("engine") in _TELLING:
+                for engine in pool["engines"]:
+                    asked[(pool["model"], pool["pool"]), engine["url"]] = Endpoint(engine["url"], engine["key"])
+    texts = await asyncio.gather(*map(metrics_of, asked.values()))
+    return {key: figures(text) for key, text in zip(asked, texts, strict=True)}
 
 
 async def _reachable(snapshots: Sights) -> dict[str, bool]:

@@ -186,13 +186,20 @@ class GatewayReplica:
             policy = {"digest": self._gateway.policy.digest, "refused_update": self.updates.refused}
             return snapshot(
                 self._config, self._scale, self.pools, policy, self._quarantine, self._reruns,
-                self.accounts.standings(), self.telemetry.metrics, self._shadows.view(),
+                self._gateway.journal, self._gateway.policy.facts, self.accounts.standings(), self.telemetry.metrics,
+                self._shadows.view(),
             )  # fmt: skip
 
         @router.get("/admin/v1/rerun")
         async def rerun(request_id: str) -> dict[str, Any]:
             """Returns what engines sent for a request that was rerun, if this replica keeps it."""
             return {"data": self._transcripts.get(request_id)}
+
+        @router.get("/admin/v1/request")
+        async def request(request_id: str) -> dict[str, Any]:
+            """Returns what became of a request, if this replica remembers it."""
+            found = self._gateway.journal.find(request_id)
+            return {"data": None if found is None else found.to_dict()}
 
         return router
 

@@ -23,6 +23,7 @@ from serve.load.null import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
 from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
+from serve.proxy.journal import CLIENT_LEFT, Journal
 from serve.proxy.log_fields import log_fields
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
@@ -58,6 +59,9 @@ class Gateway:
         accounts: Limits and usage.
         transcripts: Keeps what was sent for requests that were rerun.
         shadows: Get copies of requests.
+
+    Attributes:
+        journal: The last requests.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Gateway:
         self._deadlines = Deadlines(config.limits.request_timeout_s)
         self._reader = BodyReader(config)
         self.load = load
+        self.journal = Journal()
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
         self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts, live.found)
 
@@ -140,7 +145,7 @@ class Gateway:
             except GatewayError as error:
                 await exchange.refuse(error)
             except asyncio.CancelledError:
-                exchange.status = 499  # nginx's number for a client that left
+                exchange.status = CLIENT_LEFT
                 fail(span, "client_left", exchange.status)
                 raise
             except Exception:  # noqa: BLE001 - the last resort: the client gets an error, the log gets the place
@@ -162,6 +167,9 @@ class Gateway:
         exchange.charge.settle(exchange.status, exchange.span)
         served = exchange.attribution
         self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
+        ended = self.journal.add(exchange, path)
+        if ended.failed:
+            self._telemetry.failed(served.model, exchange.status, ended.error)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
             self._telemetry.log.ended(log_fields(exchange, path))
 
@@ -224,6 +232,7 @@ class Gateway:
                 draw = self._live.draw(decision.model) if self._is_guarded(exchange.path, decision) else None
                 decision = choose(decision, order, draw)
         exchange.attribution.decided(decision)
+        exchange.attribution.request_class = features.request_class
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from policies import PoolFacts
 from serve import VERSION
 from serve.config.gateway import GatewayConfig
 from serve.gateway.parts import Quarantine
@@ -13,6 +14,7 @@ from serve.gateway.pools import PoolKey
 from serve.gateway.scale import Scale
 from serve.guard.attempt_result import AttemptResult
 from serve.limits.plan import Standing
+from serve.proxy.journal import Journal
 from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 
@@ -25,9 +27,16 @@ _SHOWN = frozenset(
         "specgate_tokens",
         "specgate_limits_refused",
         "specgate_limits_used",
+        "specgate_errors",
+        "specgate_answer_tokens",
+        "specgate_answer_seconds",
+        "specgate_verdicts",
+        "specgate_answers",
     }
 )
+_FACTS = ("method", "num_speculative_tokens", "drafter", "engine", "engine_version", "opt_out")
 _RERUNS = 50
+_FAILURES = 20
 _MAX_DEFECTS = 4
 _MAX_TEXT = 200
 
@@ -67,6 +76,8 @@ def snapshot(
     policy: Mapping[str, Any],
     quarantine: Quarantine,
     reruns: Reruns,
+    journal: Journal,
+    facts: Iterable[PoolFacts],
     standings: Iterable[Standing],
     metrics: Metrics,
     shadows: list[dict[str, Any]],
@@ -80,26 +91,40 @@ def snapshot(
         policy: Digest of the policy in force, and why the last update was refused.
         quarantine: Its state and its last changes.
         reruns: The last ones.
+        journal: The last requests.
+        facts: Of the policy in force.
         standings: Tenants and their limits.
         metrics: Of the replica.
         shadows: The pairs of candidate pools.
     """
+    known = {(each.model, each.pool): each for each in facts}
     return {
         "version": VERSION,
         "policy": policy,
         "pools": [
-            _pool(model, name, settings.kind, scale.may_sleep(model, name), pools[model, name])
+            {
+                **_pool(model, name, settings.kind, scale.may_sleep(model, name), pools[model, name]),
+                "facts": _facts(known.get((model, name))),
+            }
             for model, _, name, settings in config.each_pool()
         ],
         "cells": quarantine.cells(),
         "changes": quarantine.changes(),
         "reruns": reruns.newest_first(),
+        "failures": [each.to_dict() for each in journal.failures(_FAILURES)],
+        "unknown_models": journal.unknown_models(),
+        "counts_usage": config.counts_usage,
         "rerun_content": config.admin.rerun_content,
         "tenants": [_tenant(standing) for standing in standings],
         "queue": _queue(pools.values()),
         "shadows": shadows,
         "samples": list(metrics.collect(_SHOWN)),
     }
+
+
+def _facts(facts: PoolFacts | None) -> dict[str, Any]:
+    """Returns what the page says of a pool's speculation and engine; empty if the policy does not know the pool."""
+    return {} if facts is None else {name: getattr(facts, name) for name in _FACTS}
 
 
 def _queue(pools: Iterable[Pool]) -> dict[str, int]:

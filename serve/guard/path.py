@@ -95,7 +95,8 @@ class GuardedPath:
                 await relay(exchange, attempt, self._telemetry)
                 return
             if guarded.streamed:
-                self._telemetry.first_token(exchange.arrived_s, request.decision.model, attempt.candidate.pool)
+                model_name, pool = request.decision.model, attempt.candidate.pool
+                exchange.attribution.first_token_s = self._telemetry.first_token(exchange.arrived_s, model_name, pool)
             try:
                 await guarded.attempt(attempt)
             except BaseException:

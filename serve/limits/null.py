@@ -1,8 +1,7 @@
-"""Accounts, charges and meters where nobody limits or counts: requests pass, and cost nothing."""
+"""Accounts and charges where nobody limits or counts: requests pass, and cost nothing."""
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import ClassVar
 
 from opentelemetry.trace import Span
 
@@ -13,24 +12,10 @@ from serve.limits.accounts import Accounts
 from serve.limits.answer_meter import Meter
 from serve.limits.charge import Charge
 from serve.limits.plan import Standing
-from serve.limits.usage import Usage
 from serve.request.body_reader import ReadRequest
 from serve.routing.class_queue import Turn
-from serve.stream.line import Stage
 
 _NO_SEAT = nullcontext()
-
-
-class NullMeter(Stage):
-    """Measures nothing; see `Meter`."""
-
-    usage: ClassVar[Usage | None] = None
-
-    def answered(self, status: int) -> None:
-        """Does nothing."""
-
-
-_NULL_METER = NullMeter()
 
 
 class NullCharge:
@@ -42,9 +27,9 @@ class NullCharge:
         """Returns the bytes of the body as the cost, and no limit of requests that wait."""
         return float(body_bytes), None
 
-    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> NullMeter:
-        """Returns a meter that measures nothing."""
-        return _NULL_METER
+    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Meter:
+        """Returns a meter of what the engine tells unasked: nobody pays for it, but it says how fast a pool is."""
+        return Meter(pool, speculative, takes_out)
 
     def settles(self, turn: Turn) -> None:
         """Does nothing: the turn stays charged as the request asked."""
@@ -80,4 +65,3 @@ class NullAccounts:
 NULL_ACCOUNTS = NullAccounts()
 AnyAccounts = NullAccounts | Accounts
 AnyCharge = NullCharge | Charge
-AnyMeter = NullMeter | Meter

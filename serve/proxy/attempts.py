@@ -15,6 +15,7 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
+from serve.limits.answer_meter import Meter
 from serve.load.null import AnyLoad, AnySent
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
@@ -38,6 +39,7 @@ from serve.telemetry.spans import fail, inject
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
 _FIRST_CANDIDATE_TRIES = 2
+_OK = 200
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 
 
@@ -270,10 +272,18 @@ class Attempts:
             fail(span, error.code, error.status)
             raise
         meter.answered(response.status)
+        if response.status == _OK:
+            resources.callback(self._answered, request, slot.candidate, meter, sent_s)
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             resources.callback(tell_usage, span, meter)
         return Attempt(slot.candidate, response, sent.last_frames(), meter, rename, parsed)
+
+    def _answered(self, request: RoutedRequest, candidate: Candidate, meter: Meter, sent_s: float) -> None:
+        """Records how fast an answer came that is over, if its engine has told its length."""
+        if meter.usage is not None and meter.usage.output:
+            model, kind, took_s = request.decision.model, request.features.request_class, time.monotonic() - sent_s
+            self._telemetry.answered(model, candidate.pool, candidate.speculative, kind, meter.usage.output, took_s)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

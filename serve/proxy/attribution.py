@@ -19,6 +19,8 @@ class Attribution:
         limits: The response's headers on limits.
         faults: What went wrong on the way to the response, in words of few.
         waited_s: For slots, of all attempts.
+        first_token_s: From the request to the first bytes of a stream; None without one.
+        request_class: Empty until the request is decided.
     """
 
     engine_id: str = ""
@@ -29,6 +31,8 @@ class Attribution:
     limits: RawHeaders = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     waited_s: float = 0.0
+    first_token_s: float | None = None
+    request_class: str = ""
 
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""

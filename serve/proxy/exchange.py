@@ -8,7 +8,7 @@ from opentelemetry.trace import Span
 
 from serve.access.principal import ANONYMOUS, PRIORITY_HEADER, Principal
 from serve.config.access import PRIORITIES
-from serve.errors import GatewayError
+from serve.errors import GatewayError, ModelNotFoundError
 from serve.http1.asgi import Receive, Send, Sink
 from serve.http1.message import RawHeaders
 from serve.http1.sse import error_frame
@@ -95,6 +95,7 @@ class Exchange:
         streaming: True once an SSE response has begun.
         status: HTTP status of the response; 0 until it begins.
         error: Code of the error that the gateway sent; empty if it sent none.
+        asked: Name of a model that does not exist, if that is the error.
     """
 
     path: str
@@ -113,6 +114,7 @@ class Exchange:
     streaming: bool = False
     status: int = 0
     error: str = ""
+    asked: str = ""
 
     def accept(self, principal: Principal) -> None:
         """Notes on whose behalf the request is made, before anything is read or reserved for it.
@@ -202,6 +204,8 @@ class Exchange:
     async def refuse(self, error: GatewayError) -> None:
         """Sends an error as the client's API has it."""
         self.error = error.code
+        if isinstance(error, ModelNotFoundError):
+            self.asked = error.asked
         await self.api.refuse(self, error)
 
     def _own_headers(self) -> RawHeaders:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from policies import Candidate
 from serve.config.gateway import GatewayConfig
 from serve.errors import encode_json
-from serve.limits.null import AnyMeter
+from serve.limits.answer_meter import Meter
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
@@ -52,7 +52,7 @@ class Outgoing(NamedTuple):
     """
 
     patch: BodyPatch
-    meter: AnyMeter
+    meter: Meter
     rename: Stage
     parsed: Stage
 

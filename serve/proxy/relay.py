@@ -60,7 +60,8 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
         await exchange.whole(response.status, headers, body)
         observer.whole(body)
         return
-    telemetry.first_token(exchange.arrived_s, exchange.attribution.model, attempt.candidate.pool)
+    served = exchange.attribution
+    served.first_token_s = telemetry.first_token(exchange.arrived_s, served.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = End()
     line = line_of(attempt, exchange, observer, end)

@@ -28,6 +28,7 @@ log = logging.getLogger("ray.serve.specgate.telemetry")
 NO_SPAN = nullcontext(trace.INVALID_SPAN)
 _DEFAULTS = TelemetryConfig()
 _NOTHING: Mapping[str, Attribute] = MappingProxyType({})
+_ANSWERS = ("model", "pool", "speculative", "request_class")
 _DURATION_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -75,6 +76,15 @@ class Telemetry:
             "speculative",
             "status",
         )
+        self._errors = metrics.counter(
+            "specgate_errors", "Requests that failed, by model, HTTP status and cause", "model", "status", "cause"
+        )  # fmt: skip
+        self._answer_tokens = metrics.counter(
+            "specgate_answer_tokens", "Tokens of answers whose engine told their number", *_ANSWERS
+        )
+        self._answer_seconds = metrics.counter(
+            "specgate_answer_seconds", "Time of the same answers, from sending the request to their end", *_ANSWERS
+        )
         self._duration = metrics.histogram(
             "specgate_request_duration_seconds",
             "From the request to the last byte",
@@ -121,15 +131,34 @@ class Telemetry:
         """Returns a child span; the arguments are those of `child_span`."""
         return child_span(self._tracer, name, attributes, kind) if self.traced else NO_SPAN
 
-    def first_token(self, arrived_s: float, model: str, pool: str) -> None:
-        """Records that the first bytes of a stream are on their way.
+    def first_token(self, arrived_s: float, model: str, pool: str) -> float:
+        """Records that the first bytes of a stream are on their way; returns the seconds that it took.
 
         Args:
             arrived_s: When the request arrived, by the monotonic clock.
             model: The model's own name.
             pool: The pool that streams.
         """
-        self._first_token(model, pool).observe(time.monotonic() - arrived_s)
+        waited_s = time.monotonic() - arrived_s
+        self._first_token(model, pool).observe(waited_s)
+        return waited_s
+
+    def answered(
+        self, model: str, pool: str, speculative: bool, request_class: str, tokens: int, seconds: float
+    ) -> None:
+        """Records how fast an engine has answered.
+
+        Args:
+            model: The model's own name.
+            pool: The pool that answered.
+            speculative: That pool speculated for it.
+            request_class: The request's.
+            tokens: Of the answer.
+            seconds: From sending the request to the end of the answer.
+        """
+        labels = (model, pool, "on" if speculative else "off", request_class)
+        self._answer_tokens(*labels).inc(tokens)
+        self._answer_seconds(*labels).inc(seconds)
 
     def waited(self, waited_s: float, model: str, pool: str, priority: str) -> None:
         """Records that a request waited for a slot.
@@ -174,6 +203,16 @@ class Telemetry:
         labels = (model, pool, speculative, str(status))
         self._requests(*labels).inc()
         self._duration(*labels).observe(time.monotonic() - arrived_s)
+
+    def failed(self, model: str, status: int, cause: str) -> None:
+        """Counts a request that failed.
+
+        Args:
+            model: Empty if none was found.
+            status: The response's HTTP status.
+            cause: The code of our error; `engine` if the engine refused.
+        """
+        self._errors(model, str(status), cause).inc()
 
     def history(self, model: str, mode: str, arguments: int, ids: int) -> None:
         """Counts malformed calls in the earlier turns of a conversation.

@@ -43,8 +43,9 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 ORDER = {"action": "quarantine", "model": "m", "pool": "p", "request_class": "tools_auto", "reason": "incident 17"}
 BODIES = {"/v1/route/explain": CHAT, "/admin/v1/quarantine": ORDER}
 ROUTES = [(method, path) for path, methods in ADMIN_PORT.items() for method in methods]
-# Those of keys and tenants are in test_keys_api.py, that of reruns in test_rerun_content.py; usage needs a ledger.
-ELSEWHERE = ("/admin/v1/keys", "/admin/v1/tenants", "/admin/v1/usage", "/admin/v1/rerun")
+# Those of keys and tenants are in test_keys_api.py, that of reruns in test_rerun_content.py; usage needs a ledger, and
+# a request must have been there.
+ELSEWHERE = ("/admin/v1/keys", "/admin/v1/tenants", "/admin/v1/usage", "/admin/v1/rerun", "/admin/v1/request")
 GUARDED = [
     (method, path)
     for method, path in ROUTES
@@ -413,3 +414,21 @@ async def test_what_is_off_says_which_setting_switches_it_on(path: str, cure: st
         status, _, body = await ask("DELETE" if path.endswith("/k") else "GET", ports.admin_api + path)
     assert status == 404
     assert cure in json.loads(body)["error"]["message"]
+
+
+async def test_what_became_of_a_request_is_told_by_its_id() -> None:
+    async with serving(config()) as ports:
+        status, headers, _ = await ask("POST", f"{ports.data}/v1/chat/completions", body={**CHAT, "model": "nobody"})
+        assert status == 404
+        path = f"{ports.admin_api}/admin/v1/request?request_id="
+        status, _, body = await ask("GET", path + headers["x-request-id"])
+        assert status == 200
+        told = json.loads(body)
+        assert (told["status"], told["error"], told["model"]) == (404, "model_not_found", "nobody")
+        status, headers, _ = await ask("POST", f"{ports.data}/v1/chat/completions", body=CHAT)
+        told = json.loads((await ask("GET", path + headers["x-request-id"]))[2])
+        assert (told["status"], told["error"], told["pool"], told["request_class"]) == (
+            status, "pool_unavailable", "p", "plain",
+        )  # fmt: skip
+        assert told["faults"]
+        assert (await ask("GET", path + "other"))[0] == 404

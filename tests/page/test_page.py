@@ -42,32 +42,77 @@ def question(name: str) -> str:
     return f"document.querySelector('[data-question={json.dumps(name)}]')"
 
 
-async def test_six_questions_are_answered_at_a_glance_and_lead_to_more() -> None:
+async def test_eight_questions_are_answered_at_a_glance_and_lead_to_more() -> None:
     async with gateway() as (ports, _), tab(ports.admin_api) as opened:
-        await opened.until(f"{question('Well?')}?.innerText.includes('2 pools up')")
-        await opened.until(f"{question('Right?')}.innerText.includes('0 reruns')")
+        await opened.until(f"{question('Health')}?.innerText.includes('2 pools up')")
+        await opened.until(f"{question('Correctness')}.innerText.includes('0 reruns in a minute')")
         order = {"action": "quarantine", "model": "m", "pool": "standard", "request_class": "tools_auto"}
         async with aiohttp.ClientSession() as session:
             await session.post(f"{ports.admin_api}/admin/v1/quarantine", json={**order, "reason": "incident 17"})
         for _ in range(4):
             await ask_with_tools(ports.data, stream=True)
-        await opened.until(f"{question('Right?')}.innerText.includes('✕ 1 class in quarantine')")
+        await opened.until(f"{question('Correctness')}.innerText.includes('✕ 1 class in quarantine')")
         assert await opened.page.evaluate("document.querySelector('.pool').dataset.pool") == "m/standard", "it is first"
-        await opened.until(f"/first token in \\d/.test({question('Fast?')}.innerText)")
-        await opened.until(f"{question('Why so?')}.innerText.includes('first choice')")
-        await opened.until(f"{question('Who?')}.innerText.includes('most used by default')")
+        await opened.until(f"/first token in \\d/.test({question('Latency')}.innerText)")
+        await opened.until(f"{question('Routing')}.innerText.includes('first choice')")
+        await opened.until(f"{question('Tenants')}.innerText.includes('most used by default')")
         tones = await opened.page.evaluate(
-            "[...document.querySelectorAll('.glance a')].map((each) => each.dataset.tone)"
+            "[...document.querySelectorAll('.glance a[data-question]')].map((each) => each.dataset.tone)"
         )
         assert tones[:2] == ["good", "good"]
-        for link in await opened.page.locator(".glance a").all():
+        for link in await opened.page.locator(".glance a[data-question]").all():
             assert await opened.page.locator(str(await link.get_attribute("href"))).count() == 1
         assert opened.problems == []
 
 
+async def test_speculation_shows_without_any_setting() -> None:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
+        await opened.until(f"{POOL} !== null")
+        table = "document.querySelector('#speculation').innerText"
+
+        for _ in range(6):
+            await ask_with_tools(ports.data, stream=True)
+        await opened.until(f"/speculative\\s+sim\\s+100.0/.test({table})")
+        await opened.until(f"/[23]\\.\\d+ tokens a step/.test({question('Speculation')}.innerText)")
+        await opened.until(f"/tools_forced\\s+\\d/.test({table})")
+        assert opened.problems == []
+
+
+async def test_requests_for_a_model_that_is_not_there_show_with_the_name_and_can_be_looked_up() -> None:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
+        await opened.until(f"{POOL} !== null")
+        body = {"model": HOSTILE, "messages": [{"role": "user", "content": "x"}]}
+
+        async with aiohttp.ClientSession() as session:
+            for _ in range(3):
+                async with session.post(f"{ports.data}/v1/chat/completions", json=body) as response:
+                    request_id = response.headers["x-request-id"]
+        await opened.until(f"{question('Errors')}.innerText.includes('3 refused')")
+        await opened.until("document.querySelector('#errors').innerText.includes('model_not_found')")
+        assert HOSTILE in await opened.page.inner_text("#errors")
+        await opened.page.fill("input[name=request_id]", request_id)
+        await opened.page.keyboard.press("Enter")
+        await opened.until("document.querySelector('[data-found]')?.innerText.includes('404 model_not_found')")
+        await opened.page.fill("input[name=request_id]", "no-such-request")
+        await opened.page.keyboard.press("Enter")
+        await opened.until(
+            "document.querySelector('#request .bad')?.innerText.includes('No gateway replica remembers')"
+        )
+        await opened.page.locator(".tile .runbook").first.click()
+        await opened.until("document.querySelector('[data-runbook=SpecgateErrorsFast]') !== null")
+
+
+async def test_what_is_empty_is_folded_and_says_so() -> None:
+    async with gateway() as (ports, _), tab(ports.admin_api) as opened:
+        await opened.until(f"{POOL} !== null")
+        for place in ("errors", "quarantine", "reruns", "decisions", "audit"):
+            assert not await opened.page.evaluate(f"document.querySelector('#{place}').open"), place
+        assert "none in half an hour" in await opened.text()
+
+
 async def test_a_door_that_no_gateway_answers_is_not_well() -> None:
     async with admin_before() as ports, tab(ports.admin_api) as opened:
-        await opened.until(f"{question('Well?')}?.dataset.tone === 'bad'")
+        await opened.until(f"{question('Health')}?.dataset.tone === 'bad'")
         assert "✕ no gateway replica answers" in await opened.text()
         assert await opened.page.locator("header .bad").count() == 1
 

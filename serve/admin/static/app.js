@@ -4,10 +4,13 @@ import { html, render, useEffect, useState } from "./preact-htm.js";
 import { Charts } from "./charts.js";
 import { ask, hasKey, setKey } from "./admin_api.js";
 import { Playground, Rows } from "./explain.js";
-import { percent } from "./format.js";
+import { clock, percent } from "./format.js";
 import { Glance } from "./glance.js";
 import { Pools, Timeline } from "./pools.js";
+import { Errors, LookUp } from "./requests.js";
 import { Reruns } from "./reruns.js";
+import { Runbook } from "./runbook.js";
+import { Speculation } from "./speculation.js";
 import { Tenants } from "./tenants.js";
 
 const PERIOD_MS = 2000;
@@ -70,7 +73,7 @@ function App() {
   return html`<header>
       <h1>specgate</h1>${board && html`<span class="soft" data-version>${board.versions.join(", ")}</span>`}
       ${board && html`<${Summary} board=${board} />`}
-      <span class="soft push">${admin.at ? `as of ${new Date(admin.at).toLocaleTimeString()}` : ""}</span>
+      <span class="soft push">${admin.at ? `as of ${clock(admin.at / 1000)}` : ""}</span>
       ${me && html`<span class="soft">${me.key}</span>`}
       ${hasKey() && html`<button type="button" onClick=${() => { setKey(""); admin.again(); }}>Forget the key</button>`}
     </header>
@@ -90,7 +93,7 @@ function KeyForm({ onKey }) {
     onKey();
   };
   return html`<form class="row" onSubmit=${enter}>
-    <label>key with the scope <code>observe</code>; it stays in this tab
+    <label><span>key with the scope <code>observe</code>; it stays in this tab</span>
       <input type="password" name="key" autocomplete="off" required value=${key} onInput=${(event) => change(event.target.value)} /></label>
     <button>Enter</button>
   </form>`;
@@ -108,26 +111,42 @@ function Summary({ board }) {
   return html`<span role="status" class=${down || silent || !replicas ? "bad" : worn ? "warn" : "good"}>${parts.filter(Boolean).join(", ")}</span>`;
 }
 
+/** A section that is folded as long as it is empty, and then says so in its heading. */
+function Section({ id, title, empty = "", children }) {
+  return html`<details id=${id} class="section" open=${!empty}>
+    <summary><h2>${title}</h2>${empty && html`<span class="soft">${empty}</span>`}</summary>
+    ${children}
+  </details>`;
+}
+
 function Board({ board, audit, may, onOrder }) {
+  const [runbook, setRunbook] = useState("");
   const total = board.decisions.reduce((sum, each) => sum + each.requests, 0);
   const models = [...new Set(board.pools.map((pool) => pool.model))];
+  const failed = board.errors.length + board.failures.length + board.unknown_models.length;
   return html`
     ${board.policy.refused_update && html`<p class="banner" role="alert">An update of the policy was refused, the old one is in force: ${board.policy.refused_update}</p>`}
     ${board.policy.digests.length > 1 && html`<p class="banner" role="alert">Gateway replicas have different policies: ${board.policy.digests.join(", ")}</p>`}
-    <${Glance} board=${board} />
-    <section><h2>The last half hour</h2><${Charts} history=${board.history} /></section>
-    <section id="pools"><h2>Pools</h2><${Pools} pools=${board.pools} operates=${may("operate")} onOrder=${onOrder} /></section>
-    <section id="quarantine"><h2>Quarantine: what went out and came back</h2><${Timeline} changes=${board.changes} /></section>
-    <section><h2>Last reruns</h2><${Reruns} reruns=${board.reruns} kept=${board.rerun_content} reads=${may("content")} /></section>
-    <section id="decisions"><h2>Decisions of the last minute, by reason</h2>
-      <${Rows} names=${["reason", "requests", "share"]} empty="No request was decided in the last minute."
-        rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /></section>
-    <section id="tenants"><h2>Limits and use, by tenant</h2><${Tenants} tenants=${board.tenants} /></section>
-    <section><h2>Why would a request go where?</h2><${Playground} models=${models} /></section>
-    <section><h2>What operators did</h2>
-      <${Rows} names=${["time", "key", "action", "object", "reason"]} empty="Nothing since this admin API began."
-        rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /></section>
-    <section><h2>Policy</h2><p>In force: ${board.policy.digests.map((digest) => html`<code key=${digest}>${digest} </code>`)}</p></section>`;
+    ${board.versions.length > 1 && html`<p class="banner" role="alert">Gateway replicas have different versions: ${board.versions.join(", ")}</p>`}
+    <${Glance} board=${board} onRunbook=${setRunbook} />
+    <${Section} title="The last half hour"><${Charts} history=${board.history} /><//>
+    <${Section} id="speculation" title="Speculation" empty=${board.pools.length ? "" : "no pools yet"}><${Speculation} pools=${board.pools} answers=${board.answers} /><//>
+    <${Section} id="pools" title="Pools"><${Pools} pools=${board.pools} operates=${may("operate")} onOrder=${onOrder} /><//>
+    <${Section} id="errors" title="Errors" empty=${failed ? "" : "none in half an hour"}><${Errors} board=${board} /><//>
+    <${Section} id="request" title="Look a request up"><${LookUp} /><//>
+    <${Section} id="quarantine" title="Quarantine" empty=${board.changes.length ? "" : "nothing was taken out of service"}><${Timeline} changes=${board.changes} /><//>
+    <${Section} id="reruns" title="Last reruns" empty=${board.reruns.length ? "" : "none"}><${Reruns} reruns=${board.reruns} kept=${board.rerun_content} reads=${may("content")} /><//>
+    <${Section} id="decisions" title="Decisions of the last minute, by reason" empty=${board.decisions.length ? "" : "no requests"}>
+      <${Rows} names=${["reason", "requests", "share"]}
+        rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /><//>
+    <${Section} id="tenants" title="Tenants: limits and use" empty=${board.tenants.length ? "" : board.counts_usage ? "nobody used anything lately" : "usage is not counted: rate_limits.enabled, or access.mode: required"}><${Tenants} tenants=${board.tenants} /><//>
+    <${Section} title="Explain a decision"><${Playground} models=${models} /><//>
+    <${Section} id="audit" title="Audit log" empty=${audit.length ? "" : "nothing since this admin API began"}>
+      <${Rows} names=${["time", "key", "action", "object", "reason"]}
+        rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /><//>
+    <${Section} id="runbook" title=${runbook ? `What to do: ${runbook}` : "What to do"} empty=${runbook ? "" : "the runbooks of all alerts"}><${Runbook} name=${runbook} />
+      ${runbook && html`<button type="button" onClick=${() => setRunbook("")}>All runbooks</button>`}<//>
+    <p class="soft">Policy in force: ${board.policy.digests.map((digest) => html`<code key=${digest}>${digest} </code>`)}</p>`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

@@ -52,12 +52,12 @@ export function Playground({ models }) {
 function Decision({ told }) {
   return html`<div data-decision><p><strong>${told.refused ? "Refused: every pool is forbidden" : `${told.model} / ${told.pool}, speculation ${told.speculative ? "on" : "off"}`}</strong>
       <span class="soft"> for ${told.classes.join(", ")}</span></p>
-    <${Rows} names=${["reason", "effect", "summary", "evidence"]} empty="Nothing spoke against the first choice."
+    <${Rows} names=${["reason", "effect", "summary", "evidence"]} empty="No rule changed the default choice."
       rows=${told.reasons.map((each) => [each.advisory, each.effect, each.summary, told.evidence?.[each.advisory] ?? ""])} />
     ${told.would_change.length > 0 &&
     html`<h3>What would change it</h3><${Rows} names=${["change", "then"]}
       rows=${told.would_change.map((each) => [each.change, `${each.pool ?? "refused"}, speculation ${each.speculative ? "on" : "off"}`])} />`}
-    <details><summary>All of it</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details></div>`;
+    <details><summary>Show JSON</summary><pre class="wide">${JSON.stringify(told, null, 2)}</pre></details></div>`;
 }
 
 /** A table of texts. */

@@ -13,8 +13,8 @@ export const percent = (share, digits = 1) => {
 export const number = (value, digits = 1) => (value == null ? NONE : value.toFixed(digits).replace(/\.0+$/, ""));
 export const seconds = (value) =>
   value == null ? NONE : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`;
-export const clock = (at_s) => new Date(at_s * 1000).toLocaleTimeString();
-export const moment = (at_s) => new Date(at_s * 1000).toLocaleString();
+export const clock = (at_s) => new Date(at_s * 1000).toLocaleTimeString([], { hour12: false, timeZoneName: "short" });
+export const moment = (at_s) => new Date(at_s * 1000).toLocaleString([], { hour12: false, timeZoneName: "short" });
 const UNITS = ["", " k", " M", " G", " T"];
 /** A count in few characters: 950, 12.5 k, 3 M. */
 export const count = (value) => {

@@ -3,6 +3,7 @@
 import { html, useState } from "./preact-htm.js";
 import { ask } from "./admin_api.js";
 import { moment, number, percent, seconds } from "./format.js";
+import { methodOf } from "./speculation.js";
 
 // A shape and a word beside each colour.
 const STATES = { up: "● up", degraded: "▲ degraded", down: "✕ down", asleep: "○ scaled to zero" };
@@ -36,6 +37,8 @@ function Pool({ pool, operates, onOrder }) {
       <${Figure} name="waiting" value=${pool.waiting} />
       <${Figure} name="requests a second" value=${number(pool.requests_per_s, 2)} />
       <${Figure} name="share of traffic" value=${percent(pool.traffic_share)} />
+      <${Figure} name="speculation" value=${methodOf(pool)} />
+      <${Figure} name="tokens a step" value=${number(pool.engine.tokens_a_step, 2)} />
       <${Figure} name="errors" value=${percent(pool.error_share)} />
       <${Figure} name="first token p50" value=${seconds(pool.ttft_p50_s)} />
       <${Figure} name="first token p95" value=${seconds(pool.ttft_p95_s)} />
@@ -54,7 +57,6 @@ const DONE = { quarantined: "✕ taken out", open: "● back in" };
 
 /** What quarantine did, newest first. */
 export function Timeline({ changes }) {
-  if (!changes.length) return html`<p class="soft">Nothing was taken out of service.</p>`;
   return html`<ol class="timeline">${changes.map((each) => html`<li key=${`${each.at_s} ${each.model} ${each.pool} ${each.request_class}`}>
     <time class="soft">${moment(each.at_s)}</time>
     <span><strong class=${each.status === "quarantined" ? "bad" : "good"}>${each.held && each.status === "open" ? "■ pinned in" : DONE[each.status]}</strong>${" "}

@@ -9,7 +9,7 @@ const NAMES = ["time", "pool", "class", "outcome", "what was wrong", "request"];
 
 export function Reruns({ reruns, kept, reads }) {
   const [all, showAll] = useState(false);
-  if (!reruns.length) return html`<p class="soft">No answer was rerun.</p>`;
+  if (!reruns.length) return null;
   const shown = all ? reruns : reruns.slice(0, FEW);
   return html`<p class="soft">${note(kept, reads)}</p>
     <div class="wide"><table class="stacks">

@@ -3,10 +3,10 @@
 import { html } from "./preact-htm.js";
 import { count, percent } from "./format.js";
 
-const NAMES = ["tenant", "requests a minute", "weighted tokens a minute", "at a time", "this month", "waiting", "refused"];
+const NAMES = ["tenant", "requests a minute", "weighted tokens a minute", "concurrency", "this month", "waiting", "refused"];
 
 export function Tenants({ tenants }) {
-  if (!tenants.length) return html`<p class="soft">No tenant used anything that is counted.</p>`;
+  if (!tenants.length) return null;
   return html`<div class="wide"><table class="stacks">
       <thead><tr>${NAMES.map((name) => html`<th key=${name}>${name}</th>`)}</tr></thead>
       <tbody>${tenants.map((each) => html`<${Tenant} key=${each.tenant} tenant=${each} />`)}</tbody>

@@ -136,3 +136,20 @@ def test_fifty_pools_fit_into_100_kB_and_take_little_time() -> None:
         best_s = min(best_s, time.process_time() - started)
     print(f"{len(text) / 1000:.0f} kB, {best_s * 1000:.1f} ms")  # `pytest -s` shows it
     assert len(text) <= 100_000
+
+
+def test_failures_and_unknown_names_of_all_replicas_are_on_one_list_newest_first() -> None:
+    def failed(at_s: float, name: str) -> dict[str, Any]:
+        return snapshot(pool(), failures=[{"at_s": at_s, "request_id": name}], unknown_models={"claude-x": 2})
+
+    found = board({"a": failed(1.0, "old"), "b": failed(2.0, "new")}, [], {}, History())
+    assert [each["request_id"] for each in found["failures"]] == ["new", "old"]
+    assert found["unknown_models"] == [{"name": "claude-x", "requests": 4}]
+
+
+def test_a_replica_of_an_older_version_is_shown_with_what_it_tells() -> None:
+    older = snapshot(pool())
+    del older["version"]
+    found = board({"a": older, "b": snapshot(pool(), version="9.9")}, [], {}, History())
+    assert found["versions"] == ["9.9", "older"]
+    assert found["pools"][0]["facts"] == {}

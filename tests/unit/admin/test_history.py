@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.admin.history import PERIOD_S, History, quantile
+from serve.admin.history import PERIOD_S, History, quantile, speculated, tokens_a_step
 
 
 def snapshot(requests: int, errors: int = 0, fast: int = 0, slow: int = 0, held: int = 0) -> dict[str, object]:
@@ -93,3 +93,51 @@ def test_times_to_the_first_token_are_those_of_the_window() -> None:
     history.add(0.0, {"a": snapshot(0, fast=10)})
     history.add(5.0, {"a": snapshot(0, fast=10, slow=10)})
     assert history.window().pools["m", "p"].first_tokens == {1.0: 10}
+
+
+def drafted(drafts: int, accepted: int) -> dict[tuple[tuple[str, str], str], dict[str, float]]:
+    return {(("m", "p"), "http://e"): {"drafts": drafts, "accepted": accepted, "kv_used": 0.5}}
+
+
+def test_tokens_a_step_are_those_of_the_window_whatever_an_engine_has_counted_before() -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(0)}, drafted(1000, 0))
+    history.add(5.0, {"a": snapshot(0)}, drafted(1100, 200))
+    pool = history.window().pools["m", "p"]
+    assert tokens_a_step([pool]) == 3.0
+    assert pool.gauges == {"kv_used": 0.5}
+    assert history.series()["tokens_a_step"] == [None, 3.0]
+    history.add(10.0, {"a": snapshot(0)}, drafted(10, 5))
+    assert history.window().pools["m", "p"].engines["drafts"] == 110, "one that was restarted counts from nothing"
+
+
+def test_without_drafts_there_is_no_line_of_tokens_a_step() -> None:
+    history = History()
+    history.add(0.0, {"a": snapshot(1)})
+    assert "tokens_a_step" not in history.series()
+    assert tokens_a_step([]) is None
+    assert speculated([]) is None
+
+
+def test_failures_reruns_and_speeds_add_up_over_the_half_hour() -> None:
+    def counted(number: int) -> dict[str, object]:
+        answer = {"model": "m", "pool": "p", "speculative": "on", "request_class": "tools_auto"}
+        return {
+            "pools": [],
+            "samples": [
+                ("specgate_errors_total", {"model": "", "status": "404", "cause": "model_not_found"}, number),
+                ("specgate_answer_tokens_total", answer, 100.0 * number),
+                ("specgate_answer_seconds_total", answer, 2.5 * number),
+                ("specgate_verdicts_total", answer, 3 * number),
+                ("specgate_answers_total", {"model": "m"}, number),
+            ],
+        }
+
+    history = History()
+    for number in range(31):
+        history.add(5.0 * number, {"a": counted(number)})
+    assert history.window().failures["", "404", "model_not_found"] == 12
+    assert history.half_hour().failures["", "404", "model_not_found"] == 30
+    assert history.half_hour().reruns == 60
+    speed = history.half_hour().answers["m", "on", "tools_auto"]
+    assert speed.tokens / speed.seconds == 40

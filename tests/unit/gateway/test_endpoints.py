@@ -93,7 +93,8 @@ async def test_the_admin_apis_routes_are_those_of_the_parts_that_are_on() -> Non
     def paths(served: GatewayReplica) -> set[str]:
         return {route.path for route in served.operators_app().routes}  # type: ignore[attr-defined]
 
-    always = {"/admin/v1/policy", "/v1/route/explain", "/metrics", "/admin/v1/snapshot", "/admin/v1/rerun"}
+    always = {f"/admin/v1/{name}" for name in ("policy", "snapshot", "rerun", "request")}
+    always |= {"/v1/route/explain", "/metrics"}
     assert paths(replica(quarantine={"enabled": False})) == always
     everything = replica(quarantine={"enabled": True}, rate_limits={"enabled": True})
     assert paths(everything) == {*always, "/admin/v1/quarantine", "/admin/v1/usage"}
@@ -104,8 +105,8 @@ async def test_the_dashboards_sight_has_the_same_fields_whatever_is_on(on: bool)
     served = replica(quarantine={"enabled": on}, rate_limits={"enabled": on}, admin={"rerun_content": on})
     seen = (await ask(served.operators_app(), "/admin/v1/snapshot")).json()
     assert seen.keys() == {
-        "version", "policy", "pools", "cells", "changes", "reruns", "rerun_content", "shadows", "tenants", "queue",
-        "samples",
+        "version", "policy", "pools", "cells", "changes", "reruns", "failures", "shadows",
+        "unknown_models", "counts_usage", "rerun_content", "tenants", "queue", "samples"
     }  # fmt: skip
     assert [pool["pool"] for pool in seen["pools"]] == ["fast", "safe"]
     assert (seen["rerun_content"], seen["tenants"], seen["policy"]["refused_update"]) == (on, [], None)

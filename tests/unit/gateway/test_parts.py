@@ -25,9 +25,8 @@ from serve.gateway.parts import (
 )
 from serve.guard.transcript import NullTranscript, NullTranscripts, Transcript, Transcripts
 from serve.limits.accounts import Accounts
-from serve.limits.answer_meter import Meter
 from serve.limits.charge import Charge
-from serve.limits.null import NullAccounts, NullCharge, NullMeter
+from serve.limits.null import NullAccounts, NullCharge
 from serve.load.live_load import LiveLoad
 from serve.load.null import NullLoad, NullSent
 from serve.load.sent import Sent
@@ -36,7 +35,7 @@ from serve.telemetry.metrics import Metrics
 POOL = {"kind": "remote", "url": "http://192.0.2.1:8000"}
 MODEL = {"family": "qwen3", "grammar": "hermes", "pools": {"p": POOL}}
 NULLS = [
-    (NullAccounts, Accounts), (NullCharge, Charge), (NullMeter, Meter), (NullLoad, LiveLoad), (NullSent, Sent),
+    (NullAccounts, Accounts), (NullCharge, Charge), (NullLoad, LiveLoad), (NullSent, Sent),
     (NullTranscript, Transcript), (NullTranscripts, Transcripts), (OpenAccess, LiveAccess),
 ]  # fmt: skip
 

@@ -1,0 +1,58 @@
+// Requests that failed: by cause, the last ones, and one by its id. Never a word of their content.
+
+import { html, useState } from "./preact-htm.js";
+import { ask } from "./admin_api.js";
+import { Rows } from "./explain.js";
+import { clock, moment, seconds } from "./format.js";
+
+const FEW = 6;
+
+export function Errors({ board }) {
+  const { errors, failures, unknown_models: names } = board;
+  const [all, showAll] = useState(false);
+  return html`
+    ${errors.length > 0 && html`<${Rows} names=${["status", "cause", "model", "last minute", "half an hour"]}
+      rows=${errors.map((each) => [each.status, each.cause, each.model || "–", each.lately, each.requests])} />`}
+    ${names.length > 0 && html`<h3>Models that were asked for and do not exist</h3>
+      <${Rows} names=${["name", "requests"]} rows=${names.map((each) => [each.name, each.requests])} />`}
+    ${failures.length > 0 && html`<h3>Last failures</h3>
+      <${Rows} names=${["time", "status", "cause", "model", "pool", "class", "tenant", "request"]}
+        rows=${(all ? failures : failures.slice(0, FEW)).map((each) => [clock(each.at_s), each.status, each.error, each.model || "–", each.pool || "–", each.request_class || "–", each.tenant, html`<code>${each.request_id}</code>`])} />
+      ${failures.length > FEW && html`<button type="button" onClick=${() => showAll(!all)}>${all ? `Show ${FEW}` : `Show all ${failures.length}`}</button>`}`}`;
+}
+
+/** Looks one request up by its id. */
+export function LookUp() {
+  const [id, setId] = useState("");
+  const [found, setFound] = useState(null);
+  const [problem, setProblem] = useState("");
+  const look = async (event) => {
+    event.preventDefault();
+    try {
+      setFound((await ask(`/admin/v1/request?request_id=${encodeURIComponent(id.trim())}`)).body);
+      setProblem("");
+    } catch (error) {
+      setFound(null);
+      setProblem(error.message);
+    }
+  };
+  return html`<form class="row" onSubmit=${look}>
+      <label class="long"><span>request id (<code>x-request-id</code> of the response)</span>
+        <input name="request_id" required value=${id} onInput=${(event) => setId(event.target.value)} /></label>
+      <button>Look up</button>
+    </form>
+    <div aria-live="polite">${problem && html`<p class="bad">${problem}</p>`}${found && html`<${Found} each=${found} />`}</div>`;
+}
+
+function Found({ each }) {
+  const rows = [
+    ["outcome", `${each.status} ${each.error || "ok"}${each.status === 499 ? ", the client left" : ""}`],
+    ["ended", moment(each.at_s)], ["path", each.path], ["tenant", each.tenant], ["model", each.model || "–"],
+    ["class", each.request_class || "not decided"],
+    ["pool", each.pool ? `${each.pool}, speculation ${each.speculative}` : "none"],
+    ["attempts", [...each.faults, each.rerun ? `rerun on ${each.rerun}` : ""].filter(Boolean).join("; ") || "one, without a fault"],
+    ["reasons", each.reasons || "none"], ["waited for a slot", seconds(each.waited_s)],
+    ["first token", seconds(each.first_token_s)], ["whole", seconds(each.duration_s)], ["id at engines", each.engine_id || "–"],
+  ];
+  return html`<dl data-found>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}

@@ -1,0 +1,63 @@
+"""The last requests of a replica, found by their id."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.trace import INVALID_SPAN
+
+from serve.errors import ModelNotFoundError
+from serve.proxy.exchange import Exchange
+from serve.proxy.journal import CLIENT_LEFT, Journal
+
+
+async def _send(_: object) -> None:
+    """Sends nothing."""
+
+
+def exchange(request_id: str, status: int = 200, error: str = "") -> Exchange:
+    made = Exchange("/v1/chat/completions", {}, _send, request_id, INVALID_SPAN)
+    made.status, made.error = status, error
+    return made
+
+
+@given(st.lists(st.sampled_from([200, 404, 429, CLIENT_LEFT, 502]), min_size=1, max_size=30))
+def test_every_request_is_found_and_those_that_failed_are_listed_newest_first(statuses: list[int]) -> None:
+    journal = Journal()
+    for number, status in enumerate(statuses):
+        journal.add(exchange(f"r{number}", status), "/v1/chat/completions")
+    assert [found.status for n in range(len(statuses)) if (found := journal.find(f"r{n}"))] == statuses
+    failed = [f"r{n}" for n, status in enumerate(statuses) if status >= 400 and status != CLIENT_LEFT]
+    assert [each.request_id for each in journal.failures(100)] == failed[::-1]
+
+
+def test_the_newest_of_equal_ids_is_found_and_an_unknown_one_is_not() -> None:
+    journal = Journal()
+    journal.add(exchange("same", 502, "engine_error"), "/v1/messages")
+    journal.add(exchange("same"), "/v1/messages")
+    found = journal.find("same")
+    assert found is not None
+    assert (found.status, found.error) == (200, "")
+    assert journal.find("other") is None
+
+
+def test_an_engines_refusal_is_told_from_ours() -> None:
+    assert Journal().add(exchange("r", 400), "/v1/completions").error == "engine"
+    assert Journal().add(exchange("r", 400, "invalid_request"), "/v1/completions").error == "invalid_request"
+
+
+def test_it_keeps_no_more_than_its_share() -> None:
+    journal = Journal()
+    for number in range(2500):
+        made = exchange(f"r{number}", 404, "model_not_found")
+        made.asked = f"name-{number}"
+        journal.add(made, "/v1/chat/completions")
+    assert journal.find("r0") is None
+    assert journal.find("r2499") is not None
+    assert len(journal.unknown_models()) == 50
+    assert "name-2499" in journal.unknown_models()
+
+
+async def test_the_name_that_was_asked_for_is_kept() -> None:
+    made = exchange("r")
+    await made.refuse(ModelNotFoundError.unknown("gpt-9" * 100, ["m"]))
+    ended = Journal().add(made, "/v1/chat/completions")
+    assert (ended.status, ended.error, ended.model) == (404, "model_not_found", ("gpt-9" * 100)[:100])

@@ -132,7 +132,7 @@ ERRORS: dict[str, str] = {
     ),
     "request_timeout": "The head took longer than 30 s, or the body came too slowly. Send it faster.",
     "too_many_connections": "The replica has `limits.max_connections` open. Reuse connections; try again.",
-    "shutting_down": "The gateway answers what is under way and then ends. Send the request again, to another one or later.",
+    "shutting_down": "The gateway ends what is under way and then itself. Send the request again, here or elsewhere.",
     "head_too_large": "The request line and headers exceed 64 KiB.",
     "internal_error": "A bug in the gateway. The log has the traceback under the request id.",
     "engine_error": "The engine failed, or its connection broke before the response was complete. Retry.",

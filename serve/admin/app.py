@@ -22,7 +22,7 @@ from serve.admin.keys import KeysApi
 from serve.admin.metrics import merge
 from serve.admin.page import SECURITY_HEADERS, Page, tagged
 from serve.admin.refusals import Refusals
-from serve.admin.replicas import GatewayReplicas, HttpResponse, ask, metrics_of
+from serve.admin.replicas import GatewayReplicas, ask, metrics_of
 from serve.admin.routes import ADMIN_PORT
 from serve.admin.watch import Watch, sights_of
 from serve.errors import (
@@ -35,6 +35,7 @@ from serve.errors import (
     encode_json,
 )
 from serve.http1.asgi import AsgiApp, AsgiMessage, Receive, Scope, Send
+from serve.http1.fetch import HttpResponse
 from serve.proxy.headers import request_headers, request_id_of
 from serve.quarantine.api import PREVIEW_HEADER
 from serve.request.incoming import read_body

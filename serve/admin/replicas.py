@@ -3,13 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from serve.errors import PoolUnavailableError
-from serve.http1.connection_pool import ConnectionPool, Origin
-from serve.http1.message import encode_head
+from serve.http1.connection_pool import Origin
+from serve.http1.fetch import HttpResponse, fetch
 from serve.routing.endpoint import Endpoint
 
 log = logging.getLogger("ray.serve.specgate.admin")
@@ -20,20 +19,6 @@ _READ_TIMEOUT_S = 10.0
 # Of questions that all processes are asked at once: one that hangs must not keep the others' answers from a page that
 # looks every two seconds, or from Prometheus, which gives up after ten.
 LOOK_TIMEOUT_S = 3.0
-_MAX_ANSWER_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """A whole HTTP response.
-
-    Attributes:
-        headers: By lower-case name.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class GatewayReplicas:
@@ -83,26 +68,11 @@ async def ask(
     Raises:
         PoolUnavailableError: It does not answer, or not in time.
     """
-    origin = Origin.of(endpoint.url)
-    fields = [(b"host", origin.authority.encode()), (b"content-length", b"%d" % len(body)), *headers]
-    if endpoint.key is not None:
-        fields.append((b"authorization", f"Bearer {endpoint.key}".encode("latin-1")))
-    head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
-    connections = ConnectionPool(_CONNECT_TIMEOUT_S, timeout_s)
     try:
-        async with asyncio.timeout(timeout_s):
-            connection = await connections.connect(origin)
-            try:
-                connection.send(head, body)
-                await connection.receive_head()
-                parts = bytearray()
-                while (part := await connection.read()) and len(parts) <= _MAX_ANSWER_BYTES:
-                    parts += part
-                return HttpResponse(connection.status, connection.headers, bytes(parts))
-            finally:
-                connection.close()
+        return await fetch(endpoint.url, endpoint.key, method, path, body, headers, timeout_s)
     except OSError as error:  # TimeoutError is one
-        raise PoolUnavailableError(f"{origin.authority} does not answer: {error!r}") from error
+        authority = Origin.of(endpoint.url).authority
+        raise PoolUnavailableError(f"{authority} does not answer: {error!r}") from error
 
 
 async def metrics_of(endpoint: Endpoint) -> str:

@@ -11,6 +11,7 @@ from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
 from serve.cli.fetch import fetch
+from serve.cli.front import front
 from serve.cli.keys import app as keys
 from serve.cli.laboratory import add_command
 from serve.cli.output import Commands
@@ -47,6 +48,7 @@ def root(
     """Speculative decoding where it is safe, with tools to explain, test and compare its decisions."""
 
 
+app.command("front")(front)
 app.command("serve")(serve)
 add_command(app, "demo")
 app.command("up")(up)

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from policies import Override, PolicySettings, PoolFacts
 from policies.engine_args import facts_from_engine_args
+from policies.stated_facts import UNKNOWN
 from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
 from serve.config.admin import AdminConfig
@@ -184,6 +185,17 @@ class GatewayConfig(_Strict):
         """Returns the facts about every pool that are known before any engine has started."""
         return tuple(self._facts(*entry) for entry in self.each_pool())
 
+    def facts_of_other_engine(self, model: str, pool: str, facts: Mapping[str, Any]) -> PoolFacts:
+        """Returns the facts of a remote pool whose engine is not, or not any more, what the configuration says.
+
+        Args:
+            model: Its model.
+            pool: Its name.
+            facts: What is known of the engine; what was proven, was proven of the other one.
+        """
+        settings = self.models[model].pools[pool].model_copy(update={"facts": facts, "proven": (), "opt_out": False})
+        return self._facts(model, self.models[model], pool, settings)
+
     @property
     def counts_usage(self) -> bool:
         """True if usage is counted and limits are enforced."""
@@ -219,7 +231,8 @@ class GatewayConfig(_Strict):
             drafts = pool.sim["num_speculative_tokens"]
             overrides = {"engine": "sim", "method": "sim", "num_speculative_tokens": drafts, **overrides}
         args = model.engine_args_of(pool_name) if pool.kind == "vllm" else {}
-        return facts_from_engine_args(model_name, pool_name, model.family, model.version, args, overrides, pool.env)
+        family = None if model.family == UNKNOWN else model.family
+        return facts_from_engine_args(model_name, pool_name, family, model.version, args, overrides, pool.env)
 
 
 def args_of(document: Mapping[str, Any], source: str | Path = "config") -> Mapping[str, Any]:

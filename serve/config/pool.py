@@ -62,6 +62,8 @@ class PoolConfig(_Strict):
         engine_args: vLLM's own command-line names, full or short (`tp`), with or without dashes; over the model's.
             Abbreviations, and `config` with a file of options, are refused.
         url: Base URL of a `remote` pool, without `/v1`.
+        urls: In place of `url`, those of several equal engines. Each is a replica, as of an own pool: with slots of its
+            own, and left out while it does not answer or turns out to be something else.
         served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
             see our own names. If not given, the body reaches the engine with the name that the client used.
         reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
@@ -83,13 +85,14 @@ class PoolConfig(_Strict):
             has capacity, docs/adr/0019) or `prefix` (a prompt goes where its beginning was sent before, if that replica
             is not much busier than others, docs/adr/0045).
         max_ongoing_requests: Requests that one replica handles at the same time, best as many as its engine runs; of
-            a remote pool, those of all gateway replicas together, divided among them.
+            a remote pool, those of all gateway replicas together for each URL, divided among them.
         max_queued_requests: Requests that wait for a replica at each gateway replica; more get 429.
     """
 
     kind: Literal["vllm", "remote", "sim"] = "vllm"
     engine_args: dict[str, Any] = Field(default_factory=dict)
     url: str | None = None
+    urls: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     api_key_env: str | None = None
@@ -116,10 +119,8 @@ class PoolConfig(_Strict):
 
     @model_validator(mode="after")
     def _kind_has_what_it_needs(self) -> Self:
-        if (self.kind == "remote") != (self.url is not None):
-            raise ValueError("a pool of kind 'remote' has a url, and only that kind has")
-        if self.url is not None:
-            _check_url(self.url)
+        if (self.kind == "remote") != bool(self.addresses):
+            raise ValueError("a pool of kind 'remote' has a url or urls, and only that kind has")
         if self.kind != "vllm" and self.engine_args:
             raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
         if self.kind != "remote" and self.served_name:
@@ -135,6 +136,21 @@ class PoolConfig(_Strict):
         if self.kind != "sim" and self.sim:
             raise ValueError("sim settings belong to a pool of kind 'sim'")
         return self
+
+    @model_validator(mode="after")
+    def _addresses_are_urls(self) -> Self:
+        if self.url is not None and self.urls:
+            raise ValueError("url and urls exclude each other; name all in urls")
+        for url in self.addresses:
+            _check_url(url)
+        if len(set(self.addresses)) != len(self.addresses):
+            raise ValueError("urls names an engine twice")
+        return self
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The base URLs of a `remote` pool's engines, without a slash at their ends."""
+        return tuple(url.rstrip("/") for url in (self.urls if self.url is None else (self.url,)))
 
     @property
     def least_replicas(self) -> int:
@@ -201,6 +217,7 @@ class ModelConfig(_Strict):
 
     Attributes:
         family: Model family in the words of the advisories: `kimi-k2`, `qwen3`, `qwen3-coder`, `qwen3.5`, ...
+            `unknown`: nobody knows, and advisories about any family count.
         version: Version within the family, such as `2.6`.
         grammar: Tool-call format of the model's text: one of those in docs/explanation/parsing.md, `auto` (by the
             model's name, its engines' tool-call parser and its architecture), or `none`: calls are checked as JSON, and

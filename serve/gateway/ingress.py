@@ -22,6 +22,7 @@ from serve.config.grammar import grammar_findings
 from serve.errors import GatewayError
 from serve.gateway.cross_site import InferenceCors, with_cors
 from serve.gateway.endpoints import GatewayApi, as_operator, error_response
+from serve.gateway.engine_watch import EngineWatch
 from serve.gateway.hot_routes import hot_routes
 from serve.gateway.metrics import ReplicaMetrics, Vitals
 from serve.gateway.part import Part, running
@@ -122,6 +123,7 @@ class GatewayReplica:
             Part("request log", run=keep_writing, close=self._close_telemetry),
             Part("event loop lag", run=replica_metrics.run),
             Part("policy", run=self.updates.run, routes=self._api.operator_routes()),
+            Part("engine watch", run=EngineWatch(settings, self.pools, self.updates.learn, metrics).run),
             self._quarantine.part,
             shared_load(settings, self.load, self.pools),
             keys,

@@ -37,12 +37,12 @@ def build_pools(
     terms = WaitingTerms(None, limits.queue_timeout_s, limits.starve_s, limits.retry_after_s, limits.reserved_slots)
     pools: dict[PoolKey, Pool] = {}
     for model, _, pool, settings in config.each_pool():
-        if settings.url is not None:
+        if settings.addresses:
             key = settings.api_key(f"models.{model}.pools.{pool}")
             waiting = replace(terms, queued=settings.max_queued_requests)
             pools[model, pool] = RemotePool(
-                Endpoint(settings.url.rstrip("/"), None), settings.facts, settings.max_ongoing_requests, waiting,
-                f"{model}/{pool}", gateways, LiveSecret(key) if key else None,
+                [Endpoint(url, None) for url in settings.addresses], settings.facts, settings.max_ongoing_requests,
+                waiting, f"{model}/{pool}", gateways, LiveSecret(key) if key else None, settings.routing,
             )  # fmt: skip
         else:
             from serve.routing.ray_pool import RayPool  # a gateway of remote pools does without Ray

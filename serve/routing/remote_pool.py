@@ -1,65 +1,101 @@
-"""A pool that is a URL: nobody hands out slots there, so the gateway counts its own requests."""
+"""A pool of URLs: nobody hands out slots there, so the gateway counts its own requests."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
+from serve.errors import PoolUnavailableError
 from serve.routing.class_queue import ANONYMOUS, Asker, Turn
 from serve.routing.endpoint import Endpoint
 from serve.routing.fair_queue import QueueReport
 from serve.routing.hold import Hold
 from serve.routing.pool import HEAD_START_S, Occupancy
+from serve.routing.prefix_placement import PlacedHold, PrefixPlacement
 from serve.routing.session_affinity import NO_AFFINITY, Affinity
 from serve.routing.waiting_room import WaitingRoom, WaitingTerms
 
+_OUT_S = 2.0  # of an address that did not answer; twice as long each time
+_LONGEST_OUT_S = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Address:
+    """One URL.
+
+    Attributes:
+        endpoint: The URL, with the key of this moment.
+        held: Slots that this gateway holds there.
+        usable: It is what the pool's facts say, and answers.
+        out_until_s: Others are preferred until then.
+        out_s: For how long that was.
+    """
+
+    endpoint: Endpoint
+    held: int = 0
+    usable: bool = True
+    out_until_s: float = float("-inf")
+    out_s: float = 0.0
+
 
 class RemotePool:
-    """A pool that is a URL; whoever runs it balances its load.
+    """A pool of URLs, each of which is a replica; whoever runs them balances what is behind one URL.
 
     Args:
-        endpoint: Its address.
-        facts: What the configuration says about it; nothing else is known.
-        slots: Requests that all gateway replicas together may have there at the same time.
+        endpoints: Their addresses; one may stand alone.
+        facts: What the configuration says about them.
+        slots: Requests that all gateway replicas together may have at one address at the same time.
         terms: How further ones wait.
         label: `model/pool`, for messages.
         gateways: Gateway replicas, each of which has an equal share of the slots.
-        key: Returns the key that it wants now; None if that of `endpoint` never changes.
+        key: Returns the key that they want now; None if those of `endpoints` never change.
+        routing: Which of the addresses a request goes to, as in the pool's configuration.
+        clock: Monotonic seconds.
+
+    Attributes:
+        on_silence: Called when an address did not answer a request.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoints: Endpoint | Sequence[Endpoint],
         facts: Mapping[str, Any],
         slots: int = 256,
         terms: WaitingTerms | None = None,
         label: str = "the pool",
         gateways: int = 1,
         key: Callable[[], str] | None = None,
+        routing: str = "balanced",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._endpoint = endpoint
+        each = (endpoints,) if isinstance(endpoints, Endpoint) else endpoints
+        self._addresses = {endpoint.url: _Address(endpoint) for endpoint in each}
+        self.on_silence: Callable[[], None] = _nothing
         self._key = key
         self._facts = facts
         self._slots = slots
         self._share = max(1, slots // gateways)
-        self._room = WaitingRoom[None](
-            terms or WaitingTerms(512), label, lambda _: self.give_back(), lambda: self._share
-        )
-        self._held = 0
+        self._label = label
+        self._clock = clock
+        self._terms = terms or WaitingTerms(512)
+        self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
+        self._is_sticky = routing == "sticky"
+        self._placement = PrefixPlacement(self._rooms) if routing == "prefix" and len(self._addresses) > 1 else None
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Its address, with the key of this moment."""
-        if self._key is not None and (key := self._key()) != self._endpoint.key:
-            self._endpoint = replace(self._endpoint, key=key)
-        return self._endpoint
+    def addresses(self) -> tuple[Endpoint, ...]:
+        """All addresses, with the key of this moment."""
+        return tuple(self._keyed(address) for address in self._addresses.values())
 
     @property
     def ready(self) -> bool:
-        return not self.full
+        return any(address.held < self._share for address in self._present())
 
     @property
     def full(self) -> bool:
-        return self._held >= self._share
+        present = self._present()
+        return bool(present) and all(address.held >= self._share for address in present)
 
     @property
     def head_start_s(self) -> float:
@@ -67,7 +103,7 @@ class RemotePool:
 
     @property
     def replicas(self) -> int:
-        return 0
+        return len(self._present()) if len(self._addresses) > 1 else 0
 
     def report(self) -> QueueReport:
         return QueueReport(self._room.queue.report().given)  # its slots are its own
@@ -76,39 +112,83 @@ class RemotePool:
         self._room.queue.merge(others)
         self._hand_out()
 
-    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
-        return _Hold(self, asker)
+    def use(self, urls: Collection[str], facts: Mapping[str, Any]) -> None:
+        """Takes what was found out about the addresses.
 
-    async def take(self, asker: Asker) -> Turn:
+        Args:
+            urls: Those that may be used; of none, requests fail until there is one again.
+            facts: What holds for all of these.
+        """
+        for url, address in self._addresses.items():
+            address.usable = url in urls
+        self._facts = facts
+        self._hand_out()
+
+    def reserve(self, affinity: Affinity = NO_AFFINITY, asker: Asker = ANONYMOUS) -> Hold:
+        if self._placement is not None:
+            blocks = affinity.blocks()
+            url = self._placement.choose(blocks)
+            return PlacedHold(_Hold(self, asker, url), self._placement, blocks)
+        return _Hold(self, asker, self._of_session(affinity) if self._is_sticky else "")
+
+    async def take(self, asker: Asker, wanted: str = "") -> tuple[_Address, Turn]:
         """Takes a slot, to be given back.
 
         Args:
             asker: On whose behalf.
+            wanted: The URL that is best for the request; empty for any.
 
         Raises:
-            GatewayError: The wait for it was refused or in vain.
+            GatewayError: The wait for it was refused or in vain, or no address may be used.
         """
+        present = self._present()
+        if not present:
+            message = f"No engine of {self._label} can be used now; try again shortly."
+            raise PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s)
         if self.full or not self._room.queue.may_have(asker):
             place = self._room.enter(asker)
             self._hand_out()
-            return (await self._room.wait(place))[1]
-        self._held += 1
-        return self._room.charge(asker)
+            return await self._room.wait(place)
+        free = [address for address in present if address.held < self._share]
+        address = next((each for each in free if each.endpoint.url == wanted), None) or self._idlest(free)
+        address.held += 1
+        return address, self._room.charge(asker)
 
-    def give_back(self) -> None:
+    def give_back(self, address: _Address) -> None:
         """Frees a slot, or leaves it to a request that waits."""
-        self._held -= 1
+        address.held -= 1
         self._hand_out()
 
+    def endpoint_of(self, address: _Address) -> Endpoint:
+        """Returns an address, with the key of this moment."""
+        return self._keyed(address)
+
     def _hand_out(self) -> None:
-        while len(self._room) and not self.full and self._room.hand_out(None):
-            self._held += 1
+        while len(self._room):
+            free = [address for address in self._present() if address.held < self._share]
+            if not free:
+                return
+            address = self._idlest(free)
+            address.held += 1
+            if not self._room.hand_out(address):
+                address.held -= 1
+                return
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Does nothing: there is no other replica to choose."""
+        """Prefers other addresses to one that did not answer, for a while."""
+        self.on_silence()
+        address = self._addresses.get(endpoint.url)
+        now_s = self._clock()
+        if address is None or now_s < address.out_until_s:
+            return
+        again = now_s - address.out_until_s < _LONGEST_OUT_S
+        address.out_s = min(2 * address.out_s, _LONGEST_OUT_S) if again and address.out_s else _OUT_S
+        address.out_until_s = now_s + address.out_s
 
     def occupancy(self) -> Occupancy:
-        return Occupancy(self._slots, self._held, self._room.queue.counts(), (self.endpoint,))
+        held = sum(address.held for address in self._addresses.values())
+        slots = self._slots * len(self._addresses)
+        return Occupancy(slots, held, self._room.queue.counts(), self.addresses)
 
     async def facts(self) -> Mapping[str, Any]:
         return self._facts
@@ -116,16 +196,59 @@ class RemotePool:
     async def close(self) -> None:
         """Does nothing: no slot is held."""
 
+    def _keyed(self, address: _Address) -> Endpoint:
+        if self._key is not None and (key := self._key()) != address.endpoint.key:
+            address.endpoint = replace(address.endpoint, key=key)
+        return address.endpoint
+
+    def _present(self) -> list[_Address]:
+        """Returns the addresses that may be used, without those that did not answer lately unless all did not."""
+        usable = [address for address in self._addresses.values() if address.usable]
+        if len(usable) < 2:
+            return usable
+        now_s = self._clock()
+        return [address for address in usable if address.out_until_s <= now_s] or usable
+
+    def _idlest(self, addresses: Sequence[_Address]) -> _Address:
+        """Returns the address with the fewest requests; the next time, another one of those that are equal."""
+        chosen = min(addresses, key=lambda address: address.held)
+        if len(addresses) > 1:
+            self._addresses[chosen.endpoint.url] = self._addresses.pop(chosen.endpoint.url)
+        return chosen
+
+    def _of_session(self, affinity: Affinity) -> str:
+        """Returns the URL where a session's turns go: what it is for one, no other's coming or going changes."""
+        present = self._present()
+        if len(present) < 2:
+            return ""
+        session = affinity.session()
+        return max((address.endpoint.url for address in present), key=lambda url: _place(session, url))
+
+    def _rooms(self) -> Mapping[str, int]:
+        return {address.endpoint.url: self._share for address in self._present()}
+
+    def _capacity(self) -> int:
+        return self._share * max(1, len(self._present()))
+
+
+def _nothing() -> None:
+    """Does nothing."""
+
+
+def _place(session: str, url: str) -> bytes:
+    return blake2b(f"{session} {url}".encode(), digest_size=8).digest()
+
 
 class _Hold(Hold):
-    def __init__(self, pool: RemotePool, asker: Asker) -> None:
+    def __init__(self, pool: RemotePool, asker: Asker, wanted: str) -> None:
         self._pool = pool
         self._asker = asker
+        self._wanted = wanted
 
     async def __aenter__(self) -> Endpoint:
-        self.turn = await self._pool.take(self._asker)
-        return self._pool.endpoint
+        self._address, self.turn = await self._pool.take(self._asker, self._wanted)
+        return self._pool.endpoint_of(self._address)
 
     async def __aexit__(self, *_: object) -> None:
         self.turn.end()
-        self._pool.give_back()
+        self._pool.give_back(self._address)

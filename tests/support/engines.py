@@ -34,7 +34,8 @@ class Engine:
             if not message.get("more_body"):
                 break
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        self.requests.append((headers, body))
+        if scope["method"] == "POST":
+            self.requests.append((headers, body))
         work = asyncio.ensure_future(self._handler(self, send, body))
         gone = asyncio.ensure_future(receive())
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)

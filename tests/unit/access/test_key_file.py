@@ -1,13 +1,17 @@
 """The declarative file: what is wrong with it is said without repeating a value, since one may be a token."""
 
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from serve.access.key_file import KeyTerms, key_row, read_key_file
 from serve.access.key_record import KeyRecord, SecretHash
+from serve.access.oidc import read_provider_keys
 from serve.access.tenants import Tenant
 from serve.access.token import digest, new_id, new_token
 from serve.config.rate_limits import Limits

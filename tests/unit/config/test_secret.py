@@ -1,6 +1,7 @@
 """Keys and passwords are read where they are used, and never repeated."""
 
 import logging
+import os
 import traceback
 from pathlib import Path
 

@@ -1,0 +1,49 @@
+"""Findings: facts about an engine, each with its source and how sure it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Confidence = Literal["certain", "stated", "likely", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact.
+
+    Attributes:
+        value: None where it is not known.
+        source: What says so, or what would.
+        confidence: `certain`: the engine says it, or its answers leave no other explanation. `stated`: the operator
+            says it. `likely`: it behaves like that; shown, but nothing is trusted for it.
+    """
+
+    value: Any
+    source: str
+    confidence: Confidence
+
+
+Findings = Mapping[str, Finding]
+
+_FACTS = (
+    "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
+    "prefix_caching", "async_scheduling",
+)  # fmt: skip
+_SETTINGS = ("kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size")
+
+
+def known(findings: Findings, name: str) -> Any:
+    """Returns a fact's value if it may be relied on, else None."""
+    finding = findings.get(name)
+    return finding.value if finding is not None and finding.confidence in ("certain", "stated") else None
+
+
+def facts_of(findings: Findings) -> dict[str, Any]:
+    """Returns the `facts` of a pool with this engine: nothing but what may be relied on.
+
+    What is missing counts as unknown, and so does the method unless it is known that there is none or which.
+    """
+    facts = {name: value for name in _FACTS if (value := known(findings, name)) is not None}
+    settings = {name: value for name in _SETTINGS if (value := known(findings, name)) is not None}
+    facts["method"] = known(findings, "method") or "unknown"
+    return {**facts, "settings": settings} if settings else facts

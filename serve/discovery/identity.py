@@ -1,0 +1,138 @@
+"""The identity of an engine over time: whether it is still what its pool's facts say. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from policies.stated_facts import UNKNOWN, method_of
+from serve.discovery.finding import Findings, facts_of
+from serve.discovery.series import EngineMetrics
+
+_SAME = ("served_names", "root", "max_model_len", "speculates", "draft_length")  # beside the facts
+_MOST_ASKED = 32
+NOTHING_KNOWN: Mapping[str, Any] = {"method": UNKNOWN}
+
+
+class EngineIdentity:
+    """One engine.
+
+    Args:
+        stated: The facts of its pool, as configured.
+
+    Attributes:
+        facts: What holds now; None while it has to be asked what it is, and may not be used.
+        told: What has happened, for the log; empty if nothing has.
+    """
+
+    def __init__(self, stated: Mapping[str, Any]) -> None:
+        self.facts: Mapping[str, Any] | None = stated
+        self.told = ""
+        self._stated = stated
+        self._first: Mapping[str, Any] | None = None
+        self._asked: list[EngineMetrics] = []  # those of processes that were asked, the last one last
+        self._verdict: Mapping[str, Any] | None = None
+        self._in_doubt = False
+
+    def gone(self) -> None:
+        """Notes that nobody listens there: whoever answers next may be another engine."""
+        if self._first is not None:
+            self.facts, self._in_doubt = None, True
+
+    def must_be_asked(self, metrics: EngineMetrics) -> bool:
+        """Returns whether an engine has to be asked what it is; from then on it may not be used until it has been.
+
+        Args:
+            metrics: Its metrics now.
+        """
+        is_first = not self._asked
+        if metrics in self._asked and not self._in_doubt:
+            return False
+        self._asked = [*self._asked[-_MOST_ASKED:], metrics]
+        if not is_first:
+            self.facts, self._in_doubt = None, True
+        return True
+
+    def learn(self, metrics: EngineMetrics, findings: Findings) -> None:
+        """Takes what an engine has told of itself.
+
+        Args:
+            metrics: Its metrics among these answers: others than a moment ago come from another engine behind the URL.
+            findings: What the answers say.
+        """
+        if metrics != self._asked[-1]:
+            findings = {}
+        seen, self.told = _seen(findings), ""
+        restarted, self._in_doubt = self._in_doubt, False
+        if self._first is None:
+            self._first = seen if findings else None
+            self.facts = _corrected(self._stated, findings)
+        elif all(seen.get(name) == value for name, value in self._first.items()):
+            self.facts = _corrected(self._stated, findings)
+            self.told = "it was away or restarted, and is what it was before" if restarted else self.told
+        else:
+            self.facts = facts_of(findings)
+            self.told = "it is another engine than before: nothing counts but what it tells of itself"
+        if metrics.drafts and _says_none(self.facts):  # whatever the other answers were
+            self.facts = {**self.facts, "method": UNKNOWN}
+        if self.facts != self._verdict:
+            self._asked, self._verdict = self._asked[-1:], self.facts  # what others had led to holds no longer
+        if self._first in (None, seen) and self.facts != self._stated and not self.told:
+            self.told = "it is not what the configuration says"
+
+
+def agreed(identities: Mapping[str, EngineIdentity], stated: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+    """Returns the addresses of a pool that may be used, and the facts that hold for all of them.
+
+    An engine that is something else is left out as long as another one is what the configuration says.
+
+    Args:
+        identities: By address.
+        stated: The pool's facts, as configured.
+    """
+    facts = {url: identity.facts for url, identity in identities.items() if identity.facts is not None}
+    if true := [url for url, each in facts.items() if each == stated]:
+        return true, stated
+    return list(facts), _common(list(facts.values())) if facts else stated
+
+
+def _seen(findings: Findings) -> Mapping[str, Any]:
+    told = {name: finding.value for name, finding in findings.items() if name in _SAME}
+    return {**told, **facts_of(findings)}
+
+
+def _corrected(stated: Mapping[str, Any], findings: Findings) -> Mapping[str, Any]:
+    """Returns stated facts, with those that an engine contradicts as it tells them.
+
+    That it drafts outweighs a statement that it does not; that it does not is no reason to trust it more.
+    """
+    found = facts_of(findings)
+    method = found.pop("method")
+    settings = dict(stated.get("settings") or {})
+    wrong = {name: value for name, value in found.items() if name in stated and _differ(stated[name], value)}
+    wrong.pop("settings", None)
+    for name, value in (found.get("settings") or {}).items():
+        if name in settings and _differ(settings[name], value):
+            wrong["settings"] = {**wrong.get("settings", settings), name: value}
+    speculates = findings.get("speculates")
+    drafts = speculates is not None and speculates.value
+    names_another = "method" in stated and method not in ("none", UNKNOWN) and _differ(stated["method"], method)
+    if drafts and (_says_none(stated) or names_another):
+        wrong["method"] = method
+    return {**stated, **wrong} if wrong else stated
+
+
+def _says_none(facts: Mapping[str, Any]) -> bool:
+    return "method" in facts and method_of(str(facts["method"])) is None
+
+
+def _differ(stated: Any, found: Any) -> bool:
+    return str(stated).strip().lower() != str(found).strip().lower()
+
+
+def _common(facts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the facts in which all engines agree; what is left out is not known."""
+    first, *others = facts
+    shared = {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+    names = {name for each in facts for name in each.get("settings") or {}}
+    values = {name: {(each.get("settings") or {}).get(name) for each in facts} for name in names}
+    settings = {name: said.pop() if len(said) == 1 else None for name, said in values.items()}
+    return {**NOTHING_KNOWN, **shared, **({"settings": settings} if settings else {})}

@@ -1,0 +1,259 @@
+"""From an engine's answers to findings. Pure: what can't be read is not known."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from policies.engine_args import variant_of
+from policies.stated_facts import UNKNOWN, method_of
+from serve.discovery.finding import Confidence, Finding
+from serve.discovery.questions import DIALECTS, NO_ANSWER, OLD_THOUGHT, SAID, THOUGHT, TOLD, Answers
+from serve.discovery.series import engine_metrics
+from serve.parsing.families import find_grammar, grammars_by_markup
+
+_COUNTERS_SINCE = Version("0.10")  # before, vLLM had these counters under other names, whether it drafted or not
+_FAMILY = re.compile(
+    r"kimi-k\d|qwen\d(?:\.\d)?(?:-coder|-next)?|deepseek-(?:v\d(?:\.\d)?|r\d)|glm-\d(?:\.\d)?|minimax-m\d|mimo-v\d"
+    r"|gpt-oss|gemma-?\d|llama-\d(?:\.\d)?|mistral|mixtral|phi-\d|nemotron-\d"
+)
+_VERSION = re.compile(r"kimi-k(\d\.\d)")
+# SGLang's algorithms that leave no doubt: its EAGLE runs the model's own MTP layers as well.
+_SGLANG_METHODS = {"NGRAM": "ngram", "EAGLE3": "eagle3", "STANDALONE": "draft_model", "DFLASH": "dflash"}
+_TWINS = {"qwen3_coder": "qwen3_coder or qwen3_xml", "glm47": "glm45 or glm47"}  # parsers that read the same text
+_MAX_TEXT = 512
+_PRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]")
+
+
+def read(answers: Answers) -> dict[str, Finding]:
+    """Returns what an engine's answers tell, by the name of the fact.
+
+    Args:
+        answers: By the names of the questions; those that were not asked may be missing.
+    """
+    found: dict[str, Finding] = {}
+    for name, value, source, confidence in _each(answers):
+        if value is not None:
+            found[name] = _agreed(name, found.get(name), Finding(_clean(value), source, confidence))
+    return _with_method(_of_one_family(found))
+
+
+Told = Iterator[tuple[str, Any, str, Confidence]]
+
+
+def _each(answers: Answers) -> Told:
+    yield from _of_models(answers)
+    yield from _of_metrics(answers)
+    info = _answer(answers, "server_info").document or _answer(answers, "old_server_info").document
+    if isinstance(info.get("vllm_config"), Mapping):
+        yield from _of_vllm(info["vllm_config"])
+    elif "speculative_algorithm" in info:
+        yield from _of_sglang(info)
+    yield from _of_behaviour(answers)
+
+
+def _answer(answers: Answers, name: str) -> Any:
+    return answers.get(name, NO_ANSWER)
+
+
+def _clean(value: Any) -> Any:
+    """Returns a value that can be printed, whatever an engine has sent."""
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
+    return _PRINTABLE.sub("", value)[:_MAX_TEXT] if isinstance(value, str) else value
+
+
+def _agreed(name: str, before: Finding | None, now: Finding) -> Finding:
+    """Returns the surer of two findings; if both are sure and differ, neither counts.
+
+    Where an engine behaves as if it drafts, nothing that it says makes that sure again.
+    """
+    if before is None:
+        return now
+    both = name == "speculates" or before.confidence == now.confidence == "certain"
+    if both and before.value != now.value:
+        return Finding(None, f"{before.source} says {before.value}, {now.source} says {now.value}", "unknown")
+    return now if (before.confidence, now.confidence) == ("likely", "certain") else before
+
+
+def _of_models(answers: Answers) -> Told:
+    listed = _answer(answers, "models").document.get("data")
+    models = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    base = [each for each in models if isinstance(each.get("id"), str) and not each.get("parent")]
+    if not base:
+        return
+    where = "/v1/models"
+    roots = {each.get("root") for each in base}
+    owners = {each.get("owned_by") for each in base}
+    yield "served_names", tuple(each["id"] for each in base), where, "certain"
+    adapters = tuple(each["id"] for each in models if each.get("parent") and isinstance(each.get("id"), str))
+    if adapters:
+        yield "adapters", adapters, f"{where}: they have a parent", "certain"
+    version = _answer(answers, "version").document.get("version")
+    if len(roots) > 1:
+        yield "several", len(roots), f"{where}: models with weights of their own, behind one URL", "certain"
+        return
+    root = roots.pop()
+    if isinstance(root, str) and root:
+        yield "root", root, where, "certain"
+        yield from _of_name(root)
+    if isinstance(length := base[0].get("max_model_len"), int) and not isinstance(length, bool):
+        yield "max_model_len", length, where, "certain"
+    if owners == {"vllm"} and _version(version) is not None:
+        yield "engine", "vllm", "/version, and /v1/models: owned_by", "certain"
+        yield "engine_version", version, "/version", "certain"
+
+
+def _of_name(root: str) -> Told:
+    """Yields what the name of the weights tells."""
+    name = root.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
+    if family := _FAMILY.match(name):
+        yield "family", family[0], f"the weights' name, {name}", "certain"
+    if version := _VERSION.match(name):
+        yield "model_version", version[1], f"the weights' name, {name}", "certain"
+    if (variant := variant_of(name)) != "none":
+        yield "quantization", variant, f"the weights' name, {name}", "certain"
+
+
+def _of_metrics(answers: Answers) -> Told:
+    text = _answer(answers, "metrics").text
+    metrics = engine_metrics(text)
+    if metrics.drafts is None:
+        return
+    version = _version(_answer(answers, "version").document.get("version"))
+    if metrics.drafts:
+        yield "speculates", True, "/metrics: counters of drafts exist", "certain"
+        if metrics.draft_length:
+            yield "draft_length", metrics.draft_length, "/metrics: positions; it may be less at times", "certain"
+    elif version is not None and version >= _COUNTERS_SINCE:
+        yield "speculates", False, "/metrics: it has an engine's series, and no counters of drafts", "certain"
+    cache = metrics.cache
+    if (prefix := cache.get("enable_prefix_caching")) in ("True", "False"):
+        yield "prefix_caching", prefix == "True", "/metrics: cache_config_info", "certain"
+    if dtype := cache.get("cache_dtype"):
+        yield "kv_cache_dtype", dtype, "/metrics: cache_config_info", "certain"
+
+
+def _of_vllm(config: Mapping[str, Any]) -> Told:
+    """Yields what vLLM tells in its developers' mode. The whole document may hold secrets, and is not kept."""
+    where = "/server_info"
+    if "speculative_config" in config:
+        speculative = config["speculative_config"]
+        yield "speculates", bool(speculative), where, "certain"
+        if isinstance(speculative, Mapping):
+            yield "method", method_of(str(speculative.get("method", ""))), where, "certain"
+            yield "drafter", _text(speculative.get("model")), where, "certain"
+            yield "num_speculative_tokens", _count(speculative.get("num_speculative_tokens")), where, "certain"
+    scheduling = _part(config, "scheduler_config").get("async_scheduling")
+    yield "async_scheduling", scheduling if isinstance(scheduling, bool) else None, where, "certain"
+    outputs = _part(config, "structured_outputs_config")
+    if "reasoning_parser" in outputs:
+        yield "reasoning_parser", _text(outputs["reasoning_parser"]) or "none", where, "certain"
+    yield "structured_outputs_backend", _text(outputs.get("backend")), where, "certain"
+    stages = _count(_part(config, "parallel_config").get("pipeline_parallel_size"))
+    yield "pipeline_parallel_size", stages, where, "certain"
+
+
+def _of_sglang(info: Mapping[str, Any]) -> Told:
+    """Yields what SGLang tells: all its resolved arguments. The whole document may hold secrets, and is not kept."""
+    where = "/server_info"
+    yield "engine", "sglang", where, "certain"
+    yield "engine_version", _text(info.get("version")), where, "certain"
+    algorithm = info["speculative_algorithm"]
+    yield "speculates", bool(algorithm), where, "certain"
+    if algorithm:
+        yield "method", _SGLANG_METHODS.get(str(algorithm).upper()), where, "certain"
+        yield "drafter", _text(info.get("speculative_draft_model_path")), where, "certain"
+        yield "num_speculative_tokens", _count(info.get("speculative_num_draft_tokens")), where, "certain"
+    yield "tool_parser", _text(info.get("tool_call_parser")) or "none", where, "certain"
+    yield "reasoning_parser", _text(info.get("reasoning_parser")) or "none", where, "certain"
+    if isinstance(disabled := info.get("disable_radix_cache"), bool):
+        yield "prefix_caching", not disabled, where, "certain"
+    yield "kv_cache_dtype", _text(info.get("kv_cache_dtype")), where, "certain"
+
+
+def _of_behaviour(answers: Answers) -> Told:
+    refusal = _answer(answers, "min_p")
+    if refusal.status == 400 and b"speculative" in refusal.body:
+        yield "speculates", True, "it refuses min_p as it speculates", "likely"
+    prompt = _answer(answers, "rendered").document.get("prompt")
+    if isinstance(prompt, str):
+        yield from _of_template(prompt)
+    read_by = [dialect for dialect in DIALECTS if _is_call(answers, dialect)]
+    if len(read_by) == 1:
+        source = f"it reads a call in the form of {read_by[0]}"
+        yield "tool_parser", _TWINS.get(read_by[0], read_by[0]), source, "likely"
+        yield "dialect", read_by[0], source, "likely"
+
+
+def _of_template(prompt: str) -> Told:
+    where = "/tokenize: the chat template"
+    _, said, rest = prompt.partition(SAID)
+    call, told, _ = rest.partition(TOLD)
+    if said and told and (grammars := grammars_by_markup(call)):
+        confidence: Confidence = "certain" if len(grammars) == 1 else "likely"  # some families write alike
+        yield "grammar", grammars[0], f"{where} writes a past call so", confidence
+    if THOUGHT in prompt:
+        yield "reasoning_field", "reasoning", f"{where} shows it", "certain"
+    elif OLD_THOUGHT in prompt:
+        yield "reasoning_field", "reasoning_content", f"{where} shows it", "certain"
+    end = prompt.rstrip()
+    if end.endswith("<think>"):
+        yield "thinking", True, f"{where} ends inside a thought", "certain"
+    elif re.search(r"<think>\s*</think>$", end):
+        yield "thinking", False, f"{where} ends after an empty thought", "certain"
+
+
+def _is_call(answers: Answers, dialect: str) -> bool:
+    """Returns whether an engine has read a call that it was forced to write."""
+    choices = _answer(answers, f"forced:{dialect}").document.get("choices")
+    try:
+        (call,) = choices[0]["message"]["tool_calls"]
+        return bool(call["function"]["name"] == "f")
+    except (TypeError, KeyError, IndexError, ValueError):
+        return False
+
+
+def _of_one_family(found: dict[str, Finding]) -> dict[str, Finding]:
+    """Takes the family away if the chat template writes calls as another family does: the weights' name is wrong."""
+    root, grammar = found.get("root"), found.get("grammar")
+    named = None if root is None else find_grammar([root.value], [], []).grammar
+    if grammar is None or named is None or named == grammar.value:
+        return found
+    if grammar.confidence == "likely":
+        return {**found, "grammar": Finding(named, f"the weights' name, and {grammar.source}", "certain")}
+    source = f"the weights' name and the chat template, which writes {grammar.value}, contradict each other"
+    return {**found, "family": Finding(None, source, "unknown")}
+
+
+def _with_method(found: dict[str, Finding]) -> dict[str, Finding]:
+    """Adds the method where none is needed, and takes away one that other answers contradict."""
+    speculates = found.get("speculates")
+    if speculates is None or speculates.confidence != "certain":
+        return {name: finding for name, finding in found.items() if name != "method"}
+    if not speculates.value:
+        return {**found, "method": Finding("none", speculates.source, "certain")}
+    if found.get("method", speculates).value == UNKNOWN:
+        del found["method"]
+    return found
+
+
+def _version(text: Any) -> Version | None:
+    try:
+        return Version(text) if isinstance(text, str) else None
+    except InvalidVersion:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = config.get(name)
+    return part if isinstance(part, Mapping) else {}

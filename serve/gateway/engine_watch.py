@@ -1,0 +1,149 @@
+"""Watches the engines behind remote pools: one that was restarted, or is another one, is not trusted unasked."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from serve.config.gateway import GatewayConfig
+from serve.discovery.asking import LATE, ask_metrics, ask_passively
+from serve.discovery.identity import EngineIdentity, agreed
+from serve.discovery.questions import EngineAnswer
+from serve.discovery.reading import read
+from serve.discovery.series import engine_metrics
+from serve.gateway.pools import PoolKey
+from serve.routing.endpoint import Endpoint
+from serve.routing.pool import Pool
+from serve.routing.remote_pool import RemotePool
+from serve.telemetry.metrics import Metrics
+
+log = logging.getLogger("ray.serve.specgate.gateway")
+
+PERIOD_S = 5.0
+AGAIN_S = 1.0  # while an engine is away: it may come back as another one
+SILENT_PERIOD_S = 60.0  # of a server that tells nothing of itself
+_LATE_TWICE = 2
+
+Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
+
+
+class PoolWatch:
+    """Watches one remote pool.
+
+    Args:
+        label: `model/pool`, for the log.
+        pool: The pool; takes which addresses may be used.
+        stated: Its facts, as configured.
+        adopt: Takes facts that hold now.
+        changed: Called when an engine is another one than before.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        pool: RemotePool,
+        stated: Mapping[str, Any],
+        adopt: Callable[[Mapping[str, Any]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._label = label
+        self._pool = pool
+        self._stated = self._facts = stated
+        self._adopt = adopt
+        self._changed = changed
+        self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
+        self._late = Counter[str]()
+        self._tells = False
+        self._look_now = asyncio.Event()
+        pool.on_silence = self._look_now.set
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # whatever an engine sends, the others are watched on
+                log.exception("%s: the look at its engines failed", self._label)
+            self._look_now.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._period_s()):
+                    await self._look_now.wait()
+
+    async def look(self) -> None:
+        """Looks at all engines once."""
+        endpoints = self._pool.addresses
+        answers = await asyncio.gather(*(ask_metrics(endpoint.url, endpoint.key) for endpoint in endpoints))
+        unknown = [each for each, answer in zip(endpoints, answers, strict=True) if self._must_be_asked(each, answer)]
+        self._use()  # before they are asked, which takes a moment
+        await asyncio.gather(*map(self._ask, unknown))
+        self._use()
+
+    def _must_be_asked(self, endpoint: Endpoint, answer: EngineAnswer) -> bool:
+        identity = self._identities[endpoint.url]
+        self._late[endpoint.url] = self._late[endpoint.url] + 1 if answer.error == LATE else 0
+        if answer.error == LATE:
+            return False
+        if not answer.status or answer.status >= 500:
+            identity.gone()
+            return False
+        metrics = engine_metrics(answer.text)
+        self._tells |= metrics.drafts is not None or bool(metrics.started)
+        return identity.must_be_asked(metrics)
+
+    async def _ask(self, endpoint: Endpoint) -> None:
+        identity = self._identities[endpoint.url]
+        answers = await ask_passively(endpoint.url, endpoint.key)
+        identity.learn(engine_metrics(answers["metrics"].text), read(answers))
+        if identity.told:
+            log.warning("%s at %s: %s; facts: %s", self._label, endpoint.url, identity.told, dict(identity.facts or {}))
+            self._changed()
+
+    def _use(self) -> None:
+        urls, facts = agreed(self._identities, self._stated)
+        if in_time := [url for url in urls if self._late[url] < _LATE_TWICE]:
+            urls = in_time
+        if facts != self._facts:
+            log.warning("%s: its facts are now %s", self._label, dict(facts))
+            self._facts = facts
+            self._adopt(facts)  # the policy first: what it forbids is never sent
+        self._pool.use(urls, facts)
+
+    def _period_s(self) -> float:
+        if any(identity.facts is None for identity in self._identities.values()):
+            return AGAIN_S
+        return PERIOD_S if self._tells else SILENT_PERIOD_S
+
+
+class EngineWatch:
+    """Watches all remote pools.
+
+    Args:
+        config: The gateway's.
+        pools: All pools.
+        learn: Takes facts that hold now, by pool.
+        metrics: Get the number of changes.
+    """
+
+    def __init__(self, config: GatewayConfig, pools: Mapping[PoolKey, Pool], learn: Learn, metrics: Metrics) -> None:
+        self._changes = Counter[PoolKey]()
+        self._watches: list[PoolWatch] = []
+        for model, _, name, settings in config.each_pool():
+            if isinstance(pool := pools[model, name], RemotePool):
+                self._changes[model, name] = 0
+                self._watches.append(self._watch((model, name), pool, settings.facts, learn))
+        metrics.read(
+            "counter", "specgate_engine_changes", "Engines of others that were restarted or turned out to be something "
+            "else", ("model", "pool"), lambda: list(self._changes.items()),
+        )  # fmt: skip
+
+    def _watch(self, key: PoolKey, pool: RemotePool, stated: Mapping[str, Any], learn: Learn) -> PoolWatch:
+        def changed() -> None:
+            self._changes[key] += 1
+
+        return PoolWatch("/".join(key), pool, stated, lambda facts: learn({key: dict(facts)}), changed)
+
+    async def run(self) -> None:
+        """Watches for ever."""
+        await asyncio.gather(*(watch.run() for watch in self._watches))

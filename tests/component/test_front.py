@@ -1,0 +1,237 @@
+"""Engines of others over HTTP: they are asked what they are, watched while they serve, and never trusted unasked."""
+
+import asyncio
+import json
+import re
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.engines import whole
+from support.stack import listening
+from typer.testing import CliRunner
+
+from serve.cli.main import app
+from serve.config.gateway import GatewayConfig
+from serve.gateway.ingress import GatewayReplica
+from serve.http1.asgi import AsgiApp
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+TOOLS = {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
+OPTED_OUT = {**CHAT, "enable_speculative": False}
+FACTS = {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}
+
+
+class RunningEngine:
+    """A vLLM server as its routes tell of it.
+
+    Attributes:
+        started: When its process started; another number is a restart.
+        drafts: It has a drafter.
+        key: It wants this key; None for none.
+        away: It answers nothing but errors.
+        served: Answered completions.
+    """
+
+    def __init__(self, drafts: bool = False, key: str | None = None) -> None:
+        self.started, self.drafts, self.key = 1.0, drafts, key
+        self.away = False
+        self.served = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": message["type"] + ".complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        status, answer = self._answer(scope["path"], body, dict(scope["headers"]))
+        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
+        )
+        await send({"type": "http.response.body", "body": data})
+
+    def _answer(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        if self.away:
+            return 500, {}
+        if path == "/metrics":
+            cache = 'vllm:cache_config_info{cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
+            drafts = 'vllm:spec_decode_num_drafts_total{engine="0"} 0.0\n' if self.drafts else ""
+            return 200, f"process_start_time_seconds {self.started}\n{cache}{drafts}"
+        if path == "/version":
+            return 200, {"version": "0.32.0"}
+        if self.key is not None and headers.get(b"authorization") != f"Bearer {self.key}".encode():
+            return 401, {"error": "Unauthorized"}
+        if path == "/v1/models":
+            return 200, {"data": [{"id": "m", "owned_by": "vllm", "root": "Qwen/Qwen3-32B", "max_model_len": 4096}]}
+        if path != "/v1/chat/completions":
+            return 404, {"detail": "Not Found"}
+        if b'"min_p"' in body and self.drafts:
+            return 400, {"error": {"message": "min_p is not supported with speculative decoding"}}
+        self.served += 1
+        return 200, whole("hi")
+
+
+@asynccontextmanager
+async def gateway(pools: dict[str, Any], **more: Any) -> AsyncIterator[str]:
+    config = {
+        "models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": pools}},
+        "quarantine": {"reference_share": 0}, **more,
+    }  # fmt: skip
+    replica = GatewayReplica(GatewayConfig.parse(config).model_dump(mode="json"), [])
+    async with listening(replica.app(), replica.hot) as front:
+        yield front.url
+
+
+async def post(url: str, body: Any) -> tuple[int, dict[str, str]]:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as answer:
+        text = await answer.text()
+        unusable = 503 if "No engine of m/standard can be used now" in text else 0
+        return unusable or answer.status, {name.lower(): value for name, value in answer.headers.items()}
+
+
+async def eventually(url: str, body: Any, holds: Callable[[int], bool]) -> int:
+    """Asks until the status is one; returns it."""
+    async with asyncio.timeout(60):
+        while not holds(status := (await post(url, body))[0]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return status
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PERIOD_S", "AGAIN_S", "SILENT_PERIOD_S"):
+        monkeypatch.setattr(f"serve.gateway.engine_watch.{name}", 0.02)
+
+
+async def test_an_engine_that_comes_back_with_a_drafter_serves_nobody_who_wants_no_drafts() -> None:
+    engine = RunningEngine()
+    async with listening(engine) as behind, gateway({"standard": remote(behind.url)}) as url:
+        status, headers = await post(url, OPTED_OUT)
+        assert (status, headers["x-specgate-speculative"]) == (200, "off")
+        engine.away = True
+        await eventually(url, OPTED_OUT, lambda status: status == 503)
+        engine.started, engine.drafts, engine.away = 2.0, True, False
+        served = engine.served
+        await eventually(url, OPTED_OUT, lambda status: status == 422)
+        assert engine.served == served
+
+
+async def test_a_restarted_engine_that_is_the_same_serves_again() -> None:
+    engine = RunningEngine()
+    async with listening(engine) as behind, gateway({"standard": remote(behind.url)}) as url:
+        await eventually(url, OPTED_OUT, lambda status: status == 200)
+        engine.away = True
+        await eventually(url, OPTED_OUT, lambda status: status == 503)
+        engine.started, engine.away = 2.0, False
+        await eventually(url, OPTED_OUT, lambda status: status == 200)
+
+
+async def test_a_pool_that_is_stated_not_to_draft_is_held_as_drafting_when_it_does() -> None:
+    async with listening(RunningEngine(drafts=True)) as behind, gateway({"standard": remote(behind.url)}) as url:
+        await eventually(url, OPTED_OUT, lambda status: status == 422)
+
+
+async def test_engines_of_one_pool_share_its_requests_and_one_that_is_another_gets_none() -> None:
+    engines = [RunningEngine() for _ in range(3)]
+    async with AsyncExitStack() as running:
+        urls = [(await running.enter_async_context(listening(engine))).url for engine in engines]
+        url = await running.enter_async_context(gateway({"standard": {**remote(""), "url": None, "urls": urls}}))
+        assert Counter([(await post(url, OPTED_OUT))[0] for _ in range(9)]) == {200: 9}
+        assert [engine.served for engine in engines] == [3, 3, 3]
+        engines[0].started, engines[0].drafts = 2.0, True
+        engines[1].away = True
+        async with asyncio.timeout(60):
+            while True:  # until a round of requests reaches the third one only
+                before = [engine.served for engine in engines]
+                statuses = {(await post(url, OPTED_OUT))[0] for _ in range(6)}
+                assert statuses == {200}, "no request fails that another engine could serve"
+                if [engine.served - was for engine, was in zip(engines, before, strict=True)] == [0, 0, 6]:
+                    break
+
+
+async def test_a_session_stays_with_its_engine() -> None:
+    engines = [RunningEngine() for _ in range(3)]
+    async with AsyncExitStack() as running:
+        urls = [(await running.enter_async_context(listening(engine))).url for engine in engines]
+        pool = {**remote(""), "url": None, "urls": urls, "routing": "sticky"}
+        url = await running.enter_async_context(gateway({"standard": pool}))
+        for _ in range(5):
+            await post(url, CHAT)
+    assert sorted(engine.served for engine in engines) == [0, 0, 5]
+
+
+def remote(url: str) -> dict[str, Any]:
+    return {"kind": "remote", "url": url, "facts": FACTS}
+
+
+async def ask(*arguments: str) -> tuple[int, str]:
+    """Returns exit code and output of `specgate front`, which serves nothing here."""
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["front", "--check", *arguments])
+    return result.exit_code, re.sub(r"\s+", " ", result.output)
+
+
+async def test_front_tells_what_engines_are_and_writes_what_serve_takes(tmp_path: Path) -> None:
+    path = tmp_path / "specgate.yaml"
+    async with listening(RunningEngine()) as standard, listening(RunningEngine(drafts=True)) as drafting:
+        urls = (f"{standard.url}/v1", f"{drafting.url}/", standard.url)
+        code, output = await ask(*urls, "--json", "--write", str(path))
+        found = json.loads(output.partition(" wrote ")[0])
+        assert code == 1, "the drafter's method is not known"
+        assert [each["fact"] for each in found["unknown"]] == ["method"]
+        stated, _ = await ask(*urls, "--fact", "speculative.method=eagle3")
+        assert stated == 0
+    pools = GatewayConfig.load(path).models["m"].pools
+    assert {name: pool.addresses for name, pool in pools.items()} == {
+        "standard": (standard.url,), "speculative": (drafting.url,)
+    }  # fmt: skip
+    assert [pool.facts["method"] for pool in pools.values()] == ["none", "unknown"]
+    assert "certain; /metrics" in path.read_text()
+
+
+async def test_front_asks_for_the_key_that_an_engine_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_KEY", "s3cret")
+    async with listening(RunningEngine(key="s3cret")) as behind:
+        code, output = await ask(behind.url)
+        assert code == 2
+        assert "it needs a key (HTTP 401): --api-key-env NAME" in output
+        code, output = await ask(behind.url, "--api-key-env", "ENGINE_KEY", "--json")
+    assert (code, "s3cret" in output) == (0, False)
+    assert json.loads(output)["config"]["models"]["m"]["pools"]["standard"]["api_key_env"] == "ENGINE_KEY"
+
+
+def page() -> AsgiApp:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] != "lifespan.shutdown":
+                await send({"type": message["type"] + ".complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": b"<html>Welcome</html>"})
+
+    return answer
+
+
+async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.discovery.asking._PASSIVE_TIMEOUT_S", 0.2)
+    silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts, and nobody answers
+    async with listening(page()) as html, listening(RunningEngine()) as engine:
+        hanging = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code, output = await ask(hanging, html.url, "http://127.0.0.1:9", engine.url)
+        none, all_wrong = await ask(hanging, "http://127.0.0.1:9")
+    silent.close()
+    assert (code, none) == (1, 2)
+    assert f"left out: {hanging}: it does not answer (no answer in time)" in output
+    assert f"left out: {html.url}: /v1/models lists no model" in output
+    assert "left out: http://127.0.0.1:9: it does not answer" in output
+    assert "no engine tells what it serves" in all_wrong

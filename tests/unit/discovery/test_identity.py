@@ -1,0 +1,137 @@
+"""An engine that was restarted, or is another one, is not used before it has been asked, and is what it then tells."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.discovery.finding import Finding, Findings
+from serve.discovery.identity import EngineIdentity, agreed
+from serve.discovery.series import EngineMetrics
+
+STATED = {"engine": "vllm", "engine_version": "0.32.0", "method": "none", "tool_parser": "hermes"}
+
+
+def metrics(started: float = 1.0, drafts: bool | None = False, length: int | None = None) -> EngineMetrics:
+    return EngineMetrics(frozenset({started}), drafts, length, {})
+
+
+def told(drafts: bool = False, **facts: Any) -> Findings:
+    method = {} if drafts else {"method": "none"}
+    all_facts = {"engine": "vllm", "engine_version": "0.32.0", "speculates": drafts, **method, **facts}
+    return {name: Finding(value, "test", "certain") for name, value in all_facts.items()}
+
+
+def asked(identity: EngineIdentity, seen: EngineMetrics, findings: Findings) -> None:
+    assert identity.must_be_asked(seen)
+    identity.learn(seen, findings)
+
+
+def known_engine(stated: dict[str, Any] = STATED) -> EngineIdentity:
+    identity = EngineIdentity(stated)
+    asked(identity, metrics(), told())
+    return identity
+
+
+def test_an_engine_that_is_what_is_stated_is_asked_once() -> None:
+    identity = known_engine()
+    assert (identity.facts, identity.told) == (STATED, "")
+    assert not identity.must_be_asked(metrics())
+
+
+def test_a_statement_that_nothing_is_drafted_falls_when_counters_of_drafts_are_there() -> None:
+    identity = EngineIdentity(STATED)
+    asked(identity, metrics(drafts=True), told(drafts=True))
+    assert identity.facts == {**STATED, "method": "unknown"}
+    assert identity.told
+
+
+def test_a_restart_makes_an_engine_unusable_until_it_has_told_that_it_is_the_same() -> None:
+    identity = known_engine()
+    again = metrics(started=2.0)
+    assert identity.must_be_asked(again)
+    assert identity.facts is None
+    identity.learn(again, told())
+    assert identity.facts == STATED
+    assert "is what it was before" in identity.told
+
+
+def test_an_engine_that_comes_back_with_a_drafter_is_nothing_but_what_it_tells() -> None:
+    identity = known_engine()
+    identity.gone()
+    assert identity.facts is None
+    asked(identity, metrics(started=2.0, drafts=True, length=5), told(drafts=True))
+    assert identity.facts == {"engine": "vllm", "engine_version": "0.32.0", "method": "unknown"}
+
+
+def test_an_engine_that_comes_back_and_tells_nothing_is_unknown() -> None:
+    identity = known_engine()
+    asked(identity, metrics(started=2.0, drafts=None), {})
+    assert identity.facts == {"method": "unknown"}
+
+
+def test_an_engine_that_was_down_from_the_start_is_believed_when_it_comes() -> None:
+    identity = EngineIdentity(STATED)
+    identity.gone()
+    asked(identity, metrics(), told())
+    assert identity.facts == STATED
+
+
+def test_answers_of_another_process_behind_the_same_url_prove_nothing() -> None:
+    identity = known_engine()
+    assert identity.must_be_asked(metrics(started=2.0))
+    identity.learn(metrics(started=3.0), told())
+    assert identity.facts == {"method": "unknown"}
+
+
+def test_another_version_than_stated_is_taken_from_the_engine() -> None:
+    identity = EngineIdentity({**STATED, "engine_version": "0.19.1"})
+    asked(identity, metrics(), told())
+    assert identity.facts == STATED
+
+
+def test_a_stated_drafter_is_believed_although_no_drafts_are_counted() -> None:
+    stated = {**STATED, "method": "eagle3"}
+    assert known_engine(stated).facts == stated
+
+
+def test_a_pool_leaves_out_the_engine_that_is_another_one() -> None:
+    one, other = known_engine(), known_engine()
+    asked(other, metrics(started=2.0, drafts=True), told(drafts=True))
+    assert agreed({"a": one, "b": other}, STATED) == (["a"], STATED)
+
+
+def test_a_pool_whose_engines_are_all_others_is_what_they_agree_in() -> None:
+    one, other = known_engine(), known_engine()
+    asked(one, metrics(started=2.0, drafts=True), told(drafts=True))
+    asked(other, metrics(started=2.0, drafts=True), told(drafts=True, engine_version="0.33.0"))
+    assert agreed({"a": one, "b": other}, STATED) == (["a", "b"], {"engine": "vllm", "method": "unknown"})
+
+
+def test_a_pool_of_which_no_engine_is_known_has_none() -> None:
+    identity = known_engine()
+    identity.gone()
+    assert agreed({"a": identity}, STATED) == ([], STATED)
+
+
+_LIVES = st.lists(
+    st.one_of(
+        st.just("gone"), st.tuples(st.integers(1, 3), st.booleans(), st.booleans())  # process, drafts, it tells
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(_LIVES)
+def test_whatever_happens_an_engine_that_drafts_never_counts_as_one_that_does_not(lives: list[Any]) -> None:
+    identity = EngineIdentity(STATED)
+    for life in lives:
+        if life == "gone":
+            identity.gone()
+            continue
+        process, drafts, tells = life
+        seen = metrics(float(process) + 10 * drafts, drafts)
+        if identity.must_be_asked(seen):
+            identity.learn(seen, told(drafts) if tells else {})
+        if drafts and tells and identity.facts is not None:
+            assert identity.facts.get("method") != "none"

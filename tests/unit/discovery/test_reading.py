@@ -1,0 +1,218 @@
+"""What engines told, recorded, becomes facts that are right or unknown, and never wrong; so does any other answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.discovery.finding import facts_of, known
+from serve.discovery.questions import DIALECTS, Answers, EngineAnswer
+from serve.discovery.reading import read
+from serve.discovery.series import engine_metrics
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+def answer(document: Any, status: int = 200) -> EngineAnswer:
+    return EngineAnswer(status, json.dumps(document).encode())
+
+
+def recorded(name: str) -> dict[str, EngineAnswer]:
+    """Returns an engine's answers to our questions, as they were recorded."""
+    kept = json.loads((RECORDINGS / f"{name}.json").read_text())
+    answers = {
+        "models": answer(kept["models"]),
+        "version": answer(kept["version"]),
+        "metrics": EngineAnswer(200, "\n".join(kept["metrics"]).encode()),
+        "server_info": answer(kept["server_info"])
+        if "server_info" in kept
+        else EngineAnswer(404, b'{"detail": "Not Found"}'),
+        "min_p": answer(kept["min_p"]["body"], kept["min_p"]["status"]),
+    }
+    if "prompt" in kept:
+        answers["rendered"] = answer({"prompt": kept["prompt"]})
+    for dialect in DIALECTS:
+        calls = [{"function": call} for call in kept["forced"].get(dialect.replace("glm47", "glm"), [])]
+        answers[f"forced:{dialect}"] = answer({"choices": [{"message": {"tool_calls": calls}}]})
+    return answers
+
+
+VLLM = {"engine": "vllm", "engine_version": "0.32.0", "max_model_len": 1024, "kv_cache_dtype": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("name", "true"),
+    [
+        (
+            "vllm032-std",
+            {**VLLM, "speculates": False, "method": "none", "prefix_caching": True, "grammar": "qwen3_coder",
+             "thinking": False, "reasoning_field": "reasoning", "tool_parser": "qwen3_coder or qwen3_xml"},
+        ),
+        (
+            "vllm032-ngram",
+            {**VLLM, "speculates": True, "draft_length": 3, "prefix_caching": False, "tool_parser": "hermes"},
+        ),
+        (
+            "vllm032-kimi-eagle3-dev",
+            {**VLLM, "speculates": True, "draft_length": 3, "method": "eagle3", "num_speculative_tokens": 3,
+             "drafter": "/models/tiny-kimi-eagle3", "reasoning_parser": "kimi_k2", "async_scheduling": False,
+             "grammar": "kimi_k2", "thinking": True, "reasoning_field": "reasoning", "tool_parser": "kimi_k2",
+             "structured_outputs_backend": "auto", "pipeline_parallel_size": 1, "prefix_caching": True},
+        ),
+        (
+            "vllm032-draft",
+            {**VLLM, "speculates": True, "draft_length": 5, "prefix_caching": True, "grammar": "qwen3_coder",
+             "thinking": False, "reasoning_field": "reasoning", "tool_parser": "qwen3_coder or qwen3_xml"},
+        ),
+    ],
+)  # fmt: skip
+def test_recorded_engines_are_what_they_were_started_as(name: str, true: dict[str, Any]) -> None:
+    found = {fact: finding.value for fact, finding in read(recorded(name)).items()}
+    about = {"served_names", "root", "dialect"}
+    assert {fact: value for fact, value in found.items() if fact not in about} == true
+
+
+def test_a_likely_fact_is_shown_and_nothing_is_trusted_for_it() -> None:
+    found = read(recorded("vllm032-std"))
+    assert found["tool_parser"].confidence == "likely"
+    assert "tool_parser" not in facts_of(found)
+
+
+def test_a_drafter_without_a_name_is_an_unknown_method() -> None:
+    assert facts_of(read(recorded("vllm032-ngram")))["method"] == "unknown"
+
+
+_HTML = EngineAnswer(200, b"<!doctype html><html><body>Sign in</body></html>")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [EngineAnswer(0, error="late"), _HTML, EngineAnswer(401, b"{}"), EngineAnswer(200, b"\xff\x00 1 {} nan nan\n")],
+)
+@pytest.mark.parametrize("name", ["metrics", "version"])
+def test_without_one_of_the_answers_no_engine_is_said_not_to_draft(name: str, odd: EngineAnswer) -> None:
+    answers = {**recorded("vllm032-std"), name: odd}
+    assert facts_of(read(answers))["method"] == "unknown"
+
+
+def test_a_router_that_has_series_of_vllm_is_no_engine() -> None:
+    router = b'vllm:num_requests_running{server="http://a"} 1.0\nvllm:current_qps{server="http://a"} 2\n'
+    assert facts_of(read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, router)}))["method"] == "unknown"
+
+
+def test_an_engine_that_behaves_as_if_it_drafts_is_not_said_not_to() -> None:
+    refusal = recorded("vllm032-ngram")["min_p"]
+    found = read({**recorded("vllm032-std"), "min_p": refusal})
+    assert (found["speculates"].confidence, facts_of(found)["method"]) == ("unknown", "unknown")
+
+
+def test_answers_that_contradict_each_other_make_nothing_known() -> None:
+    info = answer({"vllm_config": {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 3}}})
+    assert facts_of(read({**recorded("vllm032-std"), "server_info": info}))["method"] == "unknown"
+
+
+def test_counters_of_versions_that_named_them_otherwise_prove_nothing() -> None:
+    old = {**recorded("vllm032-std"), "version": answer({"version": "0.9.2"})}
+    assert "speculates" not in read(old)
+
+
+def test_sglang_tells_its_resolved_arguments() -> None:
+    info = {
+        "version": "0.5.23", "speculative_algorithm": "EAGLE3", "speculative_num_draft_tokens": 4,
+        "speculative_draft_model_path": "org/drafter", "tool_call_parser": "kimi_k2", "reasoning_parser": None,
+        "disable_radix_cache": True, "kv_cache_dtype": "fp8_e4m3", "api_key": "secret",
+    }  # fmt: skip
+    found = read({"models": answer({"data": [{"id": "m", "owned_by": "sglang"}]}), "old_server_info": answer(info)})
+    assert facts_of(found) == {
+        "engine": "sglang", "engine_version": "0.5.23", "method": "eagle3", "num_speculative_tokens": 4,
+        "drafter": "org/drafter", "tool_parser": "kimi_k2", "reasoning_parser": "none", "prefix_caching": False,
+        "settings": {"kv_cache_dtype": "fp8_e4m3"},
+    }  # fmt: skip
+    assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize("algorithm", ["EAGLE", "NEXTN", "SOMETHING_NEW"])
+def test_an_algorithm_that_stands_for_several_methods_is_unknown(algorithm: str) -> None:
+    found = read({"server_info": answer({"version": "0.5.23", "speculative_algorithm": algorithm})})
+    assert facts_of(found)["method"] == "unknown"
+
+
+def test_adapters_are_no_other_names_of_their_model() -> None:
+    listed = [
+        {"id": "m", "owned_by": "vllm", "root": "/w", "parent": None},
+        {"id": "also-m", "owned_by": "vllm", "root": "/w", "parent": None},
+        {"id": "lora", "owned_by": "vllm", "root": "/l", "parent": "m"},
+    ]
+    found = read({"models": answer({"data": listed})})
+    assert (found["served_names"].value, found["adapters"].value) == (("m", "also-m"), ("lora",))
+
+
+def test_several_models_behind_one_url_are_not_one_engine() -> None:
+    listed = [{"id": name, "owned_by": "vllm", "root": f"/{name}"} for name in ("a", "b")]
+    found = read({**recorded("vllm032-std"), "models": answer({"data": listed})})
+    assert found["several"].value == 2
+    assert "engine" not in found
+
+
+@pytest.mark.parametrize(
+    ("root", "family", "version", "quantization"),
+    [
+        ("moonshotai/Kimi-K2.6", "kimi-k2", "2.6", None),
+        ("/models/Qwen3-Coder-480B-A35B-Instruct-FP8", "qwen3-coder", None, "fp8"),
+        ("Qwen/Qwen3.6-27B", "qwen3.6", None, None),
+        ("/srv/prod", None, None, None),
+        ("/models/tiny-kimi", None, None, None),
+    ],
+)
+def test_the_weights_name_tells_the_family_where_it_begins_with_one(
+    root: str, family: str | None, version: str | None, quantization: str | None
+) -> None:
+    found = read({"models": answer({"data": [{"id": "m", "owned_by": "vllm", "root": root}]})})
+    assert [known(found, fact) for fact in ("family", "model_version", "quantization")] == [
+        family, version, quantization
+    ]  # fmt: skip
+
+
+def test_weights_whose_name_and_template_disagree_are_of_no_known_family() -> None:
+    listed = {"data": [{"id": "m", "owned_by": "vllm", "root": "Qwen/Qwen2.5-72B"}]}
+    found = read({**recorded("vllm032-kimi-eagle3-dev"), "models": answer(listed)})
+    assert known(found, "family") is None
+
+
+def test_what_an_engine_sends_can_be_printed() -> None:
+    found = read({"models": answer({"data": [{"id": "m\x1b[2J" + "x" * 9999, "owned_by": "vllm"}]})})
+    (name,) = found["served_names"].value
+    assert "\x1b" not in name
+    assert len(name) <= 512
+
+
+_KEYS = st.sampled_from(
+    ["data", "id", "parent", "root", "owned_by", "version", "vllm_config", "speculative_config", "method", "choices",
+     "message", "tool_calls", "function", "prompt", "speculative_algorithm", "max_model_len"]
+)  # fmt: skip
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS | st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+_QUESTIONS = st.sampled_from(
+    ["models", "version", "metrics", "server_info", "old_server_info", "rendered", "min_p", "forced:hermes"]
+)
+_BODIES = st.binary(max_size=60) | _JSON.map(lambda value: json.dumps(value).encode())
+_ANSWERS = st.dictionaries(
+    _QUESTIONS, st.builds(EngineAnswer, st.sampled_from([0, 200, 400, 500]), _BODIES), max_size=8
+)
+
+
+@given(_ANSWERS)
+def test_no_answer_at_all_breaks_the_reading(answers: Answers) -> None:
+    facts_of(read(answers))
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_garbage_in_place_of_metrics_never_says_that_nothing_is_drafted(body: bytes) -> None:
+    assert facts_of(read({**recorded("vllm032-std"), "metrics": EngineAnswer(200, body)}))["method"] == "unknown"
+    assert engine_metrics(body.decode(errors="replace")).drafts is None

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
+Arguments = Literal["held", "live", "auto"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class GuardConfig:
@@ -28,6 +30,10 @@ class GuardConfig:
             it is, marked.
         rescue: Parse calls that leaked into the text with our own parser, if they are unambiguous.
         hold_json: Hold JSON responses back until they are complete, so that a rerun can always replace them.
+        arguments: When the arguments of a streamed call go out. `held`: once the call is whole and right. `live`: while
+            they grow, as far as they are right whatever follows; then a rerun must begin with the same. `auto`: live
+            where the pool's answers of this class have been clean and no advisory warns of it, held elsewhere. A
+            request may ask for another with the header `x-specgate-arguments`.
         max_held_bytes: Most of one response that may wait for a check: the calls and texts of a stream that are held
             back, or a whole response. More of it is an `engine_error`, and rerun.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
@@ -42,6 +48,7 @@ class GuardConfig:
     on_failure: Literal["error", "unclean"] = "error"
     rescue: bool = True
     hold_json: bool = False
+    arguments: Arguments = "held"
     max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
     history: Literal["off", "warn", "fix"] = "fix"
 

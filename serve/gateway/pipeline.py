@@ -91,7 +91,9 @@ class Gateway:
         self.load = load
         self.journal = Journal()
         self._attempts = Attempts(config, pools, upstream, telemetry, load)
-        self._guarded = GuardedPath(self._attempts, telemetry, sink, config.models, transcripts, live.found)
+        self._guarded = GuardedPath(
+            self._attempts, telemetry, sink, config.models, transcripts, live.found, live.trusts
+        )
 
     @property
     def policy(self) -> Policy:

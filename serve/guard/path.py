@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import get_args
 
 from opentelemetry.trace import Span
 
-from policies import Candidate, Trial
+from policies import Candidate, Cell, Trial
+from serve.config.guard import Arguments
 from serve.config.pool import ModelConfig
 from serve.errors import EngineError, GatewayError, InvalidRequestError
 from serve.guard.attempt_result import AttemptResult, ResultSink
@@ -27,6 +29,8 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
+ARGUMENTS_HEADER = "x-specgate-arguments"
+_ARGUMENTS: dict[str, Arguments] = {name: name for name in get_args(Arguments)}
 _BUSY = 429
 _REFUSED = Verdict(Outcome.UNJUDGED, counts=False)  # a request that the engine refused, which is the client's fault
 
@@ -41,6 +45,7 @@ class GuardedPath:
         models: The configured models, by name.
         transcripts: Keeps what was sent for requests that were rerun.
         found: Gets what came of every trial.
+        trusts: Returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
     """
 
     def __init__(
@@ -51,9 +56,11 @@ class GuardedPath:
         models: Mapping[str, ModelConfig],
         transcripts: AnyTranscripts,
         found: Callable[[Trial, TrialFinding], None] = lambda *_: None,
+        trusts: Callable[[Cell], bool] = lambda _: False,
     ) -> None:
         self._transcripts = transcripts
         self._found = found
+        self._trusts = trusts
         self._attempts = attempts
         self._telemetry = telemetry
         self._sink = sink
@@ -68,9 +75,11 @@ class GuardedPath:
 
         Raises:
             IntegrityError: Every attempt was broken.
-            InvalidRequestError: The request's schemas can't be read.
+            InvalidRequestError: The request's schemas can't be read, or its header asks for what there is not.
             GatewayError: As raised by `Attempts.first_response` and `relay`.
         """
+        model = self._models[request.decision.model]
+        arguments = arguments_of(exchange.headers, model.guard.arguments)
         candidates = request.decision.candidates
         async with AsyncExitStack() as resources:
             on_try = exchange.attribution.tried
@@ -85,12 +94,12 @@ class GuardedPath:
                 self._conclude(request, [attempt.candidate] if refused else (), [_REFUSED])
                 await relay(exchange, attempt, self._telemetry)
                 return
-            model = self._models[request.decision.model]
             if model.guard.mode == "observe":
                 await self._observe(exchange, request, model, attempt)
                 return
             transcript = self._transcripts.begin(request.request_id)
-            guarded = self._guarded(exchange, request, model, attempt, transcript)
+            live = arguments == "live" or (arguments == "auto" and self._trusts(_cell(request, attempt.candidate)))
+            guarded = self._guarded(exchange, request, model, attempt, transcript, live=live)
             if guarded is None:
                 await relay(exchange, attempt, self._telemetry)
                 return
@@ -112,11 +121,13 @@ class GuardedPath:
         model: ModelConfig,
         attempt: Attempt,
         transcript: AnyTranscript,
+        *,
+        live: bool,
     ) -> GuardedResponse | None:
         """Puts a response under guard; if that fails, it can't be judged: None if it is to pass nevertheless."""
         streamed = attempt.response.is_stream
         try:
-            return guarded_response(exchange, model, _lazy(request), transcript, streamed=streamed)
+            return guarded_response(exchange, model, _lazy(request), transcript, streamed=streamed, live=live)
         except (InvalidRequestError, *CONTROL):
             raise
         except BaseException as error:
@@ -262,6 +273,31 @@ class GuardedPath:
                     response_id=response_id,
                 )
             )
+
+
+def arguments_of(headers: Mapping[str, str], configured: Arguments) -> Arguments:
+    """Returns when the arguments of calls are to go out.
+
+    Args:
+        headers: Of the request.
+        configured: For requests that do not say.
+
+    Raises:
+        InvalidRequestError: The header has another value than those there are.
+    """
+    asked = headers.get(ARGUMENTS_HEADER)
+    if asked is None:
+        return configured
+    found = _ARGUMENTS.get(asked.strip().lower())
+    if found is None:
+        raise InvalidRequestError(
+            f"The header {ARGUMENTS_HEADER} must be `held`, `live` or `auto`, not {asked!r}.", param=ARGUMENTS_HEADER
+        )
+    return found
+
+
+def _cell(request: RoutedRequest, candidate: Candidate) -> Cell:
+    return Cell(request.decision.model, candidate.pool, candidate.speculative, request.features.request_class)
 
 
 def _lazy(request: RoutedRequest) -> LazyRequest:

@@ -212,6 +212,7 @@ def guarded_response(
     transcript: AnyTranscript = NULL_TRANSCRIPT,
     *,
     streamed: bool,
+    live: bool = False,
 ) -> GuardedResponse:
     """Returns the guarded response to one request.
 
@@ -221,9 +222,11 @@ def guarded_response(
         request: The body of the chat request.
         transcript: Gets what comes in and what goes out.
         streamed: True for an SSE stream.
+        live: Whether calls may go out while they grow.
     """
     if streamed:
-        return StreamedResponse(exchange, Guard(model.guard, request, grammar=model.grammar), transcript)
+        guard = Guard(model.guard, request, grammar=model.grammar, live=live)
+        return StreamedResponse(exchange, guard, transcript)
     return WholeResponse(exchange, WholeGuard(model.guard, request, grammar=model.grammar), transcript)
 
 

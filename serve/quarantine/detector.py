@@ -7,7 +7,7 @@ once they are certainly not much worse any more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,8 @@ from serve.quarantine.record import BLOCKS, RECENT, CellRecord, Change, Status
 
 # Of the state and of all messages between gateway replicas and the shared detector.
 VERSION = 5
+CLEAN = 0.02  # share of bad answers up to which a cell is trusted to send calls that are not whole
+_CLEAN_ALPHA = 0.05
 MOST_CHANGES = 50  # that are remembered
 
 Action = Literal["quarantine", "lift", "pin"]
@@ -134,6 +136,18 @@ class Detector:
         """Returns the cells in quarantine, with the reasons."""
         return {cell: record.reason for cell, record in self._records.items() if record.status == "quarantined"}
 
+    def clean(self, before: Collection[Cell] = ()) -> frozenset[Cell]:
+        """Returns the cells in service of whose answers few are bad for certain.
+
+        Args:
+            before: Those of the last time, which stay as long as few of the latest are: counting begins anew at times.
+        """
+        return frozenset(
+            cell
+            for cell, record in self._records.items()
+            if record.status == "open" and (_is_clean(record) or (cell in before and _looks_clean(record)))
+        )
+
     def why(self, cell: Cell) -> str:
         """Returns the reason for the cell's current status; empty if it never changed."""
         return self._records.get(cell, CellRecord()).why
@@ -211,6 +225,14 @@ class Detector:
             "reference": not self._is_compared(cell) and cell.model in self.terms.references,
             "trials": {"own": trials.own, "reference": trials.reference},
         }
+
+
+def _looks_clean(record: CellRecord) -> bool:
+    return record.bad <= CLEAN * record.outcomes.total()
+
+
+def _is_clean(record: CellRecord) -> bool:
+    return _looks_clean(record) and upper_bound(record.bad, record.good, _CLEAN_ALPHA) <= CLEAN
 
 
 def sample_share(settings: QuarantineConfig) -> float:

@@ -6,7 +6,7 @@ The decisions themselves are made in `policies.decide`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import random
 from typing import Any
 
@@ -45,6 +45,10 @@ class LivePolicy:
     def found(self, trial: Trial, finding: str) -> None:
         """Takes what came of a trial."""
 
+    def trusts(self, cell: Cell) -> bool:
+        """Returns whether a cell's answers are known to be clean; False where nobody counts."""
+        return False
+
 
 class QuarantinedPolicy(LivePolicy):
     """A live policy without the cells that are in quarantine.
@@ -75,6 +79,7 @@ class QuarantinedPolicy(LivePolicy):
         self._guards = guards
         self._shared = SharedDetector(link, lambda cell: is_suspected(self.policy, cell), clock)
         self._chance = chance
+        self._clean: frozenset[Cell] = frozenset()
         self.adopt(policy)
 
     def adopt(self, policy: Policy) -> None:
@@ -87,6 +92,7 @@ class QuarantinedPolicy(LivePolicy):
             if model in self._guards and self._guards[model].mode != "off"
         }
         self.policy = quarantine(policy, self._shared.detector.quarantined())
+        self._clean = self._unsuspected(self._clean)
 
     def draw(self, model: str) -> Draw | None:
         """Returns what chance draws for one request; None if the model's pools are not compared."""
@@ -103,6 +109,10 @@ class QuarantinedPolicy(LivePolicy):
         """Counts what came of a trial."""
         side = "own" if trial.first == trial.subject else "reference"
         self._shared.count_trial(trial.cell, f"{side}_{finding}", trial.share)
+
+    def trusts(self, cell: Cell) -> bool:
+        """Returns whether a cell's answers have been clean, and no advisory warns of it."""
+        return cell in self._clean
 
     async def run(self) -> None:
         """Calls `sync` every second, forever."""
@@ -149,6 +159,7 @@ class QuarantinedPolicy(LivePolicy):
     def _apply(self) -> None:
         """Puts the detector's state into effect."""
         detector = self._shared.detector
+        self._clean = self._unsuspected(detector.clean(self._clean))
         before = self.policy.quarantined
         now = detector.quarantined()
         if now == before:
@@ -158,6 +169,9 @@ class QuarantinedPolicy(LivePolicy):
         for cell in before.keys() - now.keys():
             log.warning("quarantine: %s is back: %s", cell, detector.why(cell))
         self.policy = quarantine(self.policy, now)
+
+    def _unsuspected(self, cells: Iterable[Cell]) -> frozenset[Cell]:
+        return frozenset(cell for cell in cells if not is_suspected(self.policy, cell))
 
 
 def _trial_terms(config: QuarantineConfig, guard: GuardConfig, reference: str) -> TrialTerms:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.token_details import TokenDetails
 from serve.parsing.arguments import may_mean_nothing, means_nothing
 from serve.parsing.strict_json import loads
@@ -101,6 +102,12 @@ class HeldCall:
         if arguments:
             self.pieces.append(arguments)
             self.prefix.feed(arguments)
+
+    def follow(self, prefix: LivePrefix) -> None:
+        """Reads the arguments by another prefix from the beginning on."""
+        self.prefix = prefix
+        for piece in self.pieces:
+            prefix.feed(piece)
 
     def is_repeated_by(self, entry: Entry) -> bool:
         """Returns whether an entry says the whole call once more, as some servers do at its end."""

@@ -9,9 +9,11 @@ from serve.config.guard import GuardConfig
 from serve.guard.core.call_assembly import MAX_CALLS, CallAssembly, Entry, HeldCall
 from serve.guard.core.client_view import ClientView, ReadyCall, Step
 from serve.guard.core.expectation import Expectation
+from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.marker_table import REPLACEMENT
 from serve.guard.core.markup import MARKUP, suspicion
 from serve.guard.core.schema_budget import UnjudgedError
+from serve.guard.core.schema_outline import SchemaOutline
 from serve.guard.core.token_details import TokenDetails
 from serve.guard.core.verdict import Defect, DefectLog, Outcome, Severity
 from serve.parsing.names import Names
@@ -56,6 +58,15 @@ class CallCheck:
         if not call.prefix.complete and call.is_empty and self._accepts(call.name, {}):
             call.replace_arguments("{}")
         return misspelt
+
+    def outline(self, name: str) -> SchemaOutline | None:
+        """Returns what a tool's schema says of arguments that are not whole; None if a call to it must be."""
+        if self._name_problem(name):
+            return None
+        try:
+            return self._expected.tools[name].outline()
+        except UnjudgedError:
+            return None
 
     def defect(self, call: HeldCall, choice: int) -> Defect | None:
         """Returns the first defect of a complete call; None if it has none."""
@@ -146,11 +157,13 @@ class CallGuard:
         view: What the client has of this choice.
         log: Takes the defects.
         single: Whether the request allows one call only. What follows the first is dropped.
+        live: Whether the first call that has not gone out may do so while it grows.
     """
 
     def __init__(
-        self, choice: int, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool = False
-    ) -> None:
+        self, choice: int, check: CallCheck, view: ClientView, log: DefectLog, *, single: bool = False,
+        live: bool = False,
+    ) -> None:  # fmt: skip
         self._choice = choice
         self._check = check
         self._view = view
@@ -162,6 +175,9 @@ class CallGuard:
         self._checked = 0  # calls that have been checked, of all that have begun
         self._withheld: list[HeldCall] = []  # checked, and not sent
         self._released = 0
+        self._goes_live = live and view.first
+        self._live: HeldCall | None = None  # the one of which a part has gone out
+        self._asked = -1  # index of the last call that was asked whether it can
 
     @property
     def begun(self) -> bool:
@@ -192,7 +208,7 @@ class CallGuard:
         if call.prefix.broken or entry.name:
             self._report_early(call)
 
-    def feed_arguments(self, place: int, arguments: str) -> bool:
+    def feed_arguments(self, place: int, arguments: str) -> str | None:
         """Adds to the arguments of the call that began last.
 
         Args:
@@ -200,16 +216,20 @@ class CallGuard:
             arguments: What follows of its arguments.
 
         Returns:
-            False if that is another call; then nothing was done.
+            The part of the arguments that goes out. None if that is another call, or one that may begin to go out; then
+            nothing was done.
         """
         call = self._newest
-        if call is None or place != call.place:
-            return False
+        if call is None or place != call.place or (self._goes_live and self._asked < call.index == self._checked):
+            return None
         call.pieces.append(arguments)
         call.prefix.feed(arguments)
         if call.prefix.broken:
             self._report_early(call)
-        return True
+        elif call is self._live and (ready := self._more()):
+            self._view.note_sent(ready)
+            return ready
+        return ""
 
     def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:
         """Keeps details with the call of the last entry; returns False if there is none that is still held."""
@@ -226,21 +246,63 @@ class CallGuard:
             call = calls[self._checked]
             if not call.is_whole:
                 break
-            if self._judge(call) and not self._withheld and not self._log.blocked:
+            right = self._judge(call)
+            if right and (call is self._live or (not self._withheld and not self._log.blocked)):
                 steps += self._release(call)
             else:
                 self._withheld.append(call)
+        return steps + self._grow() if self._goes_live else steps
+
+    def _grow(self) -> list[Step]:
+        """Returns what may go out of the first call that is not whole."""
+        steps: list[Step] = []
+        calls = self._assembly.calls
+        if self._live is None and self._checked < len(calls) and self._asked < self._checked:
+            steps = self._begin_live(calls[self._checked])
+        if self._live is not None and (ready := self._more()):
+            steps.append(self._view.extend_call(ready))
         return steps
 
-    def finish(self, *, cut: bool) -> list[Step]:
+    def _begin_live(self, call: HeldCall) -> list[Step]:
+        """Begins to send a call, if that can be done before it is whole."""
+        if not any(map(str.strip, call.pieces)):  # its name may not be whole
+            return []
+        self._asked = call.index
+        outline = None
+        if call.index == call.place and not self._withheld and not self._log.blocked and not call.prefix.broken:
+            outline = self._check.outline(call.name)
+        if outline is None:
+            return []
+        prefix = LivePrefix(outline)
+        call.follow(prefix)
+        if not prefix.begun:
+            return []
+        self._live = call
+        return [self._view.begin_call(call.id, call.name)]
+
+    def _more(self) -> str:
+        """Returns what may go out of the call that has begun."""
+        assert self._live is not None
+        prefix = self._live.prefix
+        return prefix.take() if isinstance(prefix, LivePrefix) and not self._log.blocked else ""
+
+    def finish(self, *, cut: bool, by_length: bool = False) -> list[Step]:
         """Completes all calls.
 
         Args:
             cut: Whether the request's own limits ended the choice; a call that they cut is dropped.
+            by_length: Whether that was its length; then a call of which a part went out may stay so, as the finish
+                reason says.
         """
         tokens: list[TokenDetails] = []
+        steps: list[Step] = []
         for call in self._unchecked():
-            if cut and self._is_cut(call):
+            if call is self._live and not (cut and by_length and self._is_cut(call)):
+                if self._judge(call):
+                    steps += self._release(call)
+                else:
+                    self._withheld.append(call)
+            elif cut and self._is_cut(call):
                 self._checked += 1
                 detail = "a call was cut by the request's own limits"
                 self._log.report(Outcome.TRUNCATED, detail, Severity.NOTE, once=True)
@@ -248,7 +310,9 @@ class CallGuard:
             else:
                 self._judge(call)
                 self._withheld.append(call)
-        steps = [] if self._log.blocked else self._release_all()
+        self._check_continued()
+        if not self._log.blocked:
+            steps += self._release_all()
         return [*steps, Step({}, tokens=tuple(tokens))] if tokens else steps
 
     def rescue(self, calls: Iterable[HeldCall]) -> list[Step]:
@@ -295,6 +359,15 @@ class CallGuard:
         defect = self._check.defect(call, self._choice)
         return defect is not None and defect.severity is not Severity.NOTE
 
+    def _check_continued(self) -> None:
+        """Reports if the attempt does not go on with the call that an earlier one has begun to send."""
+        begun = self._view.live
+        if begun is None or self._view.first:
+            return
+        if not any(begun.is_continued_by(call.name, call.arguments) for call in self._assembly.calls):
+            self._log.contradicts = True
+            self._log.report(Outcome.FAILED, "the rerun's calls do not begin with what went out", once=True)
+
     def _release_all(self) -> list[Step]:
         released = self._withheld
         self._withheld = []
@@ -306,7 +379,11 @@ class CallGuard:
             value = call.value
         except ValueError:
             value = None
-        return self._view.feed_call(ReadyCall(call.id, call.name, call.arguments, value, tuple(call.tokens)))
+        ready = ReadyCall(call.id, call.name, call.arguments, value, tuple(call.tokens))
+        if call is not self._live:
+            return self._view.feed_call(ready)
+        self._live = None
+        return self._view.end_call(ready)
 
     def _report_early(self, call: HeldCall) -> None:
         if defect := self._check.early_defect(call, self._choice):

@@ -31,6 +31,7 @@ class ChoiceGuard:
         settings: Of the guard.
         view: What the client has of this choice; outlives the attempt.
         tolerates: Severities that hold nothing back, because no later attempt could do better.
+        live: Whether a call may go out while it grows.
 
     Attributes:
         calls: Guards the calls.
@@ -41,7 +42,7 @@ class ChoiceGuard:
 
     def __init__(
         self, index: int, expectation: Expectation, settings: GuardConfig, view: ClientView,
-        tolerates: frozenset[Severity],
+        tolerates: frozenset[Severity], *, live: bool = False,
     ) -> None:  # fmt: skip
         self.cut = False
         self.ended = False
@@ -54,7 +55,7 @@ class ChoiceGuard:
         self._log = log = DefectLog(index, tolerates)
         self.defects = log.defects
         self._check = CallCheck(expectation, settings)
-        self.calls = CallGuard(index, self._check, view, log, single=expectation.single)
+        self.calls = CallGuard(index, self._check, view, log, single=expectation.single, live=live)
         document = None
         if expectation.document is not None:
             document = DocumentGuard(expectation.document, self._check, log, hold=settings.hold_json)
@@ -156,7 +157,7 @@ class ChoiceGuard:
     def _finish(self, reason: str) -> list[Step]:
         texts = self._texts.finish(cut=self.cut, called=self.calls.begun)
         steps = [Step(texts, None, self._take_tokens())] if texts else []
-        steps += self.calls.finish(cut=self.cut)
+        steps += self.calls.finish(cut=self.cut, by_length=reason == "length")
         for name, leak in self._texts.leaks().items():
             steps += self._finish_leak(name, leak)
         silence = self._silence(reason)

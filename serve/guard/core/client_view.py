@@ -11,16 +11,26 @@ from serve.guard.core.chunk import STOPS
 from serve.guard.core.token_details import OF_A_WHOLE_CHUNK, TokenDetails, joined, without_details
 
 Delta = dict[str, Any]
+LIVE_NOTE = {"arguments": "live"}
+"""The note to the client in the chunk that begins a call of which not all is there."""
 PARAGRAPH = "\n\n"
 DELTA_CHARS = 2048  # of a call's arguments, which go out together once the call is complete
 
 
 class Step(NamedTuple):
-    """A delta that may go out, its finish reason, and what the engine says of its tokens, a part per chunk."""
+    """A delta that may go out.
+
+    Attributes:
+        delta: As it goes out.
+        reason: Why the choice ended, if it did.
+        tokens: What the engine says of its tokens, a part per chunk.
+        live: Whether it begins a call that goes out as it grows.
+    """
 
     delta: Delta
     reason: str | None = None
     tokens: tuple[TokenDetails, ...] = ()
+    live: bool = False
 
 
 def chunks_of(
@@ -39,12 +49,14 @@ def chunks_of(
     """
     chunks = []
     rest = without_details(choice) if any(map(choice.get, OF_A_WHOLE_CHUNK)) else choice
-    for delta, reason, tokens in steps:
+    for delta, reason, tokens, live in steps:
         changed = {**rest, "delta": delta, "finish_reason": reason}
         if tokens:
             changed |= joined(tokens)
         chunk = {**template, "choices": [changed]}
         chunk.pop("usage", None)
+        if live:
+            chunk["specgate"] = LIVE_NOTE
         if reason is not None:
             changed |= {name: choice[name] for name in STOPS if name in choice}
             if note := report():
@@ -78,6 +90,32 @@ class ReadyCall:
 
     def shares_name(self, other: ReadyCall) -> bool:
         return self.name == other.name
+
+
+@dataclass
+class LiveCall:
+    """A call that goes out as it grows.
+
+    Attributes:
+        index: The client's.
+        id: As the client has it.
+        name: Of the tool.
+        pieces: Of the arguments, as far as they have gone out.
+    """
+
+    index: int
+    id: str
+    name: str
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def sent(self) -> str:
+        """The arguments that have gone out."""
+        return "".join(self.pieces)
+
+    def is_continued_by(self, name: str, arguments: str) -> bool:
+        """Returns whether a call begins with what has gone out."""
+        return name == self.name and arguments.startswith(self.sent)
 
 
 @dataclass
@@ -135,6 +173,8 @@ class ClientView:
     begins otherwise adds no text; if it holds no calls, its text follows as a new paragraph. A call that went out
     stands: an equal call of a rerun is taken for it and not sent again, or else a call of the same tool.
 
+    A call of which a part went out must be continued by the rerun: only a call with the same beginning can be.
+
     Args:
         seed: The response's id, from which ids are made for calls that lack a unique one.
         choice: Index of the choice.
@@ -142,11 +182,13 @@ class ClientView:
     Attributes:
         first: True during the first attempt.
         finished: True once an attempt has brought the choice to its end.
+        live: The call of which a part has gone out, and not yet its end.
     """
 
     def __init__(self, seed: str, choice: int) -> None:
         self.first = True
         self.finished = False
+        self.live: LiveCall | None = None
         self._seed = f"{seed}/{choice}"
         self._texts: dict[str, _Text] = {}
         self._sent: list[ReadyCall] = []
@@ -189,23 +231,59 @@ class ClientView:
         """Keeps the details of a content that contradicts what went out: it may follow at the end."""
         self._diverged_tokens += tokens
 
+    def begin_call(self, identity: str, name: str) -> Step:
+        """Begins to send a call whose arguments are still growing."""
+        self.live = LiveCall(len(self._sent), self._unique_id(identity, name), name)
+        return Step({"tool_calls": [_opening(self.live.index, self.live.id, name)]}, live=True)
+
+    def extend_call(self, arguments: str) -> Step:
+        """Sends more of the arguments of the call that has begun."""
+        assert self.live is not None  # nothing is extended that has not begun
+        self.note_sent(arguments)
+        return Step({"tool_calls": [{"index": self.live.index, "function": {"arguments": arguments}}]})
+
+    def note_sent(self, arguments: str) -> None:
+        """Notes that more of the arguments of the call that has begun went out."""
+        assert self.live is not None
+        self.live.pieces.append(arguments)
+
+    def end_call(self, call: ReadyCall) -> list[Step]:
+        """Sends what is left of the call that has begun."""
+        live, self.live = self.live, None
+        assert live is not None
+        self._sent.append(call)
+        pieces = _pieces_of(live.index, call.arguments[len(live.sent) :])
+        return [*pieces[:-1], pieces[-1]._replace(tokens=call.tokens)]  # there is a last one: the end has not gone out
+
     def feed_call(self, call: ReadyCall) -> list[Step]:
         """Sends a call, or keeps it until it is clear which of the client's calls the attempt repeats."""
-        if self._unmatched:
+        if self._unmatched or self.live is not None:
             self._waiting.append(call)
             return []
         return self._send(call)
 
     def finish(self) -> list[Step]:
         """Sends what waited for the end of the attempt."""
-        for same in (ReadyCall.equals, ReadyCall.shares_name):
-            self._match(same)
-        steps = [step for call in self._waiting for step in self._send(call)]
+        self._match(ReadyCall.equals)
+        steps = self._continue()
+        self._match(ReadyCall.shares_name)
+        steps += [step for call in self._waiting for step in self._send(call)]
         content = self._texts.get("content")
         if content is not None and not self._sent and (text := content.append_diverged()):
             steps.append(Step({"content": text}, tokens=tuple(self._diverged_tokens)))
         self.finished = True
         return steps
+
+    def _continue(self) -> list[Step]:
+        """Ends the call that an earlier attempt has begun, by the first that goes on with it."""
+        live = self.live
+        if live is None:
+            return []
+        for place, call in enumerate(self._waiting):
+            if live.is_continued_by(call.name, call.arguments):
+                del self._waiting[place]
+                return self.end_call(call)
+        return []  # the request's own limits have cut it
 
     def _match(self, same: Callable[[ReadyCall, ReadyCall], bool]) -> None:
         """Pairs each call that went out with one that waits, and drops both."""
@@ -221,19 +299,23 @@ class ClientView:
     def _send(self, call: ReadyCall) -> list[Step]:
         index = len(self._sent)
         self._sent.append(call)
-        function = {"name": call.name, "arguments": ""}
-        opening = {"index": index, "id": self._unique_id(call), "type": "function", "function": function}
-        arguments = call.arguments
-        starts = range(0, len(arguments), DELTA_CHARS)
-        pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
-        more = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
-        first = Step({"tool_calls": [opening]}, None, call.tokens)
-        return [first, *(Step({"tool_calls": [entry]}) for entry in more)]
+        opening = _opening(index, self._unique_id(call.id, call.name), call.name)
+        return [Step({"tool_calls": [opening]}, None, call.tokens), *_pieces_of(index, call.arguments)]
 
-    def _unique_id(self, call: ReadyCall) -> str:
-        identity = call.id
+    def _unique_id(self, identity: str, name: str) -> str:
         if not identity or identity in self._ids:
-            digest = hashlib.sha256(f"{self._seed}:{len(self._ids)}:{call.name}".encode()).hexdigest()
+            digest = hashlib.sha256(f"{self._seed}:{len(self._ids)}:{name}".encode()).hexdigest()
             identity = f"call_{digest[:24]}"
         self._ids.add(identity)
         return identity
+
+
+def _opening(index: int, identity: str, name: str) -> Delta:
+    return {"index": index, "id": identity, "type": "function", "function": {"name": name, "arguments": ""}}
+
+
+def _pieces_of(index: int, arguments: str) -> list[Step]:
+    """Returns arguments as deltas of a call."""
+    starts = range(0, len(arguments), DELTA_CHARS)
+    pieces = [arguments[start : start + DELTA_CHARS] for start in starts]
+    return [Step({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in pieces]

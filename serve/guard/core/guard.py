@@ -9,7 +9,7 @@ from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
 from serve.guard.core.chunk import ABORTED, ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
-from serve.guard.core.client_view import ClientView, Step, chunks_of
+from serve.guard.core.client_view import ClientView, Delta, LiveCall, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
 from serve.guard.core.token_details import details_of
@@ -32,6 +32,7 @@ class Guard:
         request: The body of the chat request, as the client sent it.
         grammar: Format of the model's calls, if known; otherwise the markup itself tells.
         whole: True if nothing is sent before the answer is complete, so that a rerun replaces all of it.
+        live: Whether calls may go out while they grow, as far as they are right in any case.
 
     Attributes:
         settings: As given.
@@ -40,13 +41,15 @@ class Guard:
     """
 
     def __init__(
-        self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None, whole: bool = False
-    ) -> None:
+        self, settings: GuardConfig, request: Mapping[str, Any], *, grammar: str | None = None, whole: bool = False,
+        live: bool = False,
+    ) -> None:  # fmt: skip
         self.state = GuardState.OPEN
         self.verdicts: list[Verdict] = []
         self.settings = settings
         self._observing = settings.mode == "observe"
         self._whole = whole
+        self._live = live and not whole and not self._observing
         self._expected = Expectation(request, grammar)
         self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._attempt = AttemptGuard()
@@ -59,6 +62,11 @@ class Guard:
     def response_id(self) -> str:
         """The id of the answer; empty until it is known."""
         return str(self._envelope.get("id") or "")
+
+    @property
+    def live_calls(self) -> dict[int, LiveCall]:
+        """The calls of which a part has gone out, and not yet their end, by choice: what follows must go on there."""
+        return {index: view.live for index, view in self._views.items() if view.live is not None}
 
     @property
     def awaits_usage(self) -> bool:
@@ -101,7 +109,7 @@ class Guard:
         if delta is not None and (text := self.feed_text(*delta)) is not None:
             if text == delta.text:
                 return [chunk]
-            return self._chunks(chunk, chunk["choices"][0], [Step({delta.place.field: text})]) if text else []
+            return self._chunks(chunk, chunk["choices"][0], [Step(_delta_at(delta.place, text))]) if text else []
         chunks = self._feed_whole(chunk)
         if self._observing:
             return [chunk]
@@ -123,9 +131,9 @@ class Guard:
         if choice is None or choice.ended or self.state is not _OPEN or (choice.defects and choice.broken):
             return None
         if field == ARGUMENTS:
-            if not choice.calls.feed_arguments(call, text):
+            if (more := choice.calls.feed_arguments(call, text)) is None:
                 return None
-            ready = ""
+            ready = more
         elif self._views[index].first:
             ready = choice.feed_text(field, text)
         else:
@@ -225,7 +233,7 @@ class Guard:
         if guard is None:
             if view.finished:
                 return []  # an earlier attempt brought this choice to its end
-            guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated())
+            guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated(), live=self._live)
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
             return []
@@ -237,7 +245,7 @@ class Guard:
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None
         steps = guard.feed(delta, reason, None if reason is None else stop_of(choice), tokens)
         only = len(steps) == len(chunk["choices"]) == 1 and view.first and choice.get("finish_reason") is None
-        if only and steps[0] == (delta, None, (tokens,) if tokens else ()):
+        if only and steps[0] == Step(delta, None, (tokens,) if tokens else ()):
             return [chunk]
         return self._chunks(chunk, choice, steps)
 
@@ -297,3 +305,10 @@ class Guard:
         if not self._wants_usage or usage is None:
             return []
         return [{**self._envelope, "choices": [], "usage": usage, **self._usage.extras}]
+
+
+def _delta_at(place: TextPlace, text: str) -> Delta:
+    """Returns the delta that adds a text in a place."""
+    if place.field == ARGUMENTS:
+        return {ARGUMENTS: [{"index": place.call, "function": {"arguments": text}}]}
+    return {place.field: text}

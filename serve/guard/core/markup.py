@@ -48,7 +48,7 @@ STARTS = (
 _LONG = 4096  # characters, from which on that pays
 _WINDOW = 64 * 1024  # characters that are searched at once: no other thread runs meanwhile
 # A key that an XML parser made of `<parameter=parameter=city>`.
-_ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
+ODD_KEYS = ("parameter=", "<parameter=", "function=", "<function=")
 
 _STOPS = frozenset(".!。！，,;")
 _HALF_ENDS = ("<|tool_call", "</tool_", "</func", "</para", "</arg_", "</｜DSML", "<｜tool▁", "</mini", "]<]mini")
@@ -61,6 +61,11 @@ def markers(text: str) -> Iterator[re.Match[str]]:
     for start in range(0, len(text), _WINDOW):
         end = start + _WINDOW
         yield from (match for match in MARKUP.finditer(text, start, end + _LONGEST) if match.start() < end)
+
+
+def has_markup(text: str) -> bool:
+    """Returns whether a marker is in a text."""
+    return MARKUP.search(text) is not None
 
 
 def unfinished(text: str) -> int:
@@ -111,7 +116,7 @@ def suspicion(arguments: str, value: Any) -> str | None:
         return None
     if isinstance(value, dict):
         for key in value:
-            if key.startswith(_ODD_KEYS):
+            if key.startswith(ODD_KEYS):
                 return f"{key.partition('=')[0]}="
     stack = [value]
     while stack:

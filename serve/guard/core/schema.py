@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import jsonschema_rs
@@ -12,6 +13,7 @@ import msgspec
 
 from serve.guard.core.schema_budget import Budget, TooMuchWorkError, UnjudgedError
 from serve.guard.core.schema_cost import Cost, measure
+from serve.guard.core.schema_outline import SchemaOutline
 from serve.guard.core.schema_reading import POINTLESS, Reading
 
 _CACHE_BYTES = 64 * 1024 * 1024  # of memory, by estimate
@@ -56,15 +58,26 @@ class Schema:
         """
         if self._schema is None:
             return None
+        with self._budget.spending():
+            return self._compile().mismatch(value, self._budget)
+
+    def outline(self) -> SchemaOutline:
+        """Returns the schema as it judges a value that is not whole yet.
+
+        Raises:
+            UnjudgedError: The schema can't be applied, or not within the budget.
+        """
+        with self._budget.spending():
+            return self._compile().outline
+
+    def _compile(self) -> Compiled:
         if self._unjudged is not None:
             raise self._unjudged
-        with self._budget.spending():
-            try:
-                compiled = _compiled.get(self._schema, self.strict, self._budget)
-            except UnjudgedError as error:
-                self._unjudged = error
-                raise
-            return compiled.mismatch(value, self._budget)
+        try:
+            return _compiled.get({} if self._schema is None else self._schema, self.strict, self._budget)
+        except UnjudgedError as error:
+            self._unjudged = error
+            raise
 
 
 class Compiled:
@@ -85,14 +98,28 @@ class Compiled:
         self._regular = reading.regular
         self._plain = reading.plain
         reading.spend(self._cost.expanded * _EXPANDED_S)
-        self._validator = _guarded(
+        self._validator = self._validator_of(reading.plain)
+
+    @cached_property
+    def outline(self) -> SchemaOutline:
+        """The schema as it judges a value that is not whole yet."""
+        return SchemaOutline(self._plain, self._judge_of, self._cost.bound_s)
+
+    def _judge_of(self, plain: Any) -> Callable[[Any], bool]:
+        """Returns what judges values by a part of the schema."""
+        validator = self._validator_of(plain)
+        return lambda value: bool(_guarded(validator.is_valid, value))
+
+    def _validator_of(self, plain: Any) -> jsonschema_rs.Draft202012Validator:
+        validator: jsonschema_rs.Draft202012Validator = _guarded(
             jsonschema_rs.Draft202012Validator,
-            reading.plain,
+            plain,
             validate_formats=True,
             offline=True,
-            pattern_options=_REGULAR if reading.regular else _SEARCHING,
+            pattern_options=_REGULAR if self._regular else _SEARCHING,
             keywords={POINTLESS: _Pointless},
         )
+        return validator
 
     def mismatch(self, value: Any, budget: Budget) -> str | None:
         """Returns where and by which keyword a value fails; None if it does not.

@@ -1,0 +1,358 @@
+"""How much of a call's arguments may go out while they grow: always a beginning of arguments that are right."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_right
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from serve.guard.core.json_prefix import JsonPrefix
+from serve.guard.core.marker_table import REPLACEMENT
+from serve.guard.core.markup import ODD_KEYS, has_markup, suspicion, unfinished
+from serve.guard.core.schema_budget import Budget, UnjudgedError
+from serve.guard.core.schema_cost import measure
+from serve.guard.core.schema_outline import ListRule, ObjectRule, SchemaOutline, TextRule, WholeRule
+from serve.parsing.strict_json import has_half_character, loads
+
+_LONG = 4096  # characters that come at once: nobody waits for them, so they need not be followed
+_LONG_VALUE = 4096  # characters of a value that is judged before its document is whole
+_JUDGING_S = 0.005  # of one call's values
+_LONG_NUMBER = 300  # characters; what has more may be more than a number can be
+_BATCH = 12  # pieces that go out together
+
+# Text in a string of which nothing could be markup, an end, or a part of an escape. Most pieces are no more than that.
+_QUIET = re.compile(r'(?:[^"\\\x00-\x1f<◁\ufffd\ud800-\udfff]|\\["\\/bfnrt])*+')
+# Escapes behind which markup may hide, or half a character.
+_HIDING = re.compile(r"<\\[/u]|◁\\|\\u(?:00[2-7]|25[bBcC]|2581|[fF][fF]5|[dD][89a-fA-F])|[\ud800-\udfff]")
+
+
+class LivePrefix(JsonPrefix):
+    """Follows arguments by their schema, in the same pass that checks that they are JSON.
+
+    It is sound: what it lets out can always be completed to arguments that are right. It need not be complete: where
+    it can't tell, the rest waits until the whole call is judged.
+
+    Args:
+        outline: Of the tool's parameters.
+        budget: What may be spent on judging values within the arguments; by default what a call may take.
+
+    Attributes:
+        stuck: True once the rest must wait for the whole call.
+    """
+
+    def __init__(self, outline: SchemaOutline, budget: Budget | None = None) -> None:
+        super().__init__(must_be_object=True)
+        self.stuck = False
+        self._outline = outline
+        self._budget = budget or Budget(_JUDGING_S)
+        self._texts: list[str] = []
+        self._starts: list[int] = []  # of each text, in characters
+        self._read = 0  # characters before the present text
+        self._safe = 0  # characters that may go out
+        self._taken = 0  # characters that have gone out
+        self._waited = _BATCH  # texts since then
+        self._open: list[_Open] = []  # the brackets whose rules are followed
+        self._whole: _WholeValue | None = None  # the value that is judged at its end
+        self._growing: _String | None = None  # the one that goes out as it grows
+        self._key_start = -1
+
+    @property
+    def begun(self) -> bool:
+        """True once anything may go out."""
+        return self._safe > 0
+
+    @property
+    def taken(self) -> int:
+        """Characters that have gone out."""
+        return self._taken
+
+    def feed(self, text: str) -> None:
+        """Reads on; does nothing more once the text is broken."""
+        if self.stuck:
+            super().feed(text)
+            return
+        self._texts.append(text)
+        self._starts.append(self._read)
+        string = self._growing
+        if string is not None and string.quiet and self._state == "string" and _QUIET.fullmatch(text):
+            self._read = string.scanned = self._safe = self._read + len(text)
+            return
+        self._follow(text)
+
+    def take(self) -> str:
+        """Returns what may go out now; some pieces together."""
+        self._waited += 1
+        if self._waited < _BATCH or self._safe == self._taken:
+            return ""
+        self._waited = 0
+        ready = self._between(self._taken, self._safe)
+        self._taken = self._safe
+        return ready
+
+    def _follow(self, text: str) -> None:
+        if len(text) > _LONG:
+            self._stop()
+            super().feed(text)
+            return
+        place = 0
+        while place < len(text) and not self.broken:
+            place = self._steps[self._state](text, place)
+        self._read += len(text)
+        if self._growing is not None and not self.broken and self._state == "string":
+            self._scan(self._growing, self._read)
+
+    def _between(self, start: int, end: int) -> str:
+        """Returns the characters of a range."""
+        first = bisect_right(self._starts, start) - 1
+        begin = self._starts[first]
+        return "".join(self._texts[first:])[start - begin : end - begin]
+
+    def _stop(self) -> None:
+        self.stuck = True
+        self._whole = self._growing = None
+
+    # What begins and ends, as the steps of the document see it
+
+    def _value(self, text: str, place: int) -> int:
+        after = super()._value(text, place)
+        if self._state in ("value", "object") or self.broken or self.stuck or self._whole is not None:
+            return after  # nothing but space, or nobody asks
+        self._begin(text[after - 1], self._read + after - 1)
+        return after
+
+    def _key(self, text: str, place: int) -> int:
+        after = super()._key(text, place)
+        if self._state == "string":
+            self._key_start = self._read + after - 1
+        return after
+
+    def _string(self, text: str, place: int) -> int:
+        after = super()._string(text, place)
+        if self._state in _OUTSIDE and not self.stuck:
+            end = self._read + after
+            if self._whole is not None:
+                self._end_value(end)
+            elif self._growing is not None:
+                self._end_string(self._growing, end)
+            else:
+                self._end_key(end)
+        return after
+
+    def _literal(self, text: str, place: int) -> int:
+        after = super()._literal(text, place)
+        if self._state != "literal":
+            self._end_value(self._read + after)
+        return after
+
+    def _in_number(self, text: str, place: int) -> int:
+        after = super()._in_number(text, place)
+        if self._state != "number" and not self.broken:
+            self._end_value(self._read + after)
+        return after
+
+    def _close(self, place: int) -> int:
+        after = super()._close(place)
+        if self.stuck:
+            return after
+        if self._whole is not None:
+            self._end_value(self._read + after)
+        elif not self._open.pop().may_end:
+            self._stop()
+        elif self._stack:  # the last bracket ends the call, and waits for its judgement
+            self._safe = self._read + after
+        return after
+
+    def _begin(self, sign: str, start: int) -> None:
+        """Begins a value: one to follow, or one to judge at its end."""
+        schema = self._open[-1].next() if self._open else self._outline.plain
+        rule = self._outline.rule(schema, sign)
+        if isinstance(rule, WholeRule):
+            if self._open:
+                self._whole = _WholeValue(start, rule.schema, sign, len(self._stack) - (sign in "{["))
+            else:
+                self._stop()
+        elif isinstance(rule, TextRule):
+            self._growing = _String(start, rule)
+            self._safe = start + 1
+        else:
+            self._open.append(_OpenObject(rule) if isinstance(rule, ObjectRule) else _OpenList(rule))
+            self._safe = start + 1
+
+    def _end_key(self, end: int) -> None:
+        """Names the member that is next, unless no one would name one so."""
+        raw = self._between(self._key_start, end)
+        inner = self._open[-1]
+        if "<" in raw or REPLACEMENT in raw or _HIDING.search(raw) or not isinstance(inner, _OpenObject):
+            self._stop()
+            return
+        name = json.loads(raw)
+        if name.startswith(ODD_KEYS):
+            self._stop()
+        else:
+            inner.name(name)
+
+    def _end_value(self, end: int) -> None:
+        """Judges the value that has waited for its end, if this is it."""
+        whole = self._whole
+        if whole is None or len(self._stack) != whole.depth:
+            return
+        self._whole = None
+        if end - whole.start <= _LONG_VALUE and self._is_right(whole, self._between(whole.start, end)):
+            self._safe = end
+        else:
+            self._stop()
+
+    def _is_right(self, whole: _WholeValue, raw: str) -> bool:
+        if whole.sign in _NUMBER_SIGNS and (len(raw) > _LONG_NUMBER or math.isinf(float(raw))):
+            return False
+        if whole.schema is True and whole.sign not in '"[{':
+            return True
+        try:
+            with self._budget.spending():
+                value = loads(raw)
+                if _is_doubtful(raw, value):
+                    return False
+                size = measure(value, math.inf, self._budget.share_s)
+                self._budget.admit(self._outline.bound_s(replace(size, depth=size.depth + whole.depth)))
+                return self._outline.accepts(whole.schema, value)
+        except (ValueError, UnjudgedError):
+            return False
+
+    # Strings that go out as they grow
+
+    def _scan(self, string: _String, end: int) -> None:
+        """Lets more of a string out, up to what may be markup.
+
+        Args:
+            string: The string.
+            end: Of what has been read of it.
+        """
+        if string.doubtful:
+            return
+        more = self._between(string.scanned, end)
+        string.scanned = end
+        if string.tail or not _QUIET.fullmatch(more):
+            seen = string.tail + more
+            if REPLACEMENT in seen or _HIDING.search(seen) or has_markup(seen):
+                string.doubtful = True
+                return
+            length = unfinished(seen) if "<" in seen or "◁" in seen else 0
+            string.tail = seen[len(seen) - length :]
+        if end - string.start > string.rule.most:  # its escapes may have made it longer
+            string.doubtful = True
+            return
+        string.quiet = not string.tail and string.rule.most == math.inf
+        self._safe = end - len(string.tail)
+
+    def _end_string(self, string: _String, end: int) -> None:
+        """Lets the end of a string out, if the string is right."""
+        self._growing = None
+        self._scan(string, end - 1)
+        if string.doubtful or string.tail or string.rule.least > 0:
+            raw = self._between(string.start, end)
+            value = json.loads(raw)
+            if _is_doubtful(raw, value) or not string.rule.least <= len(value) <= string.rule.most:
+                self._stop()
+                return
+        self._safe = end
+
+
+def _is_doubtful(raw: str, value: Any) -> bool:
+    """Returns whether a value holds what makes a whole call suspicious."""
+    return REPLACEMENT in raw or has_half_character(raw, value) or suspicion(raw, value) is not None
+
+
+_NUMBER_SIGNS = frozenset("-0123456789")
+_OUTSIDE = frozenset({"comma", "colon", "end"})  # states of a document behind a string
+
+
+class _WholeValue(NamedTuple):
+    """A value that is judged at its end.
+
+    Attributes:
+        start: Where it begins.
+        schema: That judges it.
+        sign: Its first character.
+        depth: Brackets around it.
+    """
+
+    start: int
+    schema: Any
+    sign: str
+    depth: int
+
+
+class _String:
+    """A string that goes out as it grows.
+
+    Attributes:
+        start: Where it begins.
+        rule: What is demanded of it.
+        scanned: Up to where it was searched for markup.
+        tail: What may begin markup at its end.
+        doubtful: True if the rest of it waits for its end.
+        quiet: True while it needs no look at anything before.
+    """
+
+    __slots__ = ("doubtful", "quiet", "rule", "scanned", "start", "tail")
+
+    def __init__(self, start: int, rule: TextRule) -> None:
+        self.start = start
+        self.rule = rule
+        self.scanned = start + 1
+        self.tail = ""
+        self.doubtful = False
+        self.quiet = rule.most == math.inf
+
+
+class _OpenObject:
+    """An object that is being followed.
+
+    Attributes:
+        may_end: True once it has all that it must have.
+    """
+
+    def __init__(self, rule: ObjectRule) -> None:
+        self._rule = rule
+        self._missing = set(rule.required)
+        self._name = ""
+
+    @property
+    def may_end(self) -> bool:
+        return not self._missing
+
+    def name(self, name: str) -> None:
+        """Begins a member."""
+        self._name = name
+        self._missing.discard(name)
+
+    def next(self) -> Any:
+        """Returns the schema of the member that begins."""
+        return self._rule.member(self._name)
+
+
+class _OpenList:
+    """A list that is being followed.
+
+    Attributes:
+        may_end: True once it has as many items as it must have.
+    """
+
+    def __init__(self, rule: ListRule) -> None:
+        self._rule = rule
+        self._items = 0
+
+    @property
+    def may_end(self) -> bool:
+        return self._items >= self._rule.least
+
+    def next(self) -> Any:
+        """Returns the schema of the item that begins."""
+        self._items += 1
+        return self._rule.item(self._items - 1)
+
+
+_Open = _OpenObject | _OpenList

@@ -36,6 +36,8 @@ class GuardConfig:
             request may ask for another with the header `x-specgate-arguments`.
         max_held_bytes: Most of one response that may wait for a check: the calls and texts of a stream that are held
             back, or a whole response. More of it is an `engine_error`, and rerun.
+        near_copies: Calls that name a path, identifier, URL or number which the prompt has but for one slip: `count`
+            them as suspicions against the pool, `rerun` them once as well, or `off`.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -50,6 +52,7 @@ class GuardConfig:
     hold_json: bool = False
     arguments: Arguments = "held"
     max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
+    near_copies: Literal["off", "count", "rerun"] = "count"
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property

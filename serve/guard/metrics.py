@@ -33,6 +33,12 @@ class ResultMetrics:
             "model", "request_class", "outcome",
         )  # fmt: skip
 
+        self._near_copies = metrics.counter(
+            "specgate_near_copies",
+            "Calls that name what the prompt has but for one slip, by model, pool and class",
+            *_CELL,
+        )
+
         def each(value: Callable[[Cell], float | None]) -> Reading:
             return lambda: (
                 (_labels(cell["model"], cell["pool"], cell["speculative"], cell["request_class"]), number)
@@ -68,6 +74,8 @@ class ResultMetrics:
         verdict = result.verdict
         cell = _labels(result.model, result.pool, result.speculative, result.request_class)
         self._verdicts(*cell, str(verdict.outcome), "yes" if verdict.counts else "no").inc()
+        if near_copies := verdict.near_copies:
+            self._near_copies(*cell).inc(near_copies)
         if result.final is not None:
             self._answers(result.model, result.request_class, str(result.final)).inc()
 

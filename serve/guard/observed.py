@@ -55,7 +55,7 @@ class ObservedResponse(Check):
         if self._whole_guard is None or failure is not None:
             await beside(self._stream.long, self._stream.finish_attempt, failure)
             return
-        is_long = len(self._body) >= LONG_BYTES
+        is_long = len(self._body) >= LONG_BYTES or self.guard.takes_long
         try:
             completion = await beside(is_long, decode_chunk, self._body)
             await in_slices(self._whole_guard.judge(completion), aside=is_long)

@@ -228,6 +228,7 @@ class GuardedPath:
         """Reports every attempt that has a verdict; one that was cut short because the client left has none."""
         try:
             final = guard.outcome if settled and guard.verdicts else None
+            request.attribution.near_copies = sum(verdict.near_copies for verdict in guard.verdicts)
             response_id = guard.response_id
             verdicts: Sequence[Verdict] = guard.verdicts
             self._conclude(request, tried, verdicts)
@@ -301,7 +302,7 @@ def _cell(request: RoutedRequest, candidate: Candidate) -> Cell:
 
 
 def _lazy(request: RoutedRequest) -> LazyRequest:
-    return LazyRequest(request.parsed)
+    return LazyRequest(request.parsed, request.body)
 
 
 def rerun_order(

@@ -149,7 +149,7 @@ class GuardedStream(Check):
         self._held_bytes += held_bytes
         if self._verbatim:
             self._waiting.append(frame)
-        self.slow = self.slow or self._held_bytes >= LONG_HELD_BYTES
+        self.slow = self.slow or self._held_bytes >= LONG_HELD_BYTES or self._guard.takes_long
         if self._held_bytes > self._most_held_bytes:
             raise EngineError(f"The answer has more than {self._most_held_bytes} bytes that must wait for a check.")
 
@@ -295,7 +295,7 @@ class WholeResponse:
             self._broke(error, number)
             return
         try:
-            self._long = len(body) >= LONG_BYTES
+            self._long = len(body) >= LONG_BYTES or self.guard.takes_long
             self._body = await in_slices(self._judged(body, completion), aside=self._long)
         except CONTROL:
             raise

@@ -21,6 +21,7 @@ class Attribution:
         waited_s: For slots, of all attempts.
         first_token_s: From the request to the first bytes of a stream; None without one.
         request_class: Empty until the request is decided.
+        near_copies: Calls of all attempts that name what is nearly in the prompt.
     """
 
     engine_id: str = ""
@@ -33,6 +34,7 @@ class Attribution:
     waited_s: float = 0.0
     first_token_s: float | None = None
     request_class: str = ""
+    near_copies: int = 0
 
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""

@@ -27,6 +27,7 @@ def log_fields(exchange: Exchange, path: str) -> dict[str, Any]:
         "reasons": served.headers.get("x-specgate-reasons", ""),
         "rerun": served.headers.get("x-specgate-rerun", ""),
         "faults": served.faults,
+        "near_copies": served.near_copies,
         "stream": exchange.streaming,
         "waited_ms": round(served.waited_s * 1000),
         "duration_ms": round((time.monotonic() - exchange.arrived_s) * 1000),

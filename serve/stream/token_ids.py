@@ -1,4 +1,4 @@
-"""The ids of an answer's tokens, taken out of its bytes before anybody reads them: the gateway asked, the client did not.
+"""The ids of an answer's tokens, taken out of its bytes before anybody reads them, where only the gateway asked.
 
 They differ from frame to frame, so that frames which hold them could not be told by their beginning and their end.
 """

@@ -97,6 +97,15 @@ class CallCheck:
             return of(Outcome.TRUNCATED, "a cut character in the arguments", Severity.SUSPECT)
         return None if found is None else of(*found)
 
+    def near_copy(self, call: HeldCall, choice: int) -> Defect | None:
+        """Returns the suspicion that a call without a defect names what the prompt has but for one slip."""
+        setting = self._settings.near_copies
+        if setting == "off" or self._expected.near_copies.first(call.value) is None:
+            return None
+        severity = Severity.SUSPECT if setting == "rerun" else Severity.NOTE
+        detail = f"{call.name} names what is nearly in the prompt"
+        return Defect(Outcome.NEAR_COPY, severity, detail, choice, call.index)
+
     def _tools_meant_by(self, call: HeldCall) -> list[str]:
         """Returns the declared tools that a call's name may spell; of several those that take its arguments."""
         if self._names is None:
@@ -344,7 +353,7 @@ class CallGuard:
         self._checked += 1
         if self._check.read(call):
             self._log.report(Outcome.RESCUED, "a tool's name in another spelling", Severity.NOTE, once=True)
-        defect = self._check.defect(call, self._choice)
+        defect = self._check.defect(call, self._choice) or self._check.near_copy(call, self._choice)
         if defect is None:
             return True
         self._log.report_call(defect)

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from serve.guard.core.near_copies import NearCopies
+from serve.guard.core.prompt_text import PromptText
 from serve.guard.core.schema import Schema
 from serve.guard.core.schema_budget import Budget
 from serve.request.completion import MALFORMED, CompletionRequest, Format, Tool, not_json
@@ -20,12 +22,17 @@ class LazyRequest(Mapping[str, Any]):
 
     Args:
         asked: The members that were parsed already.
+        body: All of the request, in which an answer's names can be looked up; empty where nobody does.
+
+    Attributes:
+        body: As given.
 
     Raises:
         InvalidRequestError: A schema is no JSON that Python could read; decoding the request has skipped it.
     """
 
-    def __init__(self, asked: CompletionRequest) -> None:
+    def __init__(self, asked: CompletionRequest, body: bytes = b"") -> None:
+        self.body = body
         try:
             self._at_hand: dict[str, Any] = {
                 "tools": [_tool(tool) for tool in asked.tools or ()],
@@ -91,6 +98,8 @@ class Expectation:
         single: True if the answer may hold one call only.
         document: The schema of the JSON document that the content must be, if it must be one.
         wants_usage: True if a stream must end with its usage.
+        prompt: What the request says.
+        near_copies: Finds names in calls that are nearly those of the prompt.
     """
 
     def __init__(self, request: Mapping[str, Any], grammar: str | None = None) -> None:
@@ -114,6 +123,8 @@ class Expectation:
         self.single = request.get("parallel_tool_calls") is False
         self.document = _document(_mapping(request.get("response_format")), budget)
         self.wants_usage = bool(_mapping(request.get("stream_options")).get("include_usage"))
+        self.prompt = PromptText(_body_of(request))
+        self.near_copies = NearCopies(self.prompt.says, self.prompt.read)
 
     @property
     def silence_is_odd(self) -> bool:
@@ -136,6 +147,15 @@ class Expectation:
             asked = self._request.get("stop")
             return stop == asked or stop in _sequence(asked)
         return type(stop) is int and stop in _sequence(self._request.get("stop_token_ids"))
+
+
+def _body_of(request: Mapping[str, Any]) -> bytes:
+    if isinstance(request, LazyRequest):
+        return request.body
+    try:
+        return msgspec.json.encode({"messages": _sequence(request.get("messages"))})
+    except (TypeError, ValueError, RecursionError):
+        return b""
 
 
 def _document(form: Mapping[str, Any], budget: Budget) -> Schema | None:

@@ -76,6 +76,11 @@ class Guard:
         return over and self._wants_usage and not self._usage.reported
 
     @property
+    def takes_long(self) -> bool:
+        """True if checking one call may take longer than other requests should wait, since the prompt is long."""
+        return self.settings.near_copies != "off" and self._expected.prompt.is_long
+
+    @property
     def outcome(self) -> Outcome:
         """The outcome of the whole answer, as the client sees it."""
         if self.verdicts and self.verdicts[-1].outcome is Outcome.GUARD_ERROR:

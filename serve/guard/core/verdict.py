@@ -19,6 +19,7 @@ class Outcome(StrEnum):
     MARKER_LEAK = "marker_leak"
     EMPTY_WHEN_REQUIRED = "empty_when_required"
     PARALLEL_CALLS = "parallel_calls"
+    NEAR_COPY = "near_copy"
     RESCUED = "rescued"
     RERUN = "rerun"
     FAILED = "failed"
@@ -84,6 +85,11 @@ class Verdict:
     def suspects(self) -> bool:
         """True if the answer was only, or among other things, suspicious."""
         return any(defect.severity is Severity.SUSPECT for defect in self.defects)
+
+    @property
+    def near_copies(self) -> int:
+        """Number of calls that name what is nearly in the prompt."""
+        return sum(defect.outcome is Outcome.NEAR_COPY for defect in self.defects)
 
     @property
     def good(self) -> bool:

@@ -1,0 +1,244 @@
+"""Slips in names that are found, and right calls that are suspected: `python -m bench.near_copies [--bfcl DIR]`.
+
+False alarms: gold calls of BFCL, and edits of real source files, which are the commits of git repositories (`--repo`,
+this one by default): the prompt has a commit's message, the tree before it and the old file, the calls write each hunk.
+Slips: names of many kinds in a prompt of 20 kB among others of their kind, changed by one character, two that change
+places, or a token of two to four characters. Last the CPU time beside that of the whole guarded answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import string
+import subprocess
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from bench.public import bfcl
+from serve.config.guard import GuardConfig
+from serve.guard.core import check_answer
+from serve.guard.core.near_copies import NearCopies
+
+ROOT = Path(__file__).parents[1]
+_FILLING = ROOT / "docs" / "explanation" / "policy.md"
+_HUNKS, _FILES, _LINES = 10, 40, 3  # of a commit, at most
+_PEOPLE = ("yusuf", "mia", "rossi", "chen", "garcia", "ivan", "santos", "noah", "emma", "lopez")
+
+Call = tuple[str, Mapping[str, Any]]
+Source = Callable[[random.Random], str]
+
+
+def _of(alphabet: str, length: int) -> Source:
+    return lambda chance: "".join(chance.choice(alphabet) for _ in range(length))
+
+
+def _hex(length: int) -> Source:
+    return _of("0123456789abcdef", length)
+
+
+def _number(length: int) -> Source:
+    return _of("123456789", length)
+
+
+def _mixed(length: int) -> Source:
+    return _of(string.ascii_letters + string.digits, length)
+
+
+def _person(chance: random.Random) -> str:
+    return f"{chance.choice(_PEOPLE)}_{chance.choice(_PEOPLE)}"
+
+
+def _paths(chance: random.Random) -> str:
+    return chance.choice(_TREE)
+
+
+_TREE = [str(path.relative_to(ROOT)) for name in ("serve", "policies", "lab") for path in (ROOT / name).rglob("*.py")]
+KINDS: Mapping[str, Source] = {
+    "path": _paths,
+    "URL": lambda chance: f"https://git.example.com/acme/{_paths(chance)}",
+    "UUID": lambda chance: str(uuid.UUID(int=chance.getrandbits(128))),
+    "hash": _hex(40),
+    "short hash": _hex(12),
+    "call id": lambda chance: f"call_{_mixed(24)(chance)}",
+    "order": lambda chance: f"#W{_number(7)(chance)}",
+    "user": lambda chance: f"{_person(chance)}_{_number(4)(chance)}",
+    "ticket": lambda chance: f"TCK-2024-{_number(6)(chance)}",
+    "number, 6 digits": _number(6),
+    "number, 12 digits": _number(12),
+    "amount": lambda chance: f"{_number(4)(chance)}.{_number(2)(chance)}",
+    "IBAN": lambda chance: f"DE{_number(20)(chance)}",
+    "telephone": lambda chance: f"+1-{_number(3)(chance)}-{_number(3)(chance)}-{_number(4)(chance)}",
+    "mail": lambda chance: f"{_person(chance)}{_number(2)(chance)}@example.com",
+    "IP address": lambda chance: ".".join(str(chance.randint(11, 250)) for _ in range(4)),
+}
+
+
+def one_character(name: str, chance: random.Random) -> str:
+    """Returns a name with one letter or digit replaced, added or lost."""
+    place = chance.choice([index for index, sign in enumerate(name) if sign.isalnum()])
+    other = chance.choice([sign for sign in _alphabet(name[place]) if sign != name[place]])
+    return chance.choice(
+        (
+            f"{name[:place]}{other}{name[place + 1 :]}",
+            f"{name[:place]}{other}{name[place:]}",
+            name[:place] + name[place + 1 :],
+        )
+    )
+
+
+def swapped(name: str, chance: random.Random) -> str:
+    """Returns a name with two neighbours in each other's place, digits if there are such."""
+    pairs = [(index, name[index : index + 2]) for index in range(len(name) - 1)]
+    differing = [(index, pair) for index, pair in pairs if pair.isalnum() and pair[0] != pair[1]]
+    digits = [(index, pair) for index, pair in differing if pair.isdigit()]
+    place, pair = chance.choice(digits or differing)
+    return name[:place] + pair[::-1] + name[place + 2 :]
+
+
+def one_token(name: str, chance: random.Random) -> str:
+    """Returns a name with a piece of two to four characters replaced by another of its kind."""
+    found = chance.choice([*re.finditer(r"[a-z]{2,4}|[A-Z]{2,4}|\d{2,3}|[A-Za-z0-9]{2,3}", name)])
+    other = "".join(chance.choice(_alphabet(sign)) for sign in found[0])
+    return name[: found.start()] + other + name[found.end() :]
+
+
+SLIPS: Mapping[str, Callable[[str, random.Random], str]] = {
+    "one character": one_character, "two swapped": swapped, "one token": one_token,
+}  # fmt: skip
+
+
+def _alphabet(sign: str) -> str:
+    if sign.isdigit():
+        return string.digits
+    return string.ascii_lowercase if sign.islower() else string.ascii_uppercase
+
+
+def found_share(kind: str, slip: str, trials: int, seed: int = 1) -> float:
+    """Returns the share of slips of one sort that are found in names of one kind."""
+    chance, filling = random.Random(seed), _FILLING.read_text()[:20_000]
+    found = made = 0
+    while made < trials:
+        others, name = [KINDS[kind](chance) for _ in range(10)], KINDS[kind](chance)
+        wrong = SLIPS[slip](name, chance)
+        prompt = f"{filling}\n{', '.join(others)}\nNow use {name}, please."
+        if wrong in prompt:
+            continue
+        made += 1
+        value = int(wrong) if wrong.isdigit() and wrong[0] != "0" and chance.random() < 0.5 else wrong
+        found += suspects(prompt, {"value": value})
+    return found / made
+
+
+def suspects(prompt: str, arguments: Mapping[str, Any]) -> bool:
+    """Returns whether a call is suspected."""
+    return NearCopies(lambda _: False, lambda: prompt).first(arguments) is not None
+
+
+def gold_calls(data: Path) -> Iterator[Call]:
+    """Yields each of BFCL's gold calls after its prompt."""
+    for case in bfcl.cases(data):
+        prompt = "\n".join(_texts([case.messages, case.functions, case.others]))
+        yield from ((prompt, arguments) for _, arguments in case.calls)
+
+
+def edits(repo: Path, commits: int) -> Iterator[Call]:
+    """Yields the edits of a repository's last commits: each hunk as a whole, and lines of it alone."""
+    for commit in _git(repo, "log", "--format=%H", "--no-merges", f"-{commits}").split():
+        tree = _git(repo, "ls-tree", "-r", "--name-only", f"{commit}^")
+        message, *files = re.split(r"^diff --git ", _git(repo, "show", "--no-renames", commit), flags=re.MULTILINE)
+        for file in files[:_FILES]:
+            head, *hunks = re.split(r"^@@.*@@.*$", file, flags=re.MULTILINE)
+            path = head.split("\n", 1)[0].rpartition(" b/")[2]
+            is_new = "\nnew file" in head
+            prompt = f"{message}\n{tree}\n{'' if is_new else _git(repo, 'show', f'{commit}^:{path}')}"
+            for hunk in hunks[:_HUNKS]:
+                yield from ((prompt, {"path": path, **call}) for call in _calls(hunk, is_new=is_new))
+
+
+def _calls(hunk: str, *, is_new: bool) -> Iterator[dict[str, str]]:
+    lines = hunk.strip("\n").split("\n")
+    before, after = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +"))
+    if is_new:
+        yield {"content": f"{after}\n"}
+        return
+    yield {"old_string": before, "new_string": after}
+    yield from ({"line": line[1:]} for line in [line for line in lines if line[:1] == "+"][:_LINES])
+
+
+def _git(repo: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", repo, *arguments], capture_output=True, text=True, errors="replace", check=False
+    )
+    return done.stdout
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+    else:
+        yield str(value)
+
+
+def cpu_us(setting: str, path: str, length: int, runs: int = 200) -> float:
+    """Returns the CPU time of guarding one answer with one call, in microseconds.
+
+    Args:
+        setting: Of `near_copies`.
+        path: That the call names.
+        length: Of the prompt, in characters.
+        runs: Whose mean it is.
+    """
+    files = sorted((ROOT / "serve" / "guard").rglob("*.py")) + sorted((ROOT / "serve").rglob("*.py"))
+    listing = "\n".join(f"/home/user/project/{file.relative_to(ROOT)}" for file in files)
+    text = (listing + "".join(file.read_text() for file in files))[:length]
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    request = {"messages": [{"role": "user", "content": text}], "tools": [tool]}
+    call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": path})}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    answer = {"id": "a", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    settings = GuardConfig(near_copies=setting)  # type: ignore[arg-type]
+    began_s = process_time()
+    for _ in range(runs):
+        check_answer(settings, request, answer)
+    return (process_time() - began_s) / runs * 1e6
+
+
+def _alarms(name: str, calls: Iterable[Call]) -> None:
+    judged = [suspects(*call) for call in calls]
+    print(f"| {name} | {len(judged):,} | {sum(judged)} |", flush=True)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bfcl", type=Path, default=bfcl.folder(), help="the folder of BFCL_v4_*.json")
+    parser.add_argument("--repo", type=Path, action="append", help="a git repository whose commits are edits")
+    parser.add_argument("--commits", type=int, default=150, help="of each repository")
+    parser.add_argument("--trials", type=int, default=400, help="of each kind of name and slip")
+    asked = parser.parse_args()
+    print("| calls of | calls | suspected |\n|---|---|---|")
+    if asked.bfcl is not None:
+        _alarms("BFCL v4, gold", gold_calls(asked.bfcl))
+    for repo in asked.repo or [ROOT]:
+        _alarms(f"{repo.resolve().name}, edits", edits(repo, asked.commits))
+    print(f"\n| names | {' | '.join(SLIPS)} |\n|---|{'---|' * len(SLIPS)}")
+    for kind in KINDS:
+        print(
+            f"| {kind} | {' | '.join(f'{found_share(kind, slip, asked.trials):.1%}' for slip in SLIPS)} |", flush=True
+        )
+    print("\n| prompt | name | not looked up | looked up |\n|---|---|---|---|")
+    for length in (10_000, 100_000, 1_000_000):
+        for told, path in (("as written", "/home/user/project/serve/guard/path.py"), ("nearly", "serve/guard/psth.py")):
+            off, on = (cpu_us(setting, path, length) for setting in ("off", "count"))
+            print(f"| {length // 1000} kB | {told} | {off:,.0f} us | {on:,.0f} us |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

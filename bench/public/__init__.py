@@ -1,0 +1,1 @@
+"""Suites of others, played against any OpenAI URL and through this gateway."""

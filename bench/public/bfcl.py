@@ -1,0 +1,97 @@
+"""BFCL's gold calls: which functions a request offers, what it says, and which calls are right.
+
+The package `bfcl-eval` brings the data; no code of it runs. Install it where you like (`pip download --no-deps
+bfcl-eval`, unpacked, will do) and name the folder that holds `BFCL_v4_*.json`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_CONVERSATIONS = ("multi_turn",)
+_WITHOUT_CALLS = ("memory", "web_search", "format_sensitivity")
+
+
+class GoldCase(NamedTuple):
+    """One request of a suite with its right calls.
+
+    Attributes:
+        name: Of the case, unique in its suite.
+        messages: Of the request.
+        functions: That it offers, as BFCL writes them; none where they stand elsewhere.
+        calls: The right ones, as name and arguments.
+        others: What else the model knows, such as the state of the files.
+    """
+
+    name: str
+    messages: Sequence[Mapping[str, Any]]
+    functions: Sequence[Mapping[str, Any]]
+    calls: Sequence[tuple[str, Mapping[str, Any]]]
+    others: Any = None
+
+
+def folder() -> Path | None:
+    """Returns the folder of the data if `bfcl-eval` is installed, without importing it."""
+    found = importlib.util.find_spec("bfcl_eval")
+    return None if found is None or found.origin is None else Path(found.origin).parent / "data"
+
+
+def cases(data: Path) -> Iterator[GoldCase]:
+    """Yields the cases that have gold calls.
+
+    Args:
+        data: The folder of `BFCL_v4_*.json`, with `possible_answer` in it.
+    """
+    for path in sorted(data.glob("BFCL_v4_*.json")):
+        answers = data / "possible_answer" / path.name
+        if answers.exists() and not any(kind in path.name for kind in _WITHOUT_CALLS):
+            yield from _cases(path, answers)
+
+
+def _cases(path: Path, answers: Path) -> Iterator[GoldCase]:
+    gold = {row["id"]: row["ground_truth"] for row in _rows(answers)}
+    talks = any(kind in path.name for kind in _CONVERSATIONS)
+    for row in _rows(path):
+        truth = gold.get(row["id"])
+        if truth is not None:
+            calls = [call for turn in truth for call in map(_spoken, turn)] if talks else list(map(_listed, truth))
+            messages = [message for turn in row["question"] for message in turn]
+            functions = row.get("function", [])
+            yield GoldCase(row["id"], messages, functions, [*filter(None, calls)], row.get("initial_config"))
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, filter(str.strip, lines))
+
+
+def _listed(call: Mapping[str, Mapping[str, Sequence[Any]]]) -> tuple[str, dict[str, Any]]:
+    """Returns a call of which every argument has a list of values that are right; an empty text means none."""
+    ((name, arguments),) = call.items()
+    return name, {key: _first(values) for key, values in arguments.items() if values and values[0] != ""}
+
+
+def _first(values: Sequence[Any]) -> Any:
+    """Returns the first value; those of an object's members are lists again."""
+    value = values[0]
+    if isinstance(value, dict):
+        return {key: _first(inner) if isinstance(inner, list) and inner else inner for key, inner in value.items()}
+    return value
+
+
+def _spoken(call: str) -> tuple[str, dict[str, Any]] | None:
+    """Returns a call that is written as Python; None if it is not one with plain values."""
+    try:
+        tree = ast.parse(call, mode="eval").body
+        if not isinstance(tree, ast.Call):
+            return None
+        plain = {str(place): ast.literal_eval(value) for place, value in enumerate(tree.args)}
+        named = {word.arg or "": ast.literal_eval(word.value) for word in tree.keywords}
+    except (SyntaxError, ValueError):
+        return None
+    return ast.unparse(tree.func), plain | named

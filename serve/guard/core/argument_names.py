@@ -1,0 +1,125 @@
+"""Names in a call's arguments: paths, addresses, identifiers, numbers; what is copied and not made up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+LEAST_CHARS = 5
+_MOST_CHARS = 256
+_LONG_CHARS = 1000  # from there on a text is content, in which only opaque names are copies
+_SYMBOL_CHARS = 8
+_MOST_VALUES = 2000  # of one call that are looked at
+_LEAST_FIGURES = 4  # of a number, without the zeros that round it
+
+_WHOLE = re.compile(r"[\w./\\:@#+~%?&=-]+")
+_IN_LINE = re.compile(r"[^\s\"'`<>|;&(),=\[\]{}*$]{5,256}")
+_OPAQUE_IN_LINE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w-]{8,64}")
+_OPAQUE_IN_TEXT = re.compile(r"(?<![\w./-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9_-]{12,64}(?![\w/-]|\.\w)")
+_WORD = re.compile(r"[^\W_]+")
+_PUNCTUATION = ".,:;!?"
+_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ].*)?|\d{1,2}(:\d\d){1,2}|\d{4}-\d\d|[12]\d{3}[01]\d[0-3]\d"
+_MOMENT = re.compile(_DATE)
+_ENDINGS = """
+    py pyi pyc pyx ipynb js jsx mjs cjs ts tsx mts vue json jsonl json5 yml yaml toml md mdx rst txt csv tsv c h cc
+    hh cpp hpp cxx cs go rs rb php java kt swift scala sh bash zsh bat ps1 sql db html htm css scss sass less xml
+    svg png jpg jpeg gif webp pdf doc docx xls xlsx ppt pptx log lock cfg ini conf env gz zip tar tgz bz2 xz whl exe
+    bin so proto graphql tf tpl patch diff bak tmp com org net io dev ai
+"""  # of files, and of hosts
+ENDINGS = frozenset(_ENDINGS.split())
+
+
+def names_in(arguments: Any) -> Iterator[str]:
+    """Yields the names in parsed arguments, each of them once."""
+    seen: set[str] = set()
+    for name in _all_names(arguments):
+        if name not in seen:
+            seen.add(name)
+            yield name
+
+
+def brings_content(arguments: Any) -> bool:
+    """Returns whether an argument is a text of several lines, as of a file that is written: its name may be new."""
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    return any(isinstance(value, str) and _is_content(value) for value in values)
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a text is a number that nobody rounded."""
+    if sum(map(str.isdigit, text)) < LEAST_CHARS:
+        return False
+    plain = text.translate(_UNSIGNED)
+    return plain.isdigit() and len(plain.strip("0")) >= _LEAST_FIGURES
+
+
+def is_place(text: str) -> bool:
+    """Returns whether a text is a path, a file's name, a URL or an address of mail."""
+    if "/" in text or "\\" in text or "@" in text:
+        return len(_WORD.findall(text)) > 1
+    return is_file(text)
+
+
+def is_file(text: str) -> bool:
+    """Returns whether a text is a file's name, with an ending that files have."""
+    stem, _, ending = text.rpartition(".")
+    return len(stem) > 2 and ending in ENDINGS
+
+
+_UNSIGNED = str.maketrans("", "", ".-+ ")
+
+
+def _all_names(arguments: Any) -> Iterator[str]:
+    waiting = [arguments]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += reversed(value.values())
+        elif isinstance(value, list):
+            waiting += reversed(value)
+        elif isinstance(value, str):
+            yield from _names_of(value)
+        elif isinstance(value, int | float) and is_number(text := _written(value)):
+            yield text
+
+
+def _written(number: float) -> str:
+    """Returns a number as text; empty for one with more digits than a name has."""
+    return str(number) if abs(number) < 1e64 else ""  # `str` refuses thousands of digits
+
+
+def _names_of(text: str) -> Iterable[str]:
+    text = text.strip()
+    if len(text) < LEAST_CHARS:
+        return ()
+    if _is_content(text):
+        return [word for word in _OPAQUE_IN_TEXT.findall(text) if not _MOMENT.match(word)]
+    if len(text) <= _MOST_CHARS and _WHOLE.fullmatch(text):
+        return (text,) if _is_name(text) else ()
+    words = (word.strip(_PUNCTUATION) for word in _IN_LINE.findall(text))
+    return [word for word in words if is_place(word) or _OPAQUE_IN_LINE.fullmatch(word)]
+
+
+def _is_content(text: str) -> bool:
+    return len(text) > _LONG_CHARS or "\n" in text
+
+
+def _is_name(text: str) -> bool:
+    if _MOMENT.fullmatch(text):
+        return False
+    return is_place(text) or is_number(text) or _has_letters_and_digits(text) or _is_symbol(text)
+
+
+def _has_letters_and_digits(text: str) -> bool:
+    return any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+
+
+def _is_symbol(text: str) -> bool:
+    """Returns whether a text is a name of several words, as programs have."""
+    if len(text) < _SYMBOL_CHARS:
+        return False
+    humps = (a.islower() and b.isupper() for a, b in pairwise(text))
+    return "_" in text or "-" in text or any(humps)

@@ -1,0 +1,141 @@
+"""Names that look like a near copy and are derived: what a model makes of a name on purpose.
+
+The rules were found with gold calls of public suites and edits of real source files; `python -m bench.near_copies`
+prints how often they let pass what is no slip, and what is one.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from serve.guard.core.argument_names import ENDINGS, is_file, is_number, is_place
+from serve.guard.core.slip import Slip
+
+_FEW_DIGITS = 4  # of a number that counts, such as a page's; a place's may have one more
+_MOST_DIGITS = 16
+_RECORD_DIGITS = 3  # that make a name one of a record: nobody guesses them
+_OPAQUE_CHARS, _LONG_NUMBER = 8, 6
+_TOKEN_CHARS = 4
+_LEAST_REPETITION = 3
+_NUMBERED = re.compile(r"[A-Za-z]+[-_ ]?\d{1,3}")  # `USR005`
+_VERSION = re.compile(r"\d+(\.\d+)+")
+_HOST = re.compile(r"\d{1,3}(\.\d{1,3}){3}(:\d+)?")
+_FAMILIAR = re.compile(r"(a?tions?|ings?|ments?|ers?|able|ness|ity|ities|ly|s)$")  # ends of words, which say little
+_FORMS = frozenset({"", "s", "es", "d", "ed", "r", "er", "ing"})
+
+
+def is_derived(slip: Slip, *, creates: bool) -> bool:
+    """Returns whether a name was probably meant as it is.
+
+    Args:
+        slip: What makes it differ from a name of the prompt.
+        creates: Whether the call brings content, so that its names may be new.
+    """
+    return any(rule(slip) for rule in _RULES) or _is_other_word(slip, creates=creates)
+
+
+def is_opaque(slip: Slip) -> bool:
+    """Returns whether nobody could have made up what the prompt has: `9f2c41` or a ticket's number, and not `k3`."""
+    word, source = slip.source_word, slip.source
+    turns = sum(a.isdigit() != b.isdigit() for a, b in pairwise(word))
+    if turns > 1 or (turns and len(word) >= _OPAQUE_CHARS) or (word.isdigit() and len(word) >= _LONG_NUMBER):
+        return True
+    if "/" in source or "@" in source or is_file(source) or (_NUMBERED.fullmatch(source) and not slip.swaps):
+        return False
+    digits = sum(map(str.isdigit, source))
+    return digits >= _RECORD_DIGITS or (digits > 0 and source.isupper())
+
+
+def _is_other_spelling(slip: Slip) -> bool:
+    """Capitals, or the signs between words: `foo-bar` for `foo_bar`, 1,000 for 1000."""
+    if _letters(slip.name) == _letters(slip.source):
+        return True
+    return slip.said.casefold() == slip.meant.casefold() and not is_opaque(slip)
+
+
+def _is_longer_or_shorter(slip: Slip) -> bool:
+    """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
+    if slip.said and slip.meant:
+        return False
+    more = slip.said or slip.meant
+    if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
+        return True
+    if slip.before and slip.behind:
+        return not more.isalnum() and not _is_repetition(slip)
+    neighbour = slip.behind[:1] if slip.behind else slip.before[-1:]
+    return not neighbour.isalnum() or len(more) > 1
+
+
+def _is_other_form(slip: Slip) -> bool:
+    """Another form of a word, such as its plural."""
+    at_end = not slip.behind[:1].isalnum()
+    return at_end and slip.word.isalpha() and {slip.said, slip.meant} <= _FORMS and not is_opaque(slip)
+
+
+def _is_next_number(slip: Slip) -> bool:
+    """The next in a row, a number of few digits beside a word, another number of zeros."""
+    if slip.swaps or not (slip.said + slip.meant).isdigit():
+        return False
+    said, meant = slip.number, slip.source_number
+    few = _FEW_DIGITS + is_place(slip.source)
+    if max(len(said), len(meant)) < few and "@" not in slip.name and not is_opaque(slip):
+        return True
+    if is_number(slip.name) and said.strip("0") == meant.strip("0"):
+        return True
+    near = 1 if slip.size == 1 else 10
+    return _RECORD_DIGITS <= len(said) < _MOST_DIGITS and bool(meant) and abs(int(said) - int(meant)) <= near
+
+
+def _is_other_kind_of_file(slip: Slip) -> bool:
+    """The same name with another ending."""
+    stem, dot, ending = slip.name.rpartition(".")
+    return bool(dot) and slip.start >= len(stem) and ending in ENDINGS
+
+
+def _is_other_version(slip: Slip) -> bool:
+    """Another version of the same: `tox==4.2.1` for `tox==4.1.0`."""
+    if is_number(slip.source) or _HOST.fullmatch(slip.source):
+        return False
+    end = slip.start + len(slip.meant)
+    return any(found.start() <= slip.start and end <= found.end() for found in _VERSION.finditer(slip.source))
+
+
+def _is_other_host(slip: Slip) -> bool:
+    """Another host of the same network."""
+    return "." not in slip.behind and not slip.swaps and _HOST.fullmatch(slip.name) is not None
+
+
+_RULES = (
+    _is_other_spelling, _is_longer_or_shorter, _is_other_form, _is_next_number, _is_other_kind_of_file,
+    _is_other_version, _is_other_host,
+)  # fmt: skip
+
+
+def _is_other_word(slip: Slip, *, creates: bool) -> bool:
+    """Another word, as another file's name has; not another token within one."""
+    if slip.size <= 1:
+        return False
+    if not (slip.said + slip.meant).isalnum():
+        return not _is_repetition(slip)
+    if is_opaque(slip):
+        is_kind = slip.said == slip.word and slip.word.isalpha()
+        return is_kind or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
+    if creates or ((slip.said + slip.meant).isdigit() and "@" not in slip.name):
+        return True
+    if "@" in slip.name or "/" in slip.behind.rstrip("/"):
+        return False
+    stem = _FAMILIAR.sub("", slip.source_word)
+    kept = len(stem) - len(slip.meant)
+    return kept < 2 or 2 * kept < len(stem)  # one letter, or less than half of the word, may be chance
+
+
+def _is_repetition(slip: Slip) -> bool:
+    """Returns whether the call says a part of the name twice."""
+    if slip.meant or len(slip.said) < _LEAST_REPETITION:
+        return False
+    return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name))

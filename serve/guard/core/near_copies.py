@@ -1,0 +1,194 @@
+"""Near copies: names that a call holds and the prompt does not, but for one slip.
+
+Such a call is valid and perhaps wrong: `weights/kimi-kw/config.json` where the prompt says `kimi-k3`. Names in
+arguments are few and short, so they are looked up in the prompt as they are written. Only for one that is not there is
+a neighbour searched. What a model makes of the prompt on purpose looks like that too; `derived_names` has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from serve.guard.core.argument_names import brings_content, names_in
+from serve.guard.core.derived_names import is_derived, is_opaque
+from serve.guard.core.slip import Slip
+
+_MOST_NAMES = 64  # of one answer that are looked up
+_MOST_ABSENT = 16  # of them, whose neighbours are searched
+_MOST_PLACES = 2048  # of one answer, where a neighbour may stand
+_MOST_SCANNED_CHARS = 64_000_000  # of one answer, the prompt's length for each name
+_SHORT_SLIP = 2  # one character, or two that changed places
+_LONG_SLIP = 8  # a token
+_SHORT_NAME, _SHORTEST_NAME = 12, 8
+
+
+class NearCopies:
+    """Finds names in calls that are near copies of names in the prompt.
+
+    Args:
+        is_said: Returns whether the prompt has a text as it is written, which is cheap to say; False if that is unsure.
+        prompt: Returns the prompt's text; called at most once, for the first name that is not said.
+    """
+
+    def __init__(self, is_said: Callable[[str], bool], prompt: Callable[[], str]) -> None:
+        self._is_said = is_said
+        self._read = prompt
+        self._text: str | None = None
+        self._folded: str | None = None
+        self._names = _MOST_NAMES
+        self._absent = _MOST_ABSENT
+        self._places = _MOST_PLACES
+        self._scanned = 0
+
+    def first(self, arguments: Any) -> Slip | None:
+        """Returns the slip of the first near copy among the names in a call's arguments; None if there is none.
+
+        Args:
+            arguments: As parsed.
+        """
+        creates = brings_content(arguments)
+        for name in names_in(arguments):
+            self._names -= 1
+            if self._names < 0:
+                return None
+            if not self._is_said(name) and (slip := self._slip(name)) and not is_derived(slip, creates=creates):
+                return slip
+        return None
+
+    def _slip(self, name: str) -> Slip | None:
+        """Returns the slip of a name that is absent and has one nearest neighbour, which did not lend it its words."""
+        if self._text is None:
+            self._text = self._read()
+        self._scanned += len(self._text)
+        self._absent -= 1
+        if self._absent < 0 or self._scanned > _MOST_SCANNED_CHARS or self._stands_in(self._text, name):
+            return None
+        nearest, *others = sorted(self._neighbours(name), key=lambda slip: slip.size) or (None,)
+        if nearest is None or (others and others[0].size == nearest.size) or self._is_spelt(nearest):
+            return None
+        return nearest
+
+    def _is_spelt(self, slip: Slip) -> bool:
+        """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
+        if self._folded is None:
+            self._folded = (self._text or "").casefold()
+        if self._stands_in(self._folded, slip.name.casefold()):
+            return True
+        word = slip.word.casefold()
+        return len(word) > 1 and not is_opaque(slip) and self._stands_in(self._folded, word)
+
+    def _stands_in(self, text: str, name: str) -> bool:
+        """Returns whether a text has a name as it is written, and not as a part of a longer word."""
+        for place in self._found(text, name):
+            before, after = text[place - 1 : place], text[place + len(name) : place + len(name) + 1]
+            if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
+                return True
+        return self._places <= 0  # nobody knows
+
+    def _found(self, text: str, part: str) -> Iterator[int]:
+        """Yields where a part stands in a text."""
+        place = text.find(part)
+        while place >= 0 and self._places > 0:
+            self._places -= 1
+            yield place
+            place = text.find(part, place + 1)
+
+    # Neighbours
+
+    def _neighbours(self, name: str) -> Iterable[Slip]:
+        """Returns the slips that make a name of one in the prompt: the short ones, or else those of a token."""
+        text = self._text or ""
+        head = _longest(len(name), lambda length: name[:length] in text)
+        tail = _longest(len(name), lambda length: name[len(name) - length :] in text)
+        for longest in (_SHORT_SLIP, _longest_slip(name)):
+            if head + tail + longest >= len(name) and (found := self._within(name, head, tail, longest)):
+                return found.values()
+        return ()
+
+    def _within(self, name: str, head: int, tail: int, longest: int) -> dict[str, Slip]:
+        """Returns slips by the name that they were made of.
+
+        A slip begins where at most the longest head in the prompt ends, and ends where at least the longest tail
+        begins. So what precedes and what follows it is intact, at least as long as `before` and `after`. If both are
+        short, either half of the name is intact all the same.
+
+        Args:
+            name: Of the call.
+            head: Length of the longest beginning of the name that the prompt has.
+            tail: Of the longest end.
+            longest: Slip that counts.
+        """
+        half = (len(name) - longest + 1) // 2
+        before, after = len(name) - tail - longest, len(name) - head - longest
+        if max(before, after) < half:
+            return self._with_head(name, half, longest) | self._with_tail(name, half, longest)
+        if before >= after:
+            return self._with_head(name, before, longest)
+        return self._with_tail(name, after, longest)
+
+    def _with_head(self, name: str, length: int, longest: int) -> dict[str, Slip]:
+        text = self._text or ""
+        width = len(name) + longest + 2
+        starts = (at for at in self._found(text, name[:length]) if _is_edge(text[max(at - 2, 0) : at][::-1], 0))
+        windows = {text[at : at + width] for at in starts}
+        slips = (_aligned(name, window, longest) for window in windows if _may_hold(window, name, length, longest))
+        return {slip.source: slip for slip in slips if slip is not None}
+
+    def _with_tail(self, name: str, length: int, longest: int) -> dict[str, Slip]:
+        text, backward = self._text or "", name[::-1]
+        width = len(name) + longest + 2
+        ends = (at + length for at in self._found(text, name[-length:]) if _is_edge(text, at + length))
+        windows = {text[max(end - width, 0) : end][::-1] for end in ends}
+        slips = (
+            _aligned(backward, window, longest) for window in windows if _may_hold(window, backward, length, longest)
+        )
+        turned = (slip.turned for slip in slips if slip is not None)
+        return {slip.source: slip for slip in turned}
+
+
+def _longest_slip(name: str) -> int:
+    """Returns how long a slip may be such that a neighbour is still near."""
+    if len(name) < _SHORTEST_NAME:
+        return _SHORT_SLIP
+    return 3 if len(name) < _SHORT_NAME else min(_LONG_SLIP, len(name) // 3)
+
+
+def _longest(most: int, holds: Callable[[int], bool]) -> int:
+    """Returns the greatest number up to which something holds, that does for all below."""
+    low, high = 0, most - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _may_hold(window: str, name: str, length: int, longest: int) -> bool:
+    """Returns whether a window has, beside the first characters of a name, one of the other two parts of it."""
+    quarter = max((len(name) - length - longest + 1) // 2, 1)
+    return name[length : length + quarter] in window or name[-quarter:] in window
+
+
+def _is_edge(text: str, end: int) -> bool:
+    """Returns whether a name may end before a place of a text."""
+    if end >= len(text) or not (text[end].isalnum() or text[end] in "_.-"):
+        return True
+    return text[end] in ".-" and not text[end + 1 : end + 2].isalnum()
+
+
+def _aligned(name: str, window: str, longest: int) -> Slip | None:
+    """Returns the shortest difference between a name and what a window begins with; None if it is none or too long."""
+    pairs = enumerate(zip(name, window, strict=False))
+    start = next((index for index, (a, b) in pairs if a != b), min(len(name), len(window)))
+    best: Slip | None = None
+    for said in range(min(longest, len(name) - start) + 1):
+        tail = name[start + said :]
+        for meant in range(min(longest, len(window) - start) + 1):
+            if said + meant == 0 or (best and said + meant >= len(best.said) + len(best.meant)):
+                continue
+            if window.startswith(tail, start + meant) and _is_edge(window, start + meant + len(tail)):
+                best = Slip(name, start, name[start : start + said], window[start : start + meant])
+    return best

@@ -1,0 +1,174 @@
+"""Names in calls that are nearly those of the prompt."""
+
+import json
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.config.guard import GuardConfig
+from serve.guard.core import Outcome, Severity, check_answer
+from serve.guard.core.argument_names import names_in
+from serve.guard.core.near_copies import NearCopies
+from serve.guard.core.prompt_text import PromptText
+
+PATHS = """
+serve/guard/core/guard.py
+serve/guard/core/choice.py
+serve/gateway/pipeline.py
+models/kimi-k3/config.json
+https://github.com/acme/router/pull/1183
+"""
+RECORDS = """
+order #W2378156 of yusuf_rossi_9620, paid with credit_card_9513926, ticket TCK-2024-471313
+trace 3f2a9c41-77d0-4e12-9b55-c0ffee12ab90, commit 9c2f41ab77d0e4129b55c0ff12ab90de45678901
+account 100829223041, total 1523.75, call +1-415-555-0137, mail mia.chen87@example.com, host 10.21.37.144
+key call_Zk3vQ81mXw0PbL7tR5yHn2Ac
+"""
+PROMPT = PATHS + RECORDS
+
+
+def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
+    """Returns the name of the prompt of which a call's name is a near copy."""
+    slip = NearCopies(lambda _: False, lambda: prompt).first({"x": name, **others})
+    return None if slip is None else slip.source
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("models/kimi-kw/config.json", "models/kimi-k3/config.json"),
+        ("serve/gaurd/core/guard.py", "serve/guard/core/guard.py"),
+        ("serve/guard/core/choise.py", "serve/guard/core/choice.py"),
+        ("serve/gateway/pipelines/pipeline.py", None),
+        ("#W2387156", "#W2378156"),
+        ("yusuf_rossi_9260", "yusuf_rossi_9620"),
+        ("TCK-2024-473313", "TCK-2024-471313"),
+        ("3f2a9c41-77d0-4e12-9b65-c0ffee12ab90", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("3f2a9c41-77d0-4e12-9b55-c0ffee12ab9", "3f2a9c41-77d0-4e12-9b55-c0ffee12ab90"),
+        ("9c2f41ab77d0e4129b55c0ffff12ab90de45678901", "9c2f41ab77d0e4129b55c0ff12ab90de45678901"),
+        (100829232041, "100829223041"),
+        (1532.75, "1523.75"),
+        ("mia.chen78@example.com", "mia.chen87@example.com"),
+        ("call_Zk3vQ81mXw0PbLLLR5yHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
+        ("git show 9c2f41ab77d0e4129b55c0ff12ab90de45678091", "9c2f41ab77d0e4129b55c0ff12ab90de45678901"),
+        (["ok", {"deep": "10.12.37.144"}], "10.21.37.144"),
+    ],
+)
+def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | None) -> None:
+    assert suspected(name) == source
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "serve/guard/core/guard.py",
+        "guard.py",
+        "core/guard.py",
+        "/repo/serve/guard/core/guard.py",
+        "serve/guard/core/guard_test.py",
+        "serve/guard/core/guard.pyi",
+        "serve/guard/core/Guard.py",
+        "serve/guard/core/guards.py",
+        "serve/guard/core/pipeline.py",
+        "models/kimi-k4/config.json",
+        "models/kimi_k3/config.json",
+        "https://github.com/acme/router/pull/1184",
+        "TCK-2024-471314",
+        "W2378156",
+        "1,523.75",
+        "10.21.37.1",
+        "9c2f41ab",
+        "something else",
+        "42",
+        None,
+        True,
+        pytest.param(10**5000, id="long"),
+        float("inf"),
+    ],
+)
+def test_what_the_prompt_says_and_what_is_made_of_it_on_purpose_is_not(name: Any) -> None:
+    assert suspected(name) is None
+
+
+def test_versions_dates_and_round_numbers_are_nobodys_copies() -> None:
+    prompt = "tox==4.18.0 since 2024-05-15, v2.0.0, 250000 in all"
+    assert [suspected(name, prompt) for name in ("tox==4.23.0", "2024-05-16", "v2.1.0", 260000)] == [None] * 4
+
+
+def test_a_file_that_is_written_may_have_a_new_name_and_one_that_is_read_may_not() -> None:
+    prompt = "see src/parsing/annotated_value.py"
+    assert suspected("src/parsing/annotxqed_value.py", prompt) == "src/parsing/annotated_value.py"
+    assert suspected("src/parsing/annotxqed_value.py", prompt, content="a = 1\nb = 2\n") is None
+
+
+def test_a_name_with_two_neighbours_is_one_of_a_row() -> None:
+    assert suspected("rec-77aa31", "rec-77aa30, rec-77aa39") is None
+
+
+def test_in_what_a_call_writes_only_opaque_names_are_looked_up() -> None:
+    text = "def f(value_one):\n    return other_name, 'serve/guard/x.py', 'call_Zk3vQ81mXw0PbL7tR5yHn2Ac'\n"
+    assert [*names_in({"content": text})] == ["call_Zk3vQ81mXw0PbL7tR5yHn2Ac"]
+
+
+OPAQUE = st.text(string.ascii_lowercase + string.digits, min_size=16, max_size=40).filter(
+    lambda text: 2 <= sum(map(str.isdigit, text)) <= len(text) - 2 and len(set(text)) > 8
+)
+
+
+@given(OPAQUE, st.data())
+def test_any_other_character_within_an_opaque_name_is_found(name: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(1, len(name) - 2))
+    other = data.draw(st.sampled_from([each for each in "aeqz" if each != name[place]]))
+    slip = f"{name[:place]}{other}{name[place + 1 :]}"
+    assert suspected(slip, f"first {name}, and then\nmore of it") == name
+
+
+@given(st.text("ab/1-. \n_", max_size=300), st.recursive(st.text("ab/1-._ \n") | st.integers(), st.lists))
+def test_nothing_in_prompt_or_arguments_makes_it_fail(prompt: str, arguments: Any) -> None:
+    NearCopies(lambda _: False, lambda: prompt).first({"x": arguments})
+
+
+def test_what_json_hides_is_found_in_the_text_of_messages_and_of_earlier_calls() -> None:
+    call = {"function": {"name": "read", "arguments": json.dumps({"path": "C:\\données\\brève.txt", "n": 1})}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "see\nsrc/été.py"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    prompt = PromptText(json.dumps({"messages": messages}).encode())
+    assert not prompt.says("src/été.py")
+    assert suspected("src/été.py", prompt.read()) is None
+    assert prompt.says("text")
+    assert "brève" in prompt.read()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"messages": [{"content": 1}]}', b'{"messages": 3}', b'{"messages": [{"content": "\xff"}]}']
+)
+def test_a_body_of_another_shape_has_no_text(body: bytes) -> None:
+    assert PromptText(body).read() == ""
+
+
+def answer_with(path: str) -> dict[str, Any]:
+    function = {"name": "read", "arguments": json.dumps({"path": path})}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+    }
+    return {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+
+@pytest.mark.parametrize(
+    ("setting", "severity"), [("off", None), ("count", Severity.NOTE), ("rerun", Severity.SUSPECT)]
+)
+def test_a_near_copy_is_ignored_counted_or_rerun_as_configured(setting: Any, severity: Severity | None) -> None:
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    request = {"messages": [{"role": "user", "content": PROMPT}], "tools": [tool]}
+    verdict = check_answer(GuardConfig(near_copies=setting), request, answer_with("models/kimi-kw/config.json"))
+    assert [defect.severity for defect in verdict.defects] == ([severity] if severity else [])
+    assert verdict.outcome is (Outcome.NEAR_COPY if severity else Outcome.CLEAN)
+    assert "kimi" not in " ".join(defect.detail for defect in verdict.defects)
+    assert check_answer(GuardConfig(near_copies=setting), request, answer_with("models/kimi-k3/config.json")).good

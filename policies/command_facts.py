@@ -12,12 +12,21 @@ from policies.engine_args import facts_from_engine_args, variant_of
 from policies.facts import PoolFacts, Scalar
 from policies.model_names import NamedModel, model_of
 from policies.stated_facts import UNKNOWN, method_of
-from policies.vllm_args import chosen_runner
+from policies.vllm_args import chosen_runner, falls_back_to_v1
+from policies.vllm_options import full_names
 
 MODEL, POOL = "model", "engine"
 _NO_MODEL = NamedModel("", None, None)
 _V1_ONLY = frozenset({"medusa", "mlp_speculator", "custom_class"})
+_ON_V2 = frozenset({None, "mtp", "eagle", "eagle3", "dflash", "dspark"})  # since V2 is the default
 _OWN_HEAD = frozenset({"eagle", "mtp"})  # SGLang's EAGLE without a drafter is the model's own head
+_OLD_MEMBERS = {
+    "speculative_model": "model",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "ngram_prompt_lookup_max": "prompt_lookup_max",
+    "ngram_prompt_lookup_min": "prompt_lookup_min",
+}
+_OF_OLD_ENGINES = ("speculative_model", "use_v2_block_manager", "num_scheduler_steps")  # before the V1 engine
 # Options of SGLang, with their other names, that are facts or settings of the same meaning as vLLM's.
 _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "tensor_parallel_size": ("tp", "tp_size", "tensor_parallel_size"),
@@ -29,6 +38,7 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "speculative_adaptive": ("speculative_adaptive",),
     "speculative_accept_threshold_single": ("speculative_accept_threshold_single",),
     "speculative_accept_threshold_acc": ("speculative_accept_threshold_acc",),
+    "enable_custom_logit_processor": ("enable_custom_logit_processor",),
     "enable_lora": ("enable_lora",),
     "enable_dp_attention": ("enable_dp_attention",),
     "enable_hierarchical_cache": ("enable_hierarchical_cache",),
@@ -75,8 +85,8 @@ def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
         drafter=drafter,
         num_speculative_tokens=_whole(base.num_speculative_tokens),
         runner=runner,
-        async_scheduling=_scheduling(args, runner, method),
-        prefix_caching=_prefix_cache(args, base.hybrid, command.version),
+        async_scheduling=_scheduling(full_names(args).get("async_scheduling"), runner, method),
+        prefix_caching=_prefix_cache(command, full_names(args).get("enable_prefix_caching"), base.hybrid),
         tool_parser=None if "tool_call_parser" in command.unknown else base.tool_parser,
         reasoning_parser=None if "reasoning_parser" in command.unknown else base.reasoning_parser,
         settings={name: value for name, value in base.settings.items() if name not in command.unknown},
@@ -147,9 +157,8 @@ def _with_old_names(args: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options with those of vLLM before 0.9 as members of `speculative_config`."""
     if "speculative_model" not in args:
         return dict(args)
-    rest = {name: value for name, value in args.items() if name not in ("speculative_model", "num_speculative_tokens")}
-    spec = {"model": args["speculative_model"], "num_speculative_tokens": args.get("num_speculative_tokens")}
-    return {**rest, "speculative_config": {name: value for name, value in spec.items() if value is not None}}
+    spec = {member: args[name] for name, member in _OLD_MEMBERS.items() if name in args}
+    return {**{name: value for name, value in args.items() if name not in _OLD_MEMBERS}, "speculative_config": spec}
 
 
 def _by_old_flags(args: Mapping[str, Any]) -> str:
@@ -170,34 +179,37 @@ def _says_method(args: Mapping[str, Any]) -> bool:
 
 
 def _runner(command: EngineCommand, args: Mapping[str, Any], method: str | None) -> str | None:
-    """Returns the runner where it is certain: between 0.22 and 0.31 it depends on the model's architecture."""
-    if (chosen := chosen_runner(f"{MODEL}/{POOL}", args, command.env)) is not None:
+    """Returns the runner where it is certain.
+
+    From 0.22 to 0.28 it depends on the model's architecture; up to 0.31 some methods, and stages, go back to V1.
+    """
+    named = full_names(args)
+    if (chosen := chosen_runner(f"{MODEL}/{POOL}", named, command.env)) is not None:
         return chosen
-    if method in _V1_ONLY:
+    if method in _V1_ONLY or falls_back_to_v1(method, named.get("speculative_config") or {}, named):
         return "v1"
     try:
         release = Version(command.version or "")
     except InvalidVersion:
         return None
-    return "v1" if release < Version("0.22") else "v2" if release >= Version("0.32") and method != "suffix" else None
+    if release < Version("0.22"):
+        return "v1"
+    settled = method in _ON_V2 and int(named.get("pipeline_parallel_size") or 1) == 1
+    return "v2" if release >= Version("0.32" if not settled else "0.29") and method != "suffix" else None
 
 
-def _scheduling(args: Mapping[str, Any], runner: str | None, method: str | None) -> bool | None:
-    if "no_async_scheduling" in args:
-        return False
-    if "async_scheduling" in args:
-        return True
+def _scheduling(said: Any, runner: str | None, method: str | None) -> bool | None:
+    if said is not None:
+        return bool(said)
     return False if runner == "v1" and method in ("ngram", "suffix") else True if runner == "v2" else None
 
 
-def _prefix_cache(args: Mapping[str, Any], hybrid: bool | None, version: str | None) -> bool | None:
+def _prefix_cache(command: EngineCommand, said: Any, hybrid: bool | None) -> bool | None:
     """Returns whether prefixes are cached; by default they are, except on hybrids and before the V1 engine."""
-    if "no_enable_prefix_caching" in args:
-        return False
-    if "enable_prefix_caching" in args:
-        return True
-    old = version is not None and Version(version) < Version("0.9")
-    return None if old or hybrid is not False else True
+    if said is not None:
+        return bool(said)
+    old = command.version is not None and Version(command.version) < Version("0.9")
+    return None if old or hybrid is not False or any(name in command.args for name in _OF_OLD_ENGINES) else True
 
 
 def _drafts(args: Mapping[str, Any]) -> int | None:

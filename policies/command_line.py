@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import yaml
+
 from policies.errors import PolicyError
 from policies.vllm_options import known_option
 
@@ -62,14 +64,15 @@ def read_command(words: Sequence[str]) -> EngineCommand:
     """Reads `vllm serve ...`, `python -m sglang.launch_server ...` and their like, behind any prefix.
 
     Args:
-        words: The words of the line, or one text that holds all of it.
+        words: The words of the line, or one text that holds all of it, be it a container's part of a Compose file or
+            of a Kubernetes manifest.
 
     Raises:
         PolicyError: It starts no engine that is known here, or can't be split.
     """
     found = list(words)
     if len(found) == 1:
-        found = _split(found[0])
+        found = _of_container(found[0]) or _split(found[0])
     env: dict[str, str] = {}
     version = None
     for place, word in enumerate(found):
@@ -92,6 +95,46 @@ def read_command(words: Sequence[str]) -> EngineCommand:
         "no engine in the command line: it should hold `vllm serve MODEL`, `python -m "
         "vllm.entrypoints.openai.api_server`, `python -m sglang.launch_server`, `sglang serve`, or an image of vLLM"
     )
+
+
+def _of_container(text: str) -> list[str]:
+    """Returns the words that start the engine's container in a text of Compose or Kubernetes; none if it is no such."""
+    if "image:" not in text:
+        return []
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    for container in _mappings(document):
+        image = container.get("image")
+        if isinstance(image, str) and _image(image, ""):
+            command = [*_words(container.get("command")), *_words(container.get("args"))]
+            return [*_environment(container), image, *command]
+    return []
+
+
+def _mappings(node: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(node, Mapping):
+        yield node
+        for value in node.values():
+            yield from _mappings(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _mappings(item)
+
+
+def _words(given: Any) -> list[str]:
+    return _split(given) if isinstance(given, str) else [str(word) for word in given or ()]
+
+
+def _environment(container: Mapping[str, Any]) -> Iterator[str]:
+    """Yields `NAME=value` for each variable of a container, however the file lists them."""
+    given = container.get("environment") or container.get("env") or ()
+    for item in given.items() if isinstance(given, Mapping) else given:
+        if isinstance(item, Mapping):
+            yield f"{item.get('name')}={item.get('value', '')}"
+        else:
+            yield item if isinstance(item, str) else f"{item[0]}={item[1]}"
 
 
 def _split(text: str) -> list[str]:
@@ -143,6 +186,7 @@ def _command(engine: str, version: str | None, words: Sequence[str], env: Mappin
         if name is None:
             bare += values
         else:
+            args.pop(name, None)  # the last one counts, also where it takes back another: `--x --no-x`
             args[name] = _value(values)
     unknown = frozenset(name for name, value in args.items() if isinstance(value, str) and _open(value))
     model = next((args.pop(name) for name in ("model", "model_path") if args.get(name)), None) or next(iter(bare), None)

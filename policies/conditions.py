@@ -105,14 +105,15 @@ def owner(path: str) -> str:
 
 @lru_cache(maxsize=_PARSED)
 def _compared(name: str, condition: str) -> Test:
-    match = _COMPARISON.match(condition)
-    if not match:
-        raise PolicyError(f"{name}: {condition!r} is not a comparison with a number, such as '<8'")
-    compare = _COMPARISONS[match[1]]
-    number = float(match[2])
+    parts = [_COMPARISON.match(part.strip()) for part in condition.split(",")]
+    bounds = [(_COMPARISONS[part[1]], float(part[2])) for part in parts if part]
+    if len(bounds) < len(parts):
+        raise PolicyError(f"{name}: {condition!r} is not a comparison with a number, such as '<8' or '>=5,<7'")
 
     def test(actual: Any) -> bool | None:
-        return compare(actual, number) if isinstance(actual, int | float) else None
+        if not isinstance(actual, int | float):
+            return None
+        return all(compare(actual, number) for compare, number in bounds)
 
     return test
 

@@ -37,6 +37,7 @@ _OPT_IN: dict[str, Scalar] = {
     "cudagraph_mode": "default",
     "drafter_context_shorter": False,
     "speculative_adaptive": False,
+    "enable_custom_logit_processor": False,
     "enable_dp_attention": False,
     "enable_hierarchical_cache": False,
     "speculative_accept_threshold_single": 1.0,

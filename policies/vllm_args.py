@@ -50,7 +50,7 @@ def facts_of_vllm(
     method = stated.get("method", _method(spec))
     installed, on_cpu = installed_engine()
     version = stated.get("engine_version", installed or pinned_engine())
-    on_v1 = (on_cpu and version == installed) or _falls_back_to_v1(method, spec, args)
+    on_v1 = (on_cpu and version == installed) or falls_back_to_v1(method, spec, args)
     chosen = chosen_runner(where, args, env)
     runner = stated.get("runner", chosen or ("v1" if on_v1 else default_runner(method, version)))
     is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
@@ -74,7 +74,7 @@ def facts_of_vllm(
     }
 
 
-def _falls_back_to_v1(method: str | None, spec: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
+def falls_back_to_v1(method: str | None, spec: Mapping[str, Any], args: Mapping[str, Any]) -> bool:
     """Returns True if an argument asks for what the V2 runner does not have."""
     return (
         _truth(args.get("enable_dbo", False))

@@ -33,6 +33,7 @@ def test_there_are_enough_public_lines_of_both_engines_to_mean_something():
 
 
 MEMBERS = '{"method":"eagle3","model":"a/b","num_speculative_tokens":3}'
+SHORTER = '{"method":"eagle","model":"d","max_model_len":16384}'
 FLAGS = "--spec-method eagle3 --spec-model a/b --spec-tokens 3"
 
 
@@ -124,3 +125,76 @@ def test_a_stated_fact_outweighs_the_line():
 )
 def test_an_images_tag_tells_the_version_only_if_it_is_one(image, version):
     assert facts(f"docker run --gpus all {image} --model Qwen/Qwen3-8B").engine_version == version
+
+
+@pytest.mark.parametrize(
+    ("line", "fact", "value"),
+    [
+        ("vllm serve Qwen/Qwen3-8B --async-scheduling --no-async-scheduling", "async_scheduling", False),
+        ("vllm serve Qwen/Qwen3-8B --no-async-scheduling --async-scheduling", "async_scheduling", True),
+        ("vllm serve Qwen/Qwen3-8B --enable-prefix-caching --no-enable-prefix-caching", "prefix_caching", False),
+        ("vllm serve Qwen/Qwen3-8B --speculative-model '[ngram]' --num-speculative-tokens 5", "prefix_caching", None),
+        ("vllm serve Qwen/Qwen3-8B --speculative-model '[ngram]' --num-speculative-tokens 5", "method", "ngram"),
+        ("docker run vllm/vllm-openai:v0.33.0 Qwen/Qwen3-8B --spec-method mtp", "runner", "v2"),
+        ("docker run vllm/vllm-openai:v0.30.0 Qwen/Qwen3-8B --spec-method mtp", "runner", "v2"),
+        ("docker run vllm/vllm-openai:v0.30.0 Qwen/Qwen3-8B --spec-method ngram", "runner", None),
+        ("docker run vllm/vllm-openai:v0.32.0 Qwen/Qwen3-8B --spec-method ngram", "runner", "v2"),
+        ("docker run vllm/vllm-openai:v0.33.0 Qwen/Qwen3-8B --spec-method mtp --enable-dbo", "runner", "v1"),
+        ("docker run vllm/vllm-openai:v0.25.1 Qwen/Qwen3-8B --spec-method mtp", "runner", None),
+        ("docker run vllm/vllm-openai:v0.19.1 Qwen/Qwen3-8B --spec-method mtp", "runner", "v1"),
+        ("python -m sglang.launch_server --model-path Qwen/Qwen3-8B --disable-radix-cache", "prefix_caching", False),
+        (
+            "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --speculative-algorithm FLASH",
+            "method",
+            "unknown",
+        ),
+        ("vllm serve Qwen/Qwen3-8B --spec-method turbo --spec-tokens 3", "method", "unknown"),
+    ],
+)
+def test_the_last_word_counts_and_what_depends_on_the_version_is_known_only_with_it(line, fact, value):
+    assert getattr(facts(line), fact) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "value"),
+    [
+        ("vllm serve m --ngram_prompt_lookup_max 4 --speculative_model [ngram]", "prompt_lookup_max", 4),
+        ("vllm serve m -cc.cudagraph_mode=PIECEWISE", "cudagraph_mode", "piecewise"),
+        ("vllm serve m -dp 8 -ep --all2all-backend deepep_low_latency", "enable_expert_parallel", True),
+        (f"vllm serve m --max-model-len 65536 --speculative-config '{SHORTER}'", "drafter_context_shorter", True),
+        ("vllm serve m --kv-offloading-size 8", "kv_connector", "OffloadingConnector"),
+        ("sglang serve --model m --tp 8 --dp 8 --enable-dp-attention", "enable_dp_attention", True),
+        ("sglang serve --model m --disaggregation-mode decode", "kv_connector", "decode"),
+        ("sglang serve --model m --page-size 64", "page_size", 64),
+    ],
+)
+def test_settings_that_advisories_name_are_read(line, setting, value):
+    assert facts(line).settings[setting] == value
+
+
+COMPOSE = """
+services:
+  proxy: {image: nginx}
+  engine:
+    image: vllm/vllm-openai:v0.20.1
+    environment: [VLLM_USE_V2_MODEL_RUNNER=1]
+    command: >
+      --model Qwen/Qwen3-8B --tool-call-parser hermes
+      --speculative-config '{"method": "eagle3", "model": "a/b", "num_speculative_tokens": 3}'
+"""
+POD = """
+spec:
+  containers:
+    - name: engine
+      image: vllm/vllm-openai:v0.20.1
+      command: [vllm, serve]
+      args: [Qwen/Qwen3-8B, --tool-call-parser, hermes, --spec-method, eagle3, --spec-model, a/b, --spec-tokens, "3"]
+      env: [{name: VLLM_USE_V2_MODEL_RUNNER, value: "1"}]
+"""
+
+
+@pytest.mark.parametrize("text", [COMPOSE, POD], ids=["compose", "pod"])
+def test_a_container_in_a_file_is_read_like_its_command_line(text):
+    found = facts(text)
+    assert (found.engine_version, found.runner, found.family, found.tool_parser) == ("0.20.1", "v2", "qwen3", "hermes")
+    assert (found.method, found.drafter, found.num_speculative_tokens) == ("eagle3", "a/b", 3)

@@ -33,6 +33,8 @@ def facts(**known):
         ("method", ["ngram"], "eagle3", False),
         ("num_speculative_tokens", ">=2", 3, True),
         ("num_speculative_tokens", ">=2", 1, False),
+        ("num_speculative_tokens", ">=5,<7", 6, True),
+        ("num_speculative_tokens", ">=5,<7", 7, False),
         ("hybrid", True, True, True),
         ("prefix_caching", True, False, False),
         ("runner", "v1", "v2", False),

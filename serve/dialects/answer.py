@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError, encode_json
-from serve.guard.core import ABORTED, stop_of
+from serve.guard.core import stop_of
+from serve.stream.ending import INCOMPLETE, is_finish
 
 REASONING = "reasoning"
 TEXT = "text"
@@ -86,7 +87,7 @@ class Answer:
         texts: dict[str, str] = {}
         for kind, text in self._feed(completion, "message"):
             texts[kind] = texts.get(kind, "") + text
-        if self.finish_reason in ABORTED:
+        if self.finish_reason and not is_finish(self.finish_reason):
             raise EngineError(f"The engine gave the answer up ({self.finish_reason}).")
         return texts
 
@@ -96,8 +97,8 @@ class Answer:
         Raises:
             EngineError: It did not, or gave up: whatever there is may be half an answer.
         """
-        if not self.finish_reason or self.finish_reason in ABORTED:
-            raise EngineError("The engine ended the stream before the answer was complete.")
+        if not is_finish(self.finish_reason):
+            raise EngineError(INCOMPLETE)
 
     def _feed(self, chunk: Mapping[str, Any], member: str) -> list[tuple[str, str]]:
         usage = chunk.get("usage")

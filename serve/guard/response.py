@@ -27,6 +27,7 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.relay import line_of, send_stream
 from serve.request.beside import beside
+from serve.stream.ending import error_around, error_in
 from serve.stream.frame import Frame
 from serve.stream.line import Check
 
@@ -158,14 +159,15 @@ class GuardedStream(Check):
         if not frame.whole:
             raise EngineError(f"The engine sent an event of more than {self.limit_bytes} bytes.")
         data = frame.data()
+        if (error := error_around(frame.raw)) is not None:
+            raise error
         if data is None:  # a comment keeps the connection alive; what else is no data must not pass unseen
             return (frame,) if is_comment(frame.raw) else ()
         if is_done(data):
             return ()
         chunk = frame.parsed(data)
-        if (error := chunk.get("error")) is not None:
-            message = error.get("message") if isinstance(error, dict) else None
-            raise EngineError(f"The engine failed in the middle of the response{f': {message}' if message else '.'}")
+        if (error := error_in(chunk)) is not None:
+            raise error
         allowed = self._guard.feed(chunk)
         if not allowed:
             self._hold(frame, len(frame.raw))

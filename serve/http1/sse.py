@@ -36,15 +36,15 @@ def error_frame(error: GatewayError) -> bytes:
 
 
 def frame_data(frame: bytes) -> bytes | None:
-    """Returns a frame's data; None if it has none, like the comments that keep a connection alive.
+    """Returns a frame's data; None if it has none, like what keeps a connection alive: comments, and empty events.
 
     Args:
         frame: With any line ends, and the blank line that ends it.
     """
     if frame.startswith(b"data: ") and frame.find(LF) == len(frame) - 2 and CR not in frame:
-        return frame[6:-2]
+        return frame[6:-2] or None
     lines = [line[5:].removeprefix(b" ") for line in frame.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(lines) if lines else None
+    return b"\n".join(lines) or None
 
 
 def is_comment(frame: bytes) -> bool:
@@ -54,7 +54,7 @@ def is_comment(frame: bytes) -> bool:
 
 def is_done(data: bytes) -> bool:
     """Returns True for the data of the frame that ends a complete stream."""
-    return data == _DONE_DATA
+    return data.strip() == _DONE_DATA
 
 
 def decode_chunk(data: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from serve.proxy.exchange import Exchange
 from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
+from serve.stream.ending import INCOMPLETE
 from serve.stream.line import PASS, Line, Stage
 from serve.stream.stages import End
 from serve.telemetry.instruments import Telemetry
@@ -65,27 +66,21 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     await exchange.start_stream(response.status, response_headers(response.headers))
     end = End()
     line = line_of(attempt, exchange, observer, end)
+    broke: EngineError | None = None
     try:
         await send_stream(exchange, response, line)
-    except EngineError:
-        await _send_rest(exchange, line)
-        if not end.done:  # after `[DONE]` nothing is missing: an error would undo an answer that was complete
-            raise
-    else:
-        await _send_rest(exchange, line)
-    if end.failed:
+    except EngineError as error:
+        broke = error
+    if rest := line.finish():
+        await exchange.part(rest)
+    if end.told:
         fail(exchange.span, EngineError.default_code)
         detail, pool = "the engine failed in the middle of a stream", attempt.candidate.pool
         faults = exchange.attribution.faults
         telemetry.log.add_fault(faults, exchange.request_id, pool, EngineError.default_code, detail)
-    elif not end.done:
-        raise EngineError("The engine ended the stream before the answer was complete.")
+    elif not end.done:  # whatever broke after a complete answer is nobody's loss
+        raise broke or end.failure or EngineError(INCOMPLETE)
     await exchange.end_stream()
-
-
-async def _send_rest(exchange: Exchange, line: Line) -> None:
-    if rest := line.finish():
-        await exchange.part(rest)
 
 
 async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line) -> None:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.sse import BLANK_LINE, CR, LF, MAX_FRAME_BYTES
+from serve.http1.sse import MAX_FRAME_BYTES
 from serve.stream.frame import Frame
-from serve.stream.reader import NO_OPENING, Edit, FrameReader
+from serve.stream.reader import Edit, FrameReader, Pattern
 
+_QUOTE = ord('"')
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
 
 Skim = Callable[[bytes, int], object]
@@ -16,9 +17,9 @@ class Stage:
     """A stage of a line. As it is, it lets everything pass.
 
     Attributes:
-        skim: Takes, in place of `feed`, the bytes and the number of frames that are chunks like the one before: neither
-            an error nor the stream's end nor its usage. None for a stage that must see every frame; `count` for one
-            that wants their number alone.
+        skim: Takes, in place of `feed`, the bytes and the number of frames that differ from the one before in the text
+            that they add, and in nothing else. None for a stage that must see every frame; `count` for one that wants
+            their number alone.
         chunks: The chunks of the stream so far, of a stage whose `skim` is `count`.
         exact: The engine's bytes pass as they are. A stage that reads every frame gets them with LF at their line ends.
         limit_bytes: A longer frame comes in pieces; None where that does not matter.
@@ -65,7 +66,7 @@ _NO_CHECK = Check()
 
 
 def ignore(data: bytes, frames: int) -> None:
-    """The `skim` of a stage to which a chunk like the one before says nothing."""
+    """The `skim` of a stage to which a frame like the one before says nothing."""
 
 
 def count(data: bytes, frames: int) -> None:
@@ -76,8 +77,8 @@ class Line:
     """The stages of one response; the engine's bytes come in, and the bytes for the client go out.
 
     Args:
-        stages: In the order in which a frame passes them; at most one of them is a `Check`, at most one counts, and at
-            most one edits.
+        stages: In the order in which a frame passes them. Of several checks, the last one ends the stream. At most one
+            stage counts, and at most one edits.
 
     Attributes:
         over: The check needs nothing more of the stream.
@@ -87,6 +88,7 @@ class Line:
     def __init__(self, stages: Iterable[Stage]) -> None:
         self._stages: list[Stage] = []
         self._check = _NO_CHECK
+        self._checks: list[Check] = []
         self._counter: Stage | None = None
         self._skims: list[Skim] = []
         self._may_skim = exact = True
@@ -102,6 +104,7 @@ class Line:
             self._stages.append(stage)
             if isinstance(stage, Check):
                 self._check = stage
+                self._checks.append(stage)
             if (skim := stage.skim) is None:
                 self._may_skim = False
             elif skim is count:
@@ -112,20 +115,20 @@ class Line:
             if stage.limit_bytes is not None:
                 limits.append(stage.limit_bytes)
         self._wants_rest = self._check.exact
-        self._may_be_slow = not exact or self._check is not _NO_CHECK
+        self._may_be_slow = not exact or bool(self._checks)
         self._reader = FrameReader(
             min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
         )
-        self._opening = NO_OPENING
+        self._pattern: Pattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
-        self.slow = self._check.slow
+        self.slow = self._is_slow()
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may be sent now."""
         out: list[bytes] = []
         passed: Sequence[Frame] = ()
         check = self._check
-        self._opening = NO_OPENING
+        self._pattern = None
         frame = None
         for frame in self._reader.feed(data):
             passed = (frame,)
@@ -138,17 +141,16 @@ class Line:
                 break
         if self._may_skim:
             if frame is not None and len(passed) == 1 and passed[0] is frame:
-                self._opening = self._reader.opening(frame)
+                self._pattern = self._reader.pattern(frame)
         elif self._may_be_slow:
-            self.slow = check.slow or self._reader.pending_bytes >= _LONG_FRAME_BYTES
+            self.slow = self._is_slow() or self._reader.pending_bytes >= _LONG_FRAME_BYTES
         return out[0] if len(out) == 1 else b"".join(out)
 
     def sink(self, write: Sink, otherwise: Sink) -> Sink:
         """Returns what takes the bytes of a stream as they arrive: every token comes here.
 
-        Whole frames that begin as the one before, up to their first choice, say nothing to any stage and are written as
-        they are. JSON escapes quotes and line ends, so a line that begins so is a chunk as well: neither an error nor
-        the end of the stream nor its usage.
+        Whole frames that differ from the one before in their text alone say nothing to any stage and are written as
+        they are: neither an error nor the end of an answer nor its usage.
 
         Args:
             write: Sends bytes to the client.
@@ -159,11 +161,12 @@ class Line:
         counter, skims = self._counter, self._skims
 
         def take(data: bytes) -> Drain:
-            if not data.startswith(self._opening) or CR in data:
+            like = self._pattern
+            if like is None or not data.startswith(like.prefix) or not data.endswith(like.suffix):
                 return otherwise(data)
             frames = 1
-            if data.find(LF) != len(data) - 2 or data[-1] != LF:
-                frames = self._alike(data)
+            if data.find(_QUOTE, like.begin) != len(data) - like.end:  # no quote within: one text, and nothing else
+                frames = like.count(data)
                 if not frames:
                     return otherwise(data)
             if counter is not None:
@@ -175,16 +178,12 @@ class Line:
 
         return take
 
-    def _alike(self, data: bytes) -> int:
-        """Returns the number of frames in data if all of them are whole and begin as the one before; else 0."""
-        frames = data.count(BLANK_LINE)
-        others = data.count(BLANK_LINE + self._opening) if isinstance(self._opening, bytes) else 0
-        lines = data.count(BLANK_LINE[:1])
-        return frames if data.endswith(BLANK_LINE) and others == frames - 1 and lines == 2 * frames else 0
+    def _is_slow(self) -> bool:
+        return any([check.slow for check in self._checks])
 
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""
-        frames = self._reader.finish() if self._wants_rest else ()
+        frames = self._reader.finish() if self._wants_rest and not self.over else ()
         for stage in self._stages:
             passed = _each(stage, frames) if frames else ()
             frames = (*passed, *stage.finish())

@@ -17,9 +17,37 @@ _TAIL_BYTES = 3  # one less than the longest end of a frame
 _ENDED = re.compile(rb"(?>\r\n|\r|\n){2}\Z")
 _CHUNK = b"data: {"
 _CHOICES = b'"choices":[{'
-Opening = bytes | tuple[bytes, ...]
-NO_OPENING: Opening = ()  # nothing begins with it
+_TEXTS = (b'"content":"', b'"reasoning":"', b'"reasoning_content":"', b'"text":"', b'"arguments":"')
+_STRING = re.compile(rb'"(?:[^"\\\r\n]|\\[^\r\n])*"\Z')
 Edit = Callable[[bytes], bytes]
+
+
+class Pattern:
+    """Frames that differ in one text alone, by their bytes. A JSON string holds no line break and no quote of its own.
+
+    Args:
+        prefix: The bytes before the text, with the quote that begins it.
+        suffix: Those after it, from the quote that ends it to the blank line that ends the frame.
+
+    Attributes:
+        begin: Bytes before the text.
+        end: Bytes after it.
+    """
+
+    __slots__ = ("begin", "end", "prefix", "suffix")
+
+    def __init__(self, prefix: bytes, suffix: bytes) -> None:
+        self.prefix, self.suffix = prefix, suffix
+        self.begin, self.end = len(prefix), len(suffix)
+
+    def count(self, data: bytes) -> int:
+        """Returns how many frames data is, if it begins and ends as one and all of them fit; else 0."""
+        if data.find(LF) == len(data) - len(BLANK_LINE):
+            return 1 if _STRING.match(data, self.begin - 1, len(data) - self.end + 1) else 0
+        frames = data.count(self.suffix)
+        alike = frames == data.count(BLANK_LINE) == data.count(BLANK_LINE + self.prefix) + 1
+        quotes = self.prefix.count(b'"') + self.suffix.count(b'"')
+        return frames if alike and CR not in data and data.count(b'"') == frames * quotes else 0
 
 
 class FrameReader:
@@ -77,18 +105,18 @@ class FrameReader:
             rest = self._edit(rest)
         return (Frame(rest, whole=not self._in_pieces),)
 
-    def opening(self, frame: Frame) -> Opening:
-        """Returns how the last frame begins, up to its first choice, if it is a chunk on one line and nothing follows.
-
-        JSON escapes quotes and line ends, so a line that begins so is a chunk as well: neither an error nor the end of
-        the stream nor its usage.
-        """
+    def pattern(self, frame: Frame) -> Pattern | None:
+        """Returns what frames look like that differ from the last one in a text alone; None if something follows it."""
         raw = frame.raw
-        if self._between and raw.find(LF) == len(raw) - 2 and raw.startswith(_CHUNK) and raw.endswith(BLANK_LINE):
-            choices = raw.find(_CHOICES)
-            if choices >= 0:
-                return raw[: choices + len(_CHOICES)]
-        return NO_OPENING
+        if not self._between or not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
+            return None
+        choices = raw.find(_CHOICES)  # what looks like a member before them may be anything
+        for member in _TEXTS if choices >= 0 else ():
+            if (found := raw.find(member, choices)) >= 0:
+                begin = found + len(member)
+                end = raw.find(b'"', begin)
+                return None if raw[end - 1 : end] == b"\\" or CR in raw else Pattern(raw[:begin], raw[end:])
+        return None
 
     def _frames(self, cut: list[bytes]) -> Iterator[Frame]:
         """Yields a frame for each of those that were cut; the template is that of the moment."""

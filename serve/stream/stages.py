@@ -4,40 +4,63 @@ import json
 import re
 from collections.abc import Sequence
 
+from serve.errors import EngineError
 from serve.http1.sse import is_done
+from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
-from serve.stream.line import Stage, ignore
-
-# `"error": null` is no error.
-_ERROR = re.compile(rb'\{"error" ?: ?[^n ]')
+from serve.stream.line import Check, Stage, ignore
 
 
-class End(Stage):
-    """Withholds what follows an error: vLLM sends `[DONE]` even then, which would make the stream look complete.
+class End(Check):
+    """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
+
+    An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
+    what the client must be told in its place.
 
     Attributes:
-        done: The stream ended as a complete one does.
-        failed: The engine sent an error.
+        done: The engine has ended the stream as a complete one, and it is.
+        told: The engine's own error frame has passed.
+        failure: Why the stream is broken; None as long as nothing says so.
     """
 
     skim = staticmethod(ignore)
 
     def __init__(self) -> None:
+        self.over = False
         self.done = False
-        self.failed = False
+        self.told = False
+        self.failure: EngineError | None = None
+        self._ending = Ending()
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
-        """Returns the frame, or nothing after an error."""
-        if self.failed:
+        """Returns the frame, or nothing if it is an error of another shape, or comes after the end."""
+        if self.over or self.done:
             return ()
-        raw = frame.raw
-        # `rfind` is twice as fast as `in`, for bytes in which quotes and brackets abound.
-        if (raw.rfind(b"[DONE]") >= 0 or raw.rfind(b'{"error"') >= 0) and (data := frame.data()) is not None:
-            if is_done(data):
-                self.done = True
-            elif _ERROR.match(data):
-                self.failed = True
-        return (frame,)
+        if frame.template is not None:  # but for its text one that was judged before
+            return (frame,)
+        try:
+            failure = self._judge(frame)
+        except EngineError as error:  # no JSON, or not of an object
+            failure = error
+        if failure is None:
+            return (frame,)
+        self.failure, self.over = failure, True
+        self.told = is_readable(frame.data())
+        return (frame,) if self.told else ()
+
+    def _judge(self, frame: Frame) -> EngineError | None:
+        ending = self._ending
+        if not frame.whole:  # too long to be looked at; nobody ends a stream so
+            return None
+        if frame.chunk is not None:
+            return ending.feed_chunk(frame.chunk)
+        data = frame.data()
+        if data is None:
+            return error_around(frame.raw)
+        if is_done(data):
+            self.done = ending.complete
+            return None if self.done else EngineError(INCOMPLETE)
+        return ending.feed(data) or error_around(frame.raw)
 
 
 class Rename(Stage):

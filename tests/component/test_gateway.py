@@ -254,7 +254,8 @@ class TestFidelity:
         assert fast.requests[0][1] == b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 
     async def test_a_stream_arrives_byte_for_byte(self) -> None:
-        frames = [frame(chunk({"content": text})) for text in ("你", "好", "\n\ndata: x")] + [DONE]
+        frames = [frame(chunk({"content": text})) for text in ("你", "好", "\n\ndata: x")]
+        frames += [frame(chunk({}, "stop")), DONE]
         async with running(config(), pools(streaming(frames), answering())) as stack:
             _, headers, body = await post(stack.url, {**CHAT, "stream": True})
         assert body == b"".join(frames)

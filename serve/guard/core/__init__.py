@@ -1,6 +1,6 @@
 """The guard: checks answers, holds broken ones back and merges reruns. Pure: no I/O, no clock."""
 
-from serve.guard.core.chunk import ABORTED, TextDelta, TextPlace, lone_delta, stop_of
+from serve.guard.core.chunk import TextDelta, TextPlace, lone_delta, stop_of
 from serve.guard.core.guard import Guard
 from serve.guard.core.history import HistoryRepair
 from serve.guard.core.state import GuardState
@@ -8,7 +8,6 @@ from serve.guard.core.verdict import GUARD_ERROR, Defect, Outcome, Severity, Ver
 from serve.guard.core.whole import WholeGuard, at_once, check_answer
 
 __all__ = [
-    "ABORTED",
     "GUARD_ERROR",
     "Defect",
     "Guard",

@@ -8,7 +8,6 @@ from typing import Any
 from serve.stream.frame import ARGUMENTS, TEXTS, TextDelta, TextPlace, lone_delta
 
 __all__ = [
-    "ABORTED",
     "ARGUMENTS",
     "MAX_CHOICES",
     "TEXTS",
@@ -26,8 +25,6 @@ __all__ = [
 MAX_CHOICES = 128  # OpenAI's limit on `n`
 STOPS = ("stop_reason", "matched_stop")  # where vLLM and SGLang say at which text or token of the request they stopped
 UNSAID: Any = object()
-# vLLM's finish reasons of a request that its engine gave up, as it does with all of them when it is told to stop.
-ABORTED = frozenset({"abort", "error"})
 
 
 def choices_of(chunk: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:

@@ -8,12 +8,13 @@ from typing import Any
 from serve.config.guard import GuardConfig
 from serve.errors import IntegrityError
 from serve.guard.core.choice import AttemptGuard, ChoiceGuard
-from serve.guard.core.chunk import ABORTED, ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
+from serve.guard.core.chunk import ARGUMENTS, TextPlace, UsageSum, choices_of, lone_delta, stop_of
 from serve.guard.core.client_view import ClientView, Delta, LiveCall, Step, chunks_of
 from serve.guard.core.expectation import Expectation
 from serve.guard.core.state import GuardState
 from serve.guard.core.token_details import details_of
 from serve.guard.core.verdict import Outcome, Severity, Verdict
+from serve.stream.ending import is_finish
 
 Chunk = dict[str, Any]
 _OPEN = GuardState.OPEN  # compared for every token, and an attribute of an enum is slow to look up
@@ -244,7 +245,7 @@ class Guard:
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason") or None  # some servers write "" for null
-        if reason in ABORTED:
+        if reason is not None and not is_finish(reason):
             self._attempt.fail(Outcome.FAILED, f"the engine gave the answer up ({reason})")
             reason = None
         tokens = details_of(choice) if choice.get("logprobs") or choice.get("token_ids") else None

@@ -15,6 +15,7 @@ Habit = Callable[[bytes], bytes]
 
 TEXTS = (b"a", b'data: {\\"error\\"', b"\\n\\n")
 CONTENT = [b'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n' % text for text in TEXTS]
+STOP = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
 FAILED = b'data: {"error":{"message":"died"}}\n\n'
 # As SSE allows: other line ends, no space, a comment.
 HABITS: dict[str, Habit] = {
@@ -35,13 +36,13 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 def relayed(parts: list[bytes]) -> tuple[bytes, bool, bool]:
-    """What the client gets, and whether the stream is known to be done or to have failed."""
+    """What the client gets, and whether the stream is known to be complete, or broken in the engine's own words."""
     line = Line([end := End()])
     written: list[bytes] = []
     take = line.sink(written.append, lambda part: written.append(line.feed(part)))
     for part in parts:
         take(part)
-    return b"".join(written) + line.finish(), end.done, end.failed
+    return b"".join(written) + line.finish(), end.done, end.told
 
 
 @habits
@@ -49,7 +50,7 @@ def relayed(parts: list[bytes]) -> tuple[bytes, bool, bool]:
 def test_a_whole_stream_passes_untouched_and_is_seen_to_be_done(
     habit: Habit, frames: list[bytes], places: list[int]
 ) -> None:
-    stream = b"".join(map(habit, [*frames, DONE]))
+    stream = b"".join(map(habit, [*frames, STOP, DONE]))
     assert relayed(cut(stream, places)) == (stream, True, False)
 
 
@@ -69,29 +70,32 @@ def test_a_stream_that_just_stops_is_neither_done_nor_failed(
     assert relayed(cut(stream, places)) == (stream, False, False)
 
 
+_STOP = STOP.removesuffix(b"\n\n")
+
+
 @pytest.mark.parametrize(
-    ("stream", "lacks", "done", "failed"),
+    ("stream", "sent", "done", "told"),
     [
         (b"", b"", False, False),
-        (b"data: {}\n\n", b"", False, False),
-        (b"data: {}\n\ndata: [DONE]\n\n", b"", True, False),
-        (b"data: {}\r\rdata: [DONE]\r\r", b"", True, False),
-        (b"data: {}\n\ndata: [DONE]", b"\n\n", True, False),
-        (b"data: {}\n\ndata: [DONE]\r\n", b"\n\n", True, False),
-        (b'data: {"content":"data: [DONE]', b"\n\n", False, False),
-        (b'data: {}\n\ndata: {"cho', b"\n\n", False, False),
-        (b'data: {}\n\ndata: {"error":{"mess', b"\n\n", False, True),
-        (b'data: {}\n\ndata: {"error":{}}\n\n', b"", False, True),
-        (b'data: {"error": null, "choices": []}\n\ndata: [DONE]\n\n', b"", True, False),
-        (b'data: {"error":null}\n\ndata: [DONE]\n\n', b"", True, False),
+        (b"data: {}\n\n", b"data: {}\n\n", False, False),
+        (_STOP + b"\n\ndata: [DONE]\n\n", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
+        (_STOP + b"\r\rdata: [DONE]\r\r", _STOP + b"\r\rdata: [DONE]\r\r", True, False),
+        (_STOP + b"\n\ndata: [DONE]", _STOP + b"\n\ndata: [DONE]\n\n", True, False),
+        (_STOP + b"\n\ndata: [DONE]\r\n", _STOP + b"\n\ndata: [DONE]\r\n\n\n", True, False),
+        (b'data: {"content":"data: [DONE]', b"", False, False),
+        (b'data: {}\n\ndata: {"cho', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{"mess', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{}}\n\n', b"data: {}\n\n", False, False),
+        (b'data: {}\n\ndata: {"error":{"message":""}}\n\n',) * 2 + (False, True),
+        (b'data: {"error":null}\n\n' + STOP + DONE,) * 2 + (True, False),
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 5, 7, 1000])
-def test_the_last_frame_is_completed_where_the_stream_ends_and_done_needs_no_line_end(
-    stream: bytes, lacks: bytes, done: bool, failed: bool, size: int
+def test_the_end_is_completed_where_it_lacks_line_ends_and_half_a_frame_is_withheld(
+    stream: bytes, sent: bytes, done: bool, told: bool, size: int
 ) -> None:
     parts = [stream[start : start + size] for start in range(0, len(stream), size)]
-    assert relayed(parts) == (stream + lacks, done, failed)
+    assert relayed(parts) == (sent, done, told)
 
 
 def test_a_done_inside_an_answer_that_breaks_off_is_no_end() -> None:

@@ -1,0 +1,206 @@
+"""How a streamed answer ends: complete, or with an error, in whatever words and shape its engine says so.
+
+Servers agree on the frames of an answer, but each has its own way to say that it failed, and most send `[DONE]` even
+then, which makes half an answer look like a whole one. So an answer is complete only if nothing spoke of an error and
+every choice that began has a finish reason that stands for an end. Plain streams, the guard and the dialects ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from serve.errors import EngineError
+from serve.http1.sse import decode_chunk
+
+# OpenAI's finish reasons, and those of other servers for the same: vLLM, TGI, Mistral, and what stands before Anthropic
+# and Google. An engine that gave up says `abort`, `error` or something of its own.
+_FINISHED = frozenset(
+    {
+        *("stop", "length", "tool_calls", "function_call", "content_filter"),
+        *("repetition", "eos", "eos_token", "stop_sequence", "model_length"),
+        *("end_turn", "max_tokens", "tool_use", "tool_call", "refusal", "safety", "recitation", "complete"),
+    }
+)
+_KINDS = ("object", "type", "status", "event")  # members whose value names what a chunk is
+_BAD_KINDS = ("error", "exception", "failed", "failure", "fatal")
+# Members of an error without a member `error`: what frameworks answer, FastAPI and Spring among them.
+_COMPLAINTS = ("detail", "details", "message", "msg", "exception", "fault", "reason", "title", "traceback")
+_CODES = ("code", "status", "status_code", "statusCode")
+_LOWEST_ERROR = 400
+_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})  # of server-sent events; a comment has an empty name
+_BOM = b"\xef\xbb\xbf"
+_MOST_CHARACTERS = 500  # of an engine's words
+_NOTHING = Raw()
+INCOMPLETE = "The engine ended the stream before the answer was complete."
+
+
+def is_finish(reason: Any) -> bool:
+    """Returns whether a finish reason stands for the end of an answer, and not for one that was given up."""
+    return isinstance(reason, str) and reason.lower() in _FINISHED
+
+
+def failed(words: str = "") -> EngineError:
+    """Returns the error of an engine that failed after its answer had begun.
+
+    Args:
+        words: Its own, if it has said any.
+    """
+    said = " ".join(words.split())[:_MOST_CHARACTERS]
+    return EngineError(f"The engine failed in the middle of the response{f': {said}' if said else '.'}")
+
+
+def error_in(chunk: Mapping[str, Any]) -> EngineError | None:
+    """Returns the error that a chunk speaks of, in any member; None for a part of an answer.
+
+    Args:
+        chunk: Of any shape.
+    """
+    choices = chunk.get("choices")
+    if choices is not None and not (isinstance(choices, list) and all([isinstance(each, dict) for each in choices])):
+        return failed("a malformed chunk")
+    for holder in (chunk, *(choices or ())):
+        for name, value in holder.items():
+            # `"error": null` is none; `{}` is one only where there is nothing else.
+            if "error" in name.lower() and (value or (value == {} and not choices)):
+                return failed(_words(value) or _words(holder))
+            if name in _KINDS and isinstance(value, str) and value.lower() in _BAD_KINDS:
+                return failed(_words(holder))
+    if not choices and (any(chunk.get(name) for name in _COMPLAINTS) or _has_bad_code(chunk)):
+        return failed(_words(chunk))
+    return None
+
+
+def is_readable(data: bytes | None) -> bool:
+    """Returns whether a frame's data is an error as clients of chat completions read it, which may pass as it is."""
+    try:
+        chunk = decode_chunk(data or b"")
+    except EngineError:
+        return False
+    error = None if chunk.get("choices") else chunk.get("error")
+    return isinstance(error, dict) and isinstance(error.get("message"), str)
+
+
+def error_around(frame: bytes) -> EngineError | None:
+    """Returns the error that the lines of a frame speak of beside its data: the event's name, or what is no event.
+
+    Args:
+        frame: With any line ends.
+    """
+    if frame == _BOM or (frame.startswith(b"data: ") and frame.find(b"\n") >= len(frame) - 2):
+        return None  # one line of data, as nearly always
+    for line in frame.splitlines():
+        name, _, value = line.partition(b":")
+        if name not in _FIELDS:
+            return failed(line.decode("utf-8", "replace"))
+        if name == b"event" and value.strip().lower().decode("latin-1") in _BAD_KINDS:
+            return failed()
+    return None
+
+
+class _Choice(Struct, gc=False, forbid_unknown_fields=True):
+    """A choice of a chunk as all servers write it."""
+
+    index: int = 0
+    delta: Raw = _NOTHING
+    text: Raw = _NOTHING
+    logprobs: Raw = _NOTHING
+    finish_reason: str | None = None
+    stop_reason: Raw = _NOTHING
+    matched_stop: Raw = _NOTHING
+    token_ids: Raw = _NOTHING
+
+
+class _Chunk(Struct, gc=False, forbid_unknown_fields=True):
+    """A chunk of an answer as all servers write it; any other is looked at more closely."""
+
+    choices: list[_Choice]
+    object: Literal["chat.completion.chunk", "text_completion"]
+    id: Raw = _NOTHING
+    created: Raw = _NOTHING
+    model: Raw = _NOTHING
+    usage: Raw = _NOTHING
+    system_fingerprint: Raw = _NOTHING
+    service_tier: Raw = _NOTHING
+    prompt_token_ids: Raw = _NOTHING
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+class Ending:
+    """Follows the chunks of one answer, and knows whether it is complete.
+
+    Attributes:
+        complete: Every choice that began has ended, and one did begin.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, bool] = {}
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._open) and not any(self._open.values())
+
+    def feed(self, data: bytes) -> EngineError | None:
+        """Takes the data of a frame; returns the error that it speaks of.
+
+        Raises:
+            EngineError: It is no JSON object.
+        """
+        try:
+            choices = _decode(data).choices
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self.feed_chunk(decode_chunk(data))
+        for choice in choices:
+            if choice.finish_reason:
+                return self._end(choices)
+            if choice.index not in self._open:
+                self._open[choice.index] = True
+        return None
+
+    def feed_chunk(self, chunk: Mapping[str, Any]) -> EngineError | None:
+        """Does what `feed` does for a chunk of any shape that somebody has parsed."""
+        if (error := error_in(chunk)) is not None:
+            return error
+        try:
+            return self._end(
+                [
+                    _Choice(each.get("index") or 0, finish_reason=each.get("finish_reason"))
+                    for each in chunk.get("choices") or ()
+                ]
+            )
+        except TypeError:
+            return failed("a malformed chunk")
+
+    def _end(self, choices: list[_Choice]) -> EngineError | None:
+        for choice in choices:
+            reason = choice.finish_reason
+            if reason and not is_finish(reason):
+                return EngineError(f"The engine gave the answer up ({reason[:_MOST_CHARACTERS]}).")
+            self._open[choice.index] = not reason and self._open.get(choice.index, True)
+        return None
+
+
+def _has_bad_code(chunk: Mapping[str, Any]) -> bool:
+    """Returns whether a member is the HTTP status of an error, or a server's own word for one."""
+    codes = [chunk[name] for name in _CODES if name in chunk]
+    numbers = [int(code) for code in codes if isinstance(code, int | float) or (_is_text(code) and code.isdecimal())]
+    return any([number >= _LOWEST_ERROR for number in numbers]) or (_is_text(chunk.get("code")) and not numbers)
+
+
+def _words(said: Any) -> str:
+    """Returns the message in what an engine sent as its error; empty if it holds none."""
+    if isinstance(said, str):
+        return said
+    if isinstance(said, Mapping):
+        found = (said.get(name) for name in ("message", "error", "msg", "detail", "error_message"))
+        return next((each for each in found if isinstance(each, str) and each), "")
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _MOST_CHARACTERS

@@ -1,0 +1,204 @@
+"""Whatever an engine sends in place of the end of an answer, no API's client takes the answer for complete."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from support.engines import Engine, chunk, frame, start
+from support.guard_stack import config
+from support.stack import Stack, running
+
+HELLO: Any = [{"role": "user", "content": "hello"}]
+SAID = frame(chunk({"role": "assistant", "content": "So"})) + frame(chunk({"content": " it"}))
+STOP = frame(chunk({}, "stop"))
+DONE = frame("[DONE]")
+WORDS = "out of memory"
+OPEN = chunk({"content": " was"})
+
+
+def beside(**members: Any) -> bytes:
+    return frame({**OPEN, **members})
+
+
+def in_choice(**members: Any) -> bytes:
+    return frame({**OPEN, "choices": [{**OPEN["choices"][0], **members}]})
+
+
+# What comes where the answer should go on; the engine then ends as if nothing had happened.
+ERRORS: dict[str, bytes] = {
+    "vLLM": frame({"error": {"message": WORDS, "type": "InternalServerError", "param": None, "code": 500}}),
+    "an error of words alone": frame({"error": WORDS}),
+    "an empty error": frame({"error": {}}),
+    "a true error": frame({"error": True}),
+    "a number": frame({"error": 500}),
+    "a list of errors": frame({"error": [{"message": WORDS}]}),
+    "errors": frame({"errors": [WORDS]}),
+    "in capitals": frame({"ERROR": WORDS}),
+    "old vLLM": frame({"object": "error", "message": WORDS, "type": "BadRequestError", "param": None, "code": 40303}),
+    "Anthropic": frame({"type": "error", "error": {"type": "overloaded_error", "message": WORDS}}),
+    "the type alone": frame({"type": "error", "id": "x"}),
+    "a failed status": frame({"status": "failed", "id": "x"}),
+    "behind an id": frame({"id": "x", "error": {"message": WORDS}}),
+    "behind the model": frame({"id": "x", "object": "chat.completion.chunk", "model": "m", "error": WORDS}),
+    "before choices": frame({"error": {"message": WORDS}, "choices": []}),
+    "behind no choices": frame({"choices": [], "error": {"message": WORDS}}),
+    "behind null choices": frame({"choices": None, "error": {"message": WORDS}}),
+    "beside a choice": beside(error={"message": WORDS}),
+    "words beside a choice": beside(error=WORDS),
+    "a type beside a choice": beside(type="error"),
+    "an object beside a choice": beside(object="error"),
+    "within a choice": in_choice(error={"message": WORDS, "code": 502}),
+    "words within a choice": in_choice(error=WORDS),
+    "TGI": frame({"error_type": "generation", "error": WORDS}),
+    "TGI's type alone": frame({"error_type": "overloaded"}),
+    "a message of errors": frame({"error_message": WORDS}),
+    "a code of errors": frame({"error_code": 336100, "error_msg": WORDS}),
+    "code and message": frame({"code": 500, "message": WORDS}),
+    "a code in words": frame({"code": "InternalError", "message": WORDS}),
+    "a code as text": frame({"code": "503"}),
+    "a message alone": frame({"message": WORDS}),
+    "FastAPI": frame({"detail": WORDS}),
+    "FastAPI's list": frame({"detail": [{"loc": ["body"], "msg": WORDS}]}),
+    "Spring": frame({"timestamp": 1, "status": 500, "error": "Internal Server Error", "path": "/"}),
+    "RFC 9457": frame({"type": "about:blank", "title": WORDS, "status": 503}),
+    "a traceback": frame({"traceback": "Traceback (most recent call last)"}),
+    "an exception": frame({"exception": WORDS}),
+    "an event": b"event: error\n" + frame({"message": WORDS}),
+    "an event with an error": b"event: error\n" + frame({"error": {"message": WORDS}}),
+    "an event around a chunk": b"event: error\n" + frame(OPEN),
+    "an event behind a chunk": frame(OPEN)[:-1] + b"event: error\n\n",
+    "an event in capitals": b"event: ERROR\n" + frame({}),
+    "an event without data": b"event: error\n\n",
+    "an event of words": b"event: error\ndata: out of memory\n\n",
+    "blanks in the brace": b'data: { "error": {"message": "out of memory"} }\n\n',
+    "blanks before the brace": b'data:   {"error": {"message": "out of memory"}}\n\n',
+    "blanks behind the colon": b'data: {"error":   {"message": "out of memory"}}\n\n',
+    "a tab": b'data: {\t"error":\t{"message": "out of memory"}}\n\n',
+    "no blank": b'data:{"error":{"message":"out of memory"}}\n\n',
+    "over lines": b'data: {"error":\ndata: {"message": "out of memory"}}\n\n',
+    "CR LF": b'data: {"error": "out of memory"}\r\n\r\n',
+    "escaped": b'data: {"\\u0065rror": {"message": "out of memory"}}\n\n',
+    "llama.cpp": b'error: {"code": 500, "message": "out of memory"}\n\n',
+    "bare JSON": b'{"error": {"message": "out of memory"}}\n\n',
+    "bare words": b"Internal Server Error\n\n",
+    "words as data": b"data: Internal Server Error\n\n",
+    "HTML": b"<html><body>502 Bad Gateway</body></html>\n\n",
+    "HTML as data": b"data: <html><body>502 Bad Gateway</body></html>\n\n",
+    "a byte order mark": b'\xef\xbb\xbfdata: {"error": {"message": "out of memory"}}\n\n',
+    "a byte order mark in the data": b'data: \xef\xbb\xbf{"error": "out of memory"}\n\n',
+    "a list": b'data: [{"error": "out of memory"}]\n\n',
+    "a list of a chunk": frame([OPEN]),
+    "a string": b'data: "out of memory"\n\n',
+    "null": b"data: null\n\n",
+    "half a chunk": frame(OPEN)[:40] + b"\n\n",
+    "two chunks in one": frame(OPEN)[:-2] + frame(OPEN)[5:],
+    "not UTF-8": b'data: {"id": "\xff\xfe", "error": "out of memory"}\n\n',
+    "choices that are none": frame({"choices": "out of memory"}),
+    "a choice that is none": frame({"choices": ["out of memory"]}),
+    "given up": frame(chunk({}, "abort")),
+    "an error as finish reason": frame(chunk({}, "error")),
+    "an unknown finish reason": frame(chunk({}, "insufficient_system_resource")),
+    "a finish reason that is no text": in_choice(finish_reason=7),
+}
+# What an engine sends behind the last piece of text, all of it: no error, and still no end.
+ENDS: dict[str, bytes] = {
+    "nothing": b"",
+    "the end without a finish reason": DONE,
+    "a finish reason without the end": STOP,
+    "an empty finish reason": frame(chunk({}, "")) + DONE,
+    "usage without a finish reason": frame({"choices": [], "usage": {"completion_tokens": 1}}) + DONE,
+    "half of the last chunk": STOP[:-20],
+    "another choice's finish reason": frame({"choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}) + DONE,
+    "the end before the finish reason": DONE + STOP,
+    "an end that is none": STOP + b"data: [DON",
+}
+
+
+class Shaped:
+    """An engine that sends the bytes of the moment, in one write or in many."""
+
+    def __init__(self) -> None:
+        self.stream = b""
+        self.cut = False
+        self.size = 1 << 20
+        self.app = Engine(self._answer)
+
+    async def _answer(self, _: Engine, send: Any, __: bytes) -> None:
+        await start(send, kind="text/event-stream", **({"content_length": "1000000"} if self.cut else {}))
+        for at in range(0, len(self.stream), self.size):
+            part = self.stream[at : at + self.size]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        if self.cut:
+            raise ConnectionResetError
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+Rig = tuple[Stack, Shaped, aiohttp.ClientSession]
+
+
+@pytest.fixture(scope="module")
+async def rig() -> AsyncIterator[Rig]:
+    shaped = Shaped()
+    apps = {("m", pool): shaped.app for pool in ("speculative", "standard")}
+    async with running(config(), apps) as stack, aiohttp.ClientSession() as session:
+        yield stack, shaped, session
+
+
+async def answers(rig: Rig) -> dict[str, str]:
+    """The streams that clients of each API get."""
+    stack, _, session = rig
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
+        "chat": ("/v1/chat/completions", {"messages": HELLO}),
+        "messages": ("/v1/messages", {"messages": HELLO, "max_tokens": 99}),
+        "responses": ("/v1/responses", {"input": "hello"}),
+    }
+    found = {}
+    for api, (path, body) in requests.items():
+        async with session.post(stack.url + path, json={"model": "m", "stream": True, **body}) as response:
+            found[api] = (await response.read()).decode(errors="replace")
+    return found
+
+
+def ended_badly(api: str, stream: str) -> bool:
+    """Whether a client of an API takes the stream for broken, and gets its last frame in that API's own shape."""
+    *_, last_frame = (each for each in stream.replace("\r\n", "\n").split("\n\n") if each)
+    last = json.loads("".join(line[5:] for line in last_frame.splitlines() if line.startswith("data:")))
+    if api == "chat":
+        return "[DONE]" not in stream and isinstance(last["error"]["message"], str)
+    if api == "messages":
+        return "message_stop" not in stream and last["type"] == "error" and bool(last["error"]["message"])
+    return "response.completed" not in stream and last["type"] in ("response.failed", "error")
+
+
+@pytest.mark.parametrize("shape", ERRORS)
+async def test_an_error_of_any_shape_is_one_for_every_client(rig: Rig, shape: str) -> None:
+    _, engine, _ = rig
+    engine.cut, engine.size = False, 1 << 20
+    engine.stream = SAID + ERRORS[shape] + frame(chunk({"content": "."})) + STOP + DONE
+    for api, stream in (await answers(rig)).items():
+        assert ended_badly(api, stream), (api, stream)
+        assert "So" in stream
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("size", [7, 1 << 20])
+async def test_half_an_answer_is_one_for_every_client(rig: Rig, end: str, cut: bool, size: int) -> None:
+    _, engine, _ = rig
+    engine.stream, engine.cut, engine.size = SAID + ENDS[end], cut, size
+    for api, stream in (await answers(rig)).items():
+        assert ended_badly(api, stream), (api, stream)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "content_filter", "eos_token", "STOP"])
+@pytest.mark.parametrize("odd", [b"", b": ping\n\n", b"event: message\n", b"id: 7\n", b"retry: 10\n\n", b"data:\n\n"])
+async def test_a_complete_answer_stays_one(rig: Rig, reason: str, odd: bytes) -> None:
+    _, engine, _ = rig
+    engine.cut, engine.size = False, 1 << 20
+    engine.stream = SAID + odd + frame(chunk({"content": '"error": "'})) + frame(chunk({}, reason)) + DONE
+    found = await answers(rig)
+    assert found["chat"] == engine.stream.decode()
+    assert "message_stop" in found["messages"]
+    assert "response.completed" in found["responses"] or "response.incomplete" in found["responses"]

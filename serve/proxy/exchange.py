@@ -151,6 +151,8 @@ class Exchange:
         Raises:
             ValueError: A header can't be sent; nothing has been.
         """
+        if self.attribution.limits:  # an engine's own limits are not the tenant's
+            headers = [each for each in headers if not each[0].startswith(b"x-ratelimit-")]
         headers = [*headers, *self._own_headers()]
         self.status = status
         self.span.set_attribute("http.response.status_code", status)

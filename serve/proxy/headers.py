@@ -6,15 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from serve.http1.message import RawHeaders
 
-# RFC 9110 section 7.6.1, and what our own HTTP client sets.
-_HOP_BY_HOP = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-     "transfer-encoding", "upgrade", "host", "content-length", "expect", "accept-encoding"}
-)  # fmt: skip
 # What an engine has use for. Everything else of the client's stays here: credentials have more names than anyone can
 # list, and engines obey headers (`x-data-parallel-rank`, `x-vllm-priority`) that are not the client's to set.
 PASSED_TO_ENGINE = ("accept", "user-agent", "traceparent", "tracestate")
-_WITHHELD_FROM_CLIENT = _HOP_BY_HOP | {"server", "date", "set-cookie", "x-request-id"}
+# What a client has use for of an engine's, and whatever begins with `x-`. Everything else stays here: browsers obey
+# headers that clear the site's data or send the client elsewhere, and new ones come up every year.
+_PASSED_TO_CLIENT = frozenset({"content-type", "cache-control", "retry-after", "retry-after-ms"})
+_FAMILIES_TO_CLIENT = ("x-", "openai-", "anthropic-")
+# Those with `x-` that browsers, and proxies before us, obey all the same; `x-accel-redirect` reads a proxy's files.
+_WITHHELD_FROM_CLIENT = (
+    "x-specgate-", "x-request-id", "x-accel-", "x-sendfile", "x-lighttpd-", "x-litespeed-", "x-reproxy-", "x-frame-",
+    "x-content-", "x-xss-", "x-dns-", "x-download-", "x-permitted-", "x-ua-", "x-robots-", "x-webkit-", "x-forwarded-",
+    "x-real-ip", "x-powered-by", "x-cache",
+)  # fmt: skip
 _JSON = "application/json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -72,9 +76,10 @@ def forwarded_headers(headers: Mapping[str, str], key: str | None, extra: Sequen
 
 
 def response_headers(headers: Mapping[str, str]) -> RawHeaders:
-    """Returns those of the engine's response headers, given by lower-case name, that the client may see."""
+    """Returns those of the engine's response headers, given by lower-case name, that pass: the ones of a short list."""
     return [
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in headers.items()
-        if name not in _WITHHELD_FROM_CLIENT and not name.startswith("x-specgate-")
+        if (name in _PASSED_TO_CLIENT or name.startswith(_FAMILIES_TO_CLIENT))
+        and not name.startswith(_WITHHELD_FROM_CLIENT)
     ]

@@ -14,6 +14,7 @@ from serve.routing.endpoint import Endpoint
 
 _OK = 200
 _LOWEST_ERROR = 400
+_HIGHEST_ERROR = 599
 
 
 class UpstreamResponse:
@@ -148,7 +149,7 @@ class Upstream:
         if (coding := connection.headers.get("content-encoding", "identity").lower()) != "identity":
             self.end(origin, connection)
             raise EngineError(f"The engine's response has the content-encoding {coding[:100]!r}, unasked.")
-        if connection.status != _OK and connection.status < _LOWEST_ERROR:
+        if connection.status != _OK and not _LOWEST_ERROR <= connection.status <= _HIGHEST_ERROR:
             self.end(origin, connection)
             raise EngineError(f"The engine's response has the status {connection.status}, which is no answer.")
         return connection, UpstreamResponse(connection, first, self._max_answer_bytes)

@@ -190,8 +190,11 @@ async def test_what_is_no_answer_counts_as_none(answer: bytes) -> None:
             await ask()
 
 
-@pytest.mark.parametrize("status", ["201 Created", "204 No Content", "206 Partial", "302 Found", "304 Not Modified"])
-async def test_a_redirect_or_an_empty_success_is_an_error_and_not_an_answer(status: str) -> None:
+@pytest.mark.parametrize(
+    "status",
+    ["201 Created", "204 No Content", "206 Partial", "302 Found", "304 Not Modified", "600 Odd", "999 Odd"],
+)
+async def test_a_redirect_an_empty_success_or_an_unknown_status_is_an_error_and_not_an_answer(status: str) -> None:
     async def says(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status}\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".encode())
         await writer.drain()

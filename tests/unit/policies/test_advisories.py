@@ -1,6 +1,7 @@
 """The advisories that ship, and how files of advisories are read."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_a_file_that_cannot_be_read_becomes_an_advisory_that_matches_everything(
     assert advisory.problem
     assert advisory.matches(PoolFacts(model="m", pool="p"))
     assert advisory.effects["speculative"] == "forbid"
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device", "deep", "long number"])
+def test_whatever_has_the_name_of_one_is_told_and_holds_nobody(tmp_path, kind):
+    path = tmp_path / "odd.yaml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text("[" * 50_000 if kind == "deep" else "id: " + "9" * 5000)
+    (advisory,) = load_advisories(tmp_path)
+    assert advisory.problem
 
 
 def test_a_folder_without_advisories_is_a_wrong_path(tmp_path):

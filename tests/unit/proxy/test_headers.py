@@ -59,6 +59,20 @@ def test_the_engines_headers_pass_except_hop_by_hop_and_ours() -> None:
     assert got == [(b"content-type", b"a"), (b"retry-after", b"3")]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clear-site-data", "refresh", "location", "content-location", "access-control-allow-origin", "alt-svc", "link",
+        "strict-transport-security", "set-cookie", "set-cookie2", "www-authenticate", "content-security-policy", "nel",
+        "report-to", "x-accel-redirect", "x-sendfile", "service-worker-allowed", "server", "via", "x-request-id",
+        "x-specgate-pool", "transfer-encoding", "content-length", "content-disposition", "sourcemap", "of-tomorrow",
+        "x-frame-options",
+    ],
+)  # fmt: skip
+def test_what_browsers_and_proxies_obey_does_not_come_from_an_engine(name: str) -> None:
+    assert response_headers({"content-type": "a", name: "1"}) == [(b"content-type", b"a")]
+
+
 def test_header_names_are_read_in_any_case() -> None:
     assert request_headers([(b"X-Enable-Speculative", b"true")]) == {"x-enable-speculative": "true"}
 

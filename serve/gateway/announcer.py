@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import fastapi
@@ -56,5 +57,13 @@ class Announcer:
 
 def listed_routes(app: fastapi.FastAPI) -> set[tuple[str, str]]:
     """Returns the methods and paths of an app without path parameters."""
-    routes: list[Any] = list(app.routes)
-    return {(method, route.path) for route in routes for method in route.methods or ()}
+    return set(_listed(app.routes))
+
+
+def _listed(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        included = getattr(route, "original_router", None)  # newer releases of FastAPI keep routers as they are
+        if included is not None:
+            yield from _listed(included.routes)
+        else:
+            yield from ((method, route.path) for method in route.methods or ())

@@ -100,6 +100,18 @@ async def test_a_process_without_ray_serves_and_drains(tmp_path: Path) -> None:
     assert (process.returncode, b"Traceback" in output) == (0, False)
 
 
+async def test_what_needs_ray_says_which_extra_brings_it(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(yaml.safe_dump({"models": {"m": {"family": "qwen3", "pools": {"p": {"kind": "sim"}}}}}))
+    ended = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WITHOUT, "serve", "--config", str(own), stderr=asyncio.subprocess.PIPE, cwd=ROOT
+    )  # fmt: skip
+    _, told = await ended.communicate()
+    assert ended.returncode == 2
+    assert b"engines of its own (m/p)" in told
+    assert b"pip install 'specgate[ray]'" in told
+
+
 async def test_keys_limits_and_usage_hold_in_one_process(tmp_path: Path) -> None:
     async with listening(answering()) as behind:
         access = {"mode": "required", "state_dir": str(tmp_path)}

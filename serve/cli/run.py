@@ -132,10 +132,17 @@ def _wants_ray(config: GatewayConfig, path: Path, asked: bool | None) -> bool:
     if asked is False and reason is not None:
         raise ConfigError(f"{path} can't run without Ray: it has {reason}")
     wants = reason is not None if asked is None else asked
-    if wants and importlib.util.find_spec("ray") is None:
+    if wants and not _is_installed("ray"):
         why = f"{path} has {reason}" if reason else "--ray asks for it"
         raise ConfigError(f"Ray is not installed, and {why}: pip install 'specgate[ray]'")
     return wants
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _tell_of_access(access: AccessConfig, host: str) -> None:

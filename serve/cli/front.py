@@ -14,6 +14,7 @@ from rich.table import Table
 from serve.cli.output import FOUND, Json, console, print_json
 from serve.cli.run import Access, AdminPort, Host, KeysDir, Port, StopWithParent, Verbose, run_here
 from serve.config.gateway import GatewayConfig
+from serve.config.pool import check_url
 from serve.discovery.asking import ask_engine
 from serve.discovery.grouping import FoundEngine, StatedFact, models_of
 from serve.discovery.questions import Answers
@@ -88,10 +89,18 @@ def front(
 
 
 def base_url(text: str) -> str:
-    """Returns the base of a server's routes, as people write it."""
+    """Returns the base of a server's routes, as people write it.
+
+    Raises:
+        ConfigError: It can't be one.
+    """
     url = text.strip().rstrip("/")
-    url = url if "://" in url else f"http://{url}"
-    return url.removesuffix("/v1").rstrip("/")
+    url = (url if "://" in url else f"http://{url}").removesuffix("/v1").rstrip("/")
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise ConfigError(f"{text}: {error}") from error
+    return url
 
 
 def why_silent(answers: Answers) -> str:
@@ -119,6 +128,8 @@ def _key_names(given: Sequence[str], urls: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--api-key-env {each}: {url} is none of the URLs")
         if not os.environ.get(name):
             raise ConfigError(f"--api-key-env {each}: the environment variable {name} is not set")
+        if not os.environ[name].isascii() or not os.environ[name].isprintable():
+            raise ConfigError(f"--api-key-env {each}: what {name} holds can't be in a header")
         names |= {base_url(url): name} if sign else {url: name for url in urls if url not in names}
     return names
 

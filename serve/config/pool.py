@@ -142,7 +142,7 @@ class PoolConfig(_Strict):
         if self.url is not None and self.urls:
             raise ValueError("url and urls exclude each other; name all in urls")
         for url in self.addresses:
-            _check_url(url)
+            check_url(url)
         if len(set(self.addresses)) != len(self.addresses):
             raise ValueError("urls names an engine twice")
         return self
@@ -175,7 +175,7 @@ def engine_of(pool: PoolConfig) -> str:
     return "vllm" if pool.kind == "vllm" else str(pool.facts.get("engine", pool.kind))
 
 
-def _check_url(url: str) -> None:
+def check_url(url: str) -> None:
     """Checks that a URL is the base of a server's routes.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 from typing import NamedTuple
 
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{([^\n]*)\})?[ \t]+(\S+)")
@@ -53,7 +54,8 @@ def _series(text: str) -> Iterator[Series]:
             value = float(match[3])
         except ValueError:
             continue
-        yield Series(match[1], dict(_LABEL.findall(match[2] or "")), value)
+        if isfinite(value):  # nan would be another value each time
+            yield Series(match[1], dict(_LABEL.findall(match[2] or "")), value)
 
 
 def _common(labels: list[dict[str, str]]) -> dict[str, str]:

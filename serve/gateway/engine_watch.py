@@ -106,8 +106,9 @@ class PoolWatch:
             urls = in_time
         if facts != self._facts:
             log.warning("%s: its facts are now %s", self._label, dict(facts))
+            self._pool.use((), facts)  # until the policy has adopted them: what that forbids is never sent
+            self._adopt(facts)
             self._facts = facts
-            self._adopt(facts)  # the policy first: what it forbids is never sent
         self._pool.use(urls, facts)
 
     def _period_s(self) -> float:

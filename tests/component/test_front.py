@@ -222,6 +222,12 @@ def page() -> AsgiApp:
     return answer
 
 
+@pytest.mark.parametrize("url", ["ftp://a", "http://", "http://a:port", "http://a/v1/chat/completions"])
+async def test_front_refuses_what_is_no_base_url(url: str) -> None:
+    code, output = await ask(url)
+    assert (code, "Traceback" in output) == (2, False)
+
+
 async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.discovery.asking._PASSIVE_TIMEOUT_S", 0.2)
     silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts, and nobody answers

@@ -3,8 +3,9 @@
 One process holds a gateway replica, its client and its engine; each is handed what the other sends, as an event loop
 would. Two sides, or all cells, take turns of some milliseconds, and each turn is compared with its neighbour. So a
 difference of one per cent shows on a machine on which `bench.gateway`, which measures whole processes, differs by ten.
-The sides are two checkouts or, with `--limits`, this one with more and more of access control, usage and limits. A cell
-whose name ends in `+` and the name of such an arrangement, as in `short+limits`, has it in either case.
+The sides are two checkouts or, with `--limits`, this one with more and more of access control, usage and limits, or,
+with `--live`, with arguments of calls that go out while they grow. A cell whose name ends in `+` and the name of such
+an arrangement, as in `short+limits` or `tools+live`, has it in either case.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
 from bench.gateway import traffic
-from bench.gateway.in_process_side import ARRANGEMENTS, run
+from bench.gateway.in_process_side import ARRANGEMENTS, HEADERS, run
 
 _CELLS = "short,stream,tools-text,messages-text,responses-text,tools,messages,responses"
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -61,11 +62,11 @@ def compare(before: Path, cells: list[str], turns: int, frames: int, telemetry: 
             _compare(cell, turns, ("now", now, cell), ("before", then, cell))
 
 
-def compare_limits(cells: list[str], turns: int, frames: int) -> None:
+def compare_arrangements(cells: list[str], turns: int, frames: int, arrangements: Collection[str]) -> None:
     """Prints a line a cell and arrangement as `compare`: with it, and without any; see there."""
     with side(_CHECKOUT, frames) as turn:
         for cell in cells:
-            for arrangement in ARRANGEMENTS:
+            for arrangement in arrangements:
                 _compare(cell, turns, (arrangement, turn, f"{cell}+{arrangement}"), ("without", turn, cell))
 
 
@@ -112,6 +113,7 @@ def main() -> None:
     options.add_argument(
         "--limits", action="store_true", help="compare with and without access control, usage and limits"
     )
+    options.add_argument("--live", action="store_true", help="compare with and without arguments that go out live")
     options.add_argument("--cells", default=_CELLS, help=f"comma-separated, of: {','.join(traffic.shapes())}")
     options.add_argument("--turns", type=int, default=60, help="of each checkout in each cell")
     options.add_argument("--frames", type=int, default=1, help="of a stream, that arrive in one read")
@@ -122,8 +124,8 @@ def main() -> None:
     if given.before:
         compare(given.before, cells, given.turns, given.frames, given.telemetry)
         return
-    if given.limits:
-        compare_limits(cells, given.turns, given.frames)
+    if given.limits or given.live:
+        compare_arrangements(cells, given.turns, given.frames, ARRANGEMENTS if given.limits else HEADERS)
         return
     if given.profile:
         run(cells, given.frames, given.telemetry, profile=True)

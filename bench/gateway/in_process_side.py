@@ -41,6 +41,8 @@ ARRANGEMENTS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "one-limit": ({"limits": _ONE}, {}, True),
     "limits": ({"limits": _TWO, "model_limits": {traffic.MODEL: _TWO}}, _TWO, True),
 }
+# What its clients ask for beside their answers.
+HEADERS = {"live": "x-specgate-arguments: live\r\n"}
 _USAGE = {"prompt_tokens": 5, "completion_tokens": traffic.CHUNKS, "total_tokens": traffic.CHUNKS + 5}
 _REPORT_S = 1.0
 _USAGE_FRAME = upstream.chunked(
@@ -129,11 +131,11 @@ def _answer(head: bytes, body: bytes) -> list[bytes]:
 class Client:
     """Sends the same request again and again over one connection."""
 
-    def __init__(self, shape: traffic.Shape, connect: Callable[[], Any], key: str = "none") -> None:
+    def __init__(self, shape: traffic.Shape, connect: Callable[[], Any], key: str = "none", asks: str = "") -> None:
         path = getattr(shape, "path", "/v1/chat/completions")  # an earlier checkout knows no other
         head = (
             f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\naccept: */*\r\n"
-            f"authorization: Bearer {key}\r\ncontent-length: {len(shape.body)}\r\n\r\n"
+            f"authorization: Bearer {key}\r\ncontent-length: {len(shape.body)}\r\n{asks}\r\n"
         )
         self._request = head.encode() + shape.body
         self._end = b"0\r\n\r\n" if shape.streamed else shape.exact[-16:]
@@ -157,7 +159,7 @@ class Side:
     """A gateway replica and its clients.
 
     Args:
-        arrangement: Of `ARRANGEMENTS`; empty for a gateway without access control, which counts nothing.
+        arrangement: Of `ARRANGEMENTS` or `HEADERS`; empty for a gateway without access control, which counts nothing.
         folder: For files of keys.
         telemetry: The `telemetry` section of the configuration.
     """
@@ -168,7 +170,8 @@ class Side:
         settings = config.model_dump(mode="json")
         self._key = "none"
         self._counts = False
-        if arrangement:
+        self._asks = HEADERS.get(arrangement, "")
+        if arrangement in ARRANGEMENTS:
             path = folder / f"{arrangement}.yaml"
             terms, limits, self._counts = ARRANGEMENTS[arrangement]
             self._key, settings["access"] = _write_key(path, terms, limits), {"mode": "required", "file": str(path)}
@@ -184,7 +187,7 @@ class Side:
         found = self._clients.get(shape.name)
         if found is None:
             connect = lambda: self._create(SimpleNamespace(loaded_app=None), self._state, {})  # noqa: E731
-            found = self._clients[shape.name] = Client(shape, connect, self._key)
+            found = self._clients[shape.name] = Client(shape, connect, self._key, self._asks)
             await found.ask(_WARM_UP)
             gc.collect()
             gc.freeze()  # as a replica does when it has started

@@ -186,6 +186,7 @@ class CallGuard:
         self._released = 0
         self._goes_live = live and view.first
         self._live: HeldCall | None = None  # the one of which a part has gone out
+        self._prefix: LivePrefix | None = None  # its
         self._asked = -1  # index of the last call that was asked whether it can
 
     @property
@@ -235,7 +236,7 @@ class CallGuard:
         call.prefix.feed(arguments)
         if call.prefix.broken:
             self._report_early(call)
-        elif call is self._live and (ready := self._more()):
+        elif call is self._live and self._prefix.ready and (ready := self._more()):
             self._view.note_sent(ready)
             return ready
         return ""
@@ -264,13 +265,12 @@ class CallGuard:
 
     def _grow(self) -> list[Step]:
         """Returns what may go out of the first call that is not whole."""
-        steps: list[Step] = []
         calls = self._assembly.calls
-        if self._live is None and self._checked < len(calls) and self._asked < self._checked:
-            steps = self._begin_live(calls[self._checked])
-        if self._live is not None and (ready := self._more()):
-            steps.append(self._view.extend_call(ready))
-        return steps
+        if self._live is not None:
+            return [self._view.extend_call(ready)] if (ready := self._more()) else []
+        if self._checked < len(calls) and self._asked < self._checked:
+            return self._begin_live(calls[self._checked])
+        return []
 
     def _begin_live(self, call: HeldCall) -> list[Step]:
         """Begins to send a call, if that can be done before it is whole."""
@@ -286,14 +286,13 @@ class CallGuard:
         call.follow(prefix)
         if not prefix.begun:
             return []
-        self._live = call
-        return [self._view.begin_call(call.id, call.name)]
+        self._live, self._prefix = call, prefix
+        return [self._view.begin_call(call.id, call.name, prefix.take())]
 
     def _more(self) -> str:
         """Returns what may go out of the call that has begun."""
-        assert self._live is not None
-        prefix = self._live.prefix
-        return prefix.take() if isinstance(prefix, LivePrefix) and not self._log.blocked else ""
+        prefix = self._prefix
+        return prefix.take() if prefix is not None and prefix.ready and not self._log.blocked else ""
 
     def finish(self, *, cut: bool, by_length: bool = False) -> list[Step]:
         """Completes all calls.

@@ -231,10 +231,16 @@ class ClientView:
         """Keeps the details of a content that contradicts what went out: it may follow at the end."""
         self._diverged_tokens += tokens
 
-    def begin_call(self, identity: str, name: str) -> Step:
-        """Begins to send a call whose arguments are still growing."""
-        self.live = LiveCall(len(self._sent), self._unique_id(identity, name), name)
-        return Step({"tool_calls": [_opening(self.live.index, self.live.id, name)]}, live=True)
+    def begin_call(self, identity: str, name: str, arguments: str) -> Step:
+        """Begins to send a call whose arguments are still growing.
+
+        Args:
+            identity: The engine's id; may be empty.
+            name: Of the tool.
+            arguments: What goes out of them at once.
+        """
+        self.live = live = LiveCall(len(self._sent), self._unique_id(identity, name), name, [arguments])
+        return Step({"tool_calls": [_opening(live.index, live.id, name, arguments)]}, live=True)
 
     def extend_call(self, arguments: str) -> Step:
         """Sends more of the arguments of the call that has begun."""
@@ -310,8 +316,8 @@ class ClientView:
         return identity
 
 
-def _opening(index: int, identity: str, name: str) -> Delta:
-    return {"index": index, "id": identity, "type": "function", "function": {"name": name, "arguments": ""}}
+def _opening(index: int, identity: str, name: str, arguments: str = "") -> Delta:
+    return {"index": index, "id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _pieces_of(index: int, arguments: str) -> list[Step]:

@@ -21,7 +21,7 @@ _LONG = 4096  # characters that come at once: nobody waits for them, so they nee
 _LONG_VALUE = 4096  # characters of a value that is judged before its document is whole
 _JUDGING_S = 0.005  # of one call's values
 _LONG_NUMBER = 300  # characters; what has more may be more than a number can be
-_BATCH = 12  # pieces that go out together
+_BATCH = 24  # pieces that go out together: half a second of a slow engine
 
 # Text in a string of which nothing could be markup, an end, or a part of an escape. Most pieces are no more than that.
 _QUIET = re.compile(r'(?:[^"\\\x00-\x1f<◁\ufffd\ud800-\udfff]|\\["\\/bfnrt])*+')
@@ -40,11 +40,13 @@ class LivePrefix(JsonPrefix):
         budget: What may be spent on judging values within the arguments; by default what a call may take.
 
     Attributes:
+        ready: True once it pays to `take` what may go out.
         stuck: True once the rest must wait for the whole call.
     """
 
     def __init__(self, outline: SchemaOutline, budget: Budget | None = None) -> None:
         super().__init__(must_be_object=True)
+        self.ready = True  # nobody should wait for the beginning
         self.stuck = False
         self._outline = outline
         self._budget = budget or Budget(_JUDGING_S)
@@ -53,7 +55,8 @@ class LivePrefix(JsonPrefix):
         self._read = 0  # characters before the present text
         self._safe = 0  # characters that may go out
         self._taken = 0  # characters that have gone out
-        self._waited = _BATCH  # texts since then
+        self._waited = 0  # texts since then
+        self._quiet = False  # in a string, with nothing before the next text that it could be a part of
         self._open: list[_Open] = []  # the brackets whose rules are followed
         self._whole: _WholeValue | None = None  # the value that is judged at its end
         self._growing: _String | None = None  # the one that goes out as it grows
@@ -71,28 +74,49 @@ class LivePrefix(JsonPrefix):
 
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""
-        if self.stuck:
-            super().feed(text)
-            return
         self._texts.append(text)
-        self._starts.append(self._read)
-        string = self._growing
-        if string is not None and string.quiet and self._state == "string" and _QUIET.fullmatch(text):
-            self._read = string.scanned = self._safe = self._read + len(text)
-            return
-        self._follow(text)
+        self._waited += 1
+        if self._waited >= _BATCH:
+            self.ready = True
+        if not self._quiet or not _QUIET.fullmatch(text):
+            self._follow(text)
 
     def take(self) -> str:
-        """Returns what may go out now; some pieces together."""
-        self._waited += 1
-        if self._waited < _BATCH or self._safe == self._taken:
-            return ""
+        """Returns what may go out now."""
+        if not self.stuck:
+            self._catch_up(len(self._texts))
+        self.ready = False
         self._waited = 0
+        if self._safe == self._taken:
+            return ""
         ready = self._between(self._taken, self._safe)
         self._taken = self._safe
         return ready
 
+    def _catch_up(self, end: int) -> None:
+        """Counts what has passed without a look at it, which was in the middle of a string.
+
+        Args:
+            end: Number of texts to count.
+        """
+        read, starts = self._read, self._starts
+        if len(starts) == end:
+            return
+        for text in self._texts[len(starts) : end]:
+            starts.append(read)
+            read += len(text)
+        self._read = read
+        if self._growing is not None:
+            self._growing.scanned = self._safe = read
+
     def _follow(self, text: str) -> None:
+        """Reads a text with an eye on the schema."""
+        if self.stuck:
+            super().feed(text)
+            return
+        self._catch_up(len(self._texts) - 1)
+        self._quiet = False
+        self._starts.append(self._read)
         if len(text) > _LONG:
             self._stop()
             super().feed(text)
@@ -101,8 +125,11 @@ class LivePrefix(JsonPrefix):
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)
         self._read += len(text)
-        if self._growing is not None and not self.broken and self._state == "string":
+        if self.broken:
+            self._stop()
+        elif self._growing is not None and self._state == "string":
             self._scan(self._growing, self._read)
+            self._quiet = self._growing.is_quiet
 
     def _between(self, start: int, end: int) -> str:
         """Returns the characters of a range."""
@@ -244,7 +271,6 @@ class LivePrefix(JsonPrefix):
         if end - string.start > string.rule.most:  # its escapes may have made it longer
             string.doubtful = True
             return
-        string.quiet = not string.tail and string.rule.most == math.inf
         self._safe = end - len(string.tail)
 
     def _end_string(self, string: _String, end: int) -> None:
@@ -294,10 +320,9 @@ class _String:
         scanned: Up to where it was searched for markup.
         tail: What may begin markup at its end.
         doubtful: True if the rest of it waits for its end.
-        quiet: True while it needs no look at anything before.
     """
 
-    __slots__ = ("doubtful", "quiet", "rule", "scanned", "start", "tail")
+    __slots__ = ("doubtful", "rule", "scanned", "start", "tail")
 
     def __init__(self, start: int, rule: TextRule) -> None:
         self.start = start
@@ -305,7 +330,11 @@ class _String:
         self.scanned = start + 1
         self.tail = ""
         self.doubtful = False
-        self.quiet = rule.most == math.inf
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if any text that could not be markup may go out at once."""
+        return not self.doubtful and not self.tail and self.rule.most == math.inf
 
 
 class _OpenObject:

@@ -45,6 +45,7 @@ class Schema:
         self._budget = budget or Budget()
         self._budget.schemas += schema is not None
         self._unjudged: UnjudgedError | None = None
+        self._compiled: Compiled | None = None
 
     @property
     def is_of_objects(self) -> bool:
@@ -67,17 +68,23 @@ class Schema:
         Raises:
             UnjudgedError: The schema can't be applied, or not within the budget.
         """
+        kept = _compiled.kept(_text_of(self._schema), self.strict)
+        if kept is not None:
+            self._compiled = kept
+            return kept.outline
         with self._budget.spending():
             return self._compile().outline
 
     def _compile(self) -> Compiled:
         if self._unjudged is not None:
             raise self._unjudged
-        try:
-            return _compiled.get({} if self._schema is None else self._schema, self.strict, self._budget)
-        except UnjudgedError as error:
-            self._unjudged = error
-            raise
+        if self._compiled is None:
+            try:
+                self._compiled = _compiled.get(self._schema, self.strict, self._budget)
+            except UnjudgedError as error:
+                self._unjudged = error
+                raise
+        return self._compiled
 
 
 class Compiled:
@@ -155,28 +162,42 @@ class _Cache:
         self.size_bytes = 0
         self._kept: OrderedDict[tuple[bytes, bool], Compiled] = OrderedDict()
 
+    def kept(self, text: bytes, strict: bool) -> Compiled | None:
+        """Returns a schema that has been compiled before; None if it is not at hand.
+
+        Args:
+            text: The schema's JSON.
+            strict: Whether formats count.
+        """
+        compiled = self._kept.get((text, strict))
+        if compiled is not None:
+            self._kept.move_to_end((text, strict))
+        return compiled
+
     def get(self, schema: Any, strict: bool, budget: Budget) -> Compiled:
         """Returns a schema, compiled.
 
         Raises:
             UnjudgedError: It is not valid, or may take too long.
         """
-        text = msgspec.json.encode(schema)
-        key = text, strict
-        compiled = self._kept.get(key)
+        text = _text_of(schema)
+        compiled = self.kept(text, strict)
         if compiled is not None:
-            self._kept.move_to_end(key)
             return compiled
-        compiled = Compiled(schema, strict=strict, budget=budget)
+        compiled = Compiled({} if schema is None else schema, strict=strict, budget=budget)
         size = estimated_bytes(text)
         if size > _CACHE_BYTES // 8:
             return compiled  # a giant must not drive out everybody else's
-        self._kept[key] = compiled
+        self._kept[text, strict] = compiled
         self.size_bytes += size
         while self.size_bytes > _CACHE_BYTES:
             (dropped, _), _ = self._kept.popitem(last=False)
             self.size_bytes -= estimated_bytes(dropped)
         return compiled
+
+
+def _text_of(schema: Any) -> bytes:
+    return msgspec.json.encode(schema)
 
 
 def estimated_bytes(text: bytes) -> int:

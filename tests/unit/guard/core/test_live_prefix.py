@@ -189,7 +189,8 @@ def test_whatever_comes_what_went_out_can_be_completed_to_a_right_value(data: st
     if out:
         whole = completed(out, schema)
         jsonschema.Draft202012Validator(plain_of(schema)).validate(json.loads(whole))
-        assert suspicion(whole, json.loads(whole)) is None
+        if not any(marker in json.dumps(schema, ensure_ascii=False) for marker in MARKERS):  # it may demand one
+            assert suspicion(whole, json.loads(whole)) is None
 
 
 def plain_of(schema: Any) -> Any:

@@ -1,10 +1,11 @@
 """A model's answer, read from the chunks of a chat stream or from a whole completion.
 
 Text passes at once. Calls wait until the answer is complete: agents act on a call as soon as they have it, and a
-dialect can neither go back to a call once something else has begun nor take one back.
+dialect can neither go back to a call once something else has begun nor take one back. Only a call that the guard sends
+while it grows begins at once; its end waits like all others, or for the next such call.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError, encode_json
-from serve.guard.core import stop_of
+from serve.guard.core import LIVE_NOTE, stop_of
 from serve.stream.ending import INCOMPLETE, is_finish
 
 REASONING = "reasoning"
@@ -44,6 +45,8 @@ class _CallParts:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    shown: str = ""  # the id that the client gets, once it is chosen
+    told: int = 0  # pieces of the arguments that the client has got while they grew
 
 
 class Answer:
@@ -65,10 +68,11 @@ class Answer:
         self.finish_reason = ""
         self.stop: str | None = None
         self.specgate: Any = None
-        self._taken = taken
+        self._given = set(taken)  # ids that no further call may have
         self._fresh = fresh
         self._calls: list[_CallParts] = []
         self._latest: dict[int, _CallParts] = {}  # by the index under which a server goes on with them
+        self._live: _CallParts | None = None
         self._usage: Mapping[str, Any] | None = None
         self.characters = 0
 
@@ -118,8 +122,11 @@ class Answer:
                 self.stop = stop if isinstance(stop, str) else None
             if choice.get("specgate") is not None:
                 self.specgate = choice["specgate"]
-        if chunk.get("specgate") is not None:
-            self.specgate = chunk["specgate"]
+        if (mark := chunk.get("specgate")) is not None:
+            if mark == LIVE_NOTE and self._calls:
+                self._live = self._calls[-1]
+            else:
+                self.specgate = mark
         return texts
 
     def _read(self, delta: Mapping[str, Any], texts: list[tuple[str, str]]) -> None:
@@ -171,29 +178,57 @@ class Answer:
         """Tokens of the answer, as far as its engine counted them."""
         return _count((self._usage or {}).get("completion_tokens"))
 
+    @property
+    def growing(self) -> str:
+        """Name of the tool whose call the guard sends while it grows; empty if there is none."""
+        return self._live.name if self._live is not None else ""
+
+    def take_more(self) -> Call:
+        """Returns the call that grows, with no more of its arguments than has come since the last time."""
+        parts = self._live
+        assert parts is not None  # the caller has asked
+        more = "".join(parts.arguments[parts.told :])
+        parts.told = len(parts.arguments)
+        return Call(self._shown(parts, len(self._calls) - 1), parts.name, more)
+
+    def calls_before(self) -> list[Call]:
+        """Returns the calls before the one that grows, which are complete.
+
+        Raises:
+            EngineError: As `calls`.
+        """
+        return list(self._complete_calls(self._calls[:-1]))
+
     def calls(self) -> list[Call]:
         """Returns the calls, in their order; none that the limit of tokens has cut.
 
         Raises:
             EngineError: A call has no name, or its arguments are no JSON object.
         """
-        return list(self._complete_calls())
+        return list(self._complete_calls(self._calls))
 
-    def _complete_calls(self) -> Iterator[Call]:
-        taken = set(self._taken)
-        for number, parts in enumerate(sorted(self._calls, key=_place_of)):
-            arguments = "".join(parts.arguments).strip()
+    def _complete_calls(self, calls: Iterable[_CallParts]) -> Iterator[Call]:
+        for number, parts in enumerate(sorted(calls, key=_place_of)):
+            arguments = "".join(parts.arguments)
+            if not parts.told:
+                arguments = arguments.strip()
             if not arguments and not self.cut:
                 arguments = "{}"
             if parts.name and _is_object(arguments):
-                identity = parts.id
-                if not identity or identity in taken:  # a client may use one id for all of its requests
-                    numbered = (f"call_{self._fresh}_{each}" for each in count(number))
-                    identity = next(each for each in numbered if each not in taken)
-                taken.add(identity)
-                yield Call(identity, parts.name, arguments)
+                yield Call(self._shown(parts, number), parts.name, arguments)
             elif not self.cut:
                 raise EngineError("The model's answer holds a tool call that can't be read. Please try again.")
+
+    def _shown(self, parts: _CallParts, number: int) -> str:
+        """Returns the id that the client gets for a call."""
+        if not parts.shown:
+            identity = parts.id
+            if not identity or identity in self._given:  # a client may use one id for all of its requests
+                numbered = (f"call_{self._fresh}_{each}" for each in count(number))
+                identity = next(each for each in numbered if each not in self._given)
+            self._given.add(identity)
+            parts.shown = identity
+        return parts.shown
 
     def usage(self, prompt_bytes: int) -> AnswerUsage:
         """Returns the tokens of prompt and answer.

@@ -44,14 +44,20 @@ class StreamEncoder:
         self._open: str | None = None
         self._prefix = b""
         self._thought: list[str] = []
+        self._growing = ""  # id of the call whose block is open
+        self._sent_calls = 0  # whose blocks have had their end
+        self._late: list[tuple[str, str]] = []  # texts that came while it was
 
     def start(self) -> bytes:
         """Returns `message_start`. Its usage is zero, because no engine has counted yet."""
         return _event("message_start", {"message": {**empty_message(self._identity, []), "usage": _NO_USAGE}})
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        """Returns the events for a chunk's texts; calls wait for `finish`."""
-        return b"".join([self._text(kind, text) for kind, text in self._answer.feed(chunk)])
+        """Returns the events for a chunk's texts and for a call that grows; other calls wait for `finish`."""
+        events = [self._text(kind, text) for kind, text in self._answer.feed(chunk)]
+        if self._answer.growing:
+            events.append(self._grow())
+        return b"".join(events)
 
     def feed_text(self, kind: str, text: str) -> bytes:
         """Returns the events for more of one text."""
@@ -72,8 +78,7 @@ class StreamEncoder:
         """
         self._answer.check_ended()
         calls = self._answer.calls()
-        events = [self._close()]
-        events += map(self._call, calls)
+        events = [*self._send_calls(calls), self._close()]
         if not self._blocks:
             events += (self._begin(TEXT), self._close())
         end: dict[str, Any] = {
@@ -91,6 +96,9 @@ class StreamEncoder:
         return _event("error", body)
 
     def _text(self, kind: str, text: str) -> bytes:
+        if self._growing:
+            self._late.append((kind, text))
+            return b""
         if kind == REASONING:
             if not self._memo.thinking:
                 return b""
@@ -124,15 +132,44 @@ class StreamEncoder:
             self._thought = []
         return signature + _event("content_block_stop", {"index": index})
 
+    def _grow(self) -> bytes:
+        """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
+        more = self._answer.take_more()
+        begun = b""
+        if more.id != self._growing:
+            begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close() + self._begin_call(more)
+            self._growing = more.id
+        return begun + self._more_arguments(more.arguments)
+
+    def _send_calls(self, calls: list[Call]) -> list[bytes]:
+        """Returns the events of calls that have not been sent, and of the texts that came behind an open one.
+
+        Args:
+            calls: All that are complete.
+        """
+        events = []
+        grown, self._growing = self._growing, ""
+        if grown:
+            events.append(self._end_call())
+        late, self._late = self._late, []
+        events += [self._text(kind, text) for kind, text in late]
+        rest = [call for call in calls[self._sent_calls :] if call.id != grown]
+        self._sent_calls = len(calls)
+        return [*events, self._close(), *map(self._call, rest)]
+
     def _call(self, call: Call) -> bytes:
-        index = self._blocks
+        return self._begin_call(call) + self._more_arguments(call.arguments) + self._end_call()
+
+    def _begin_call(self, call: Call) -> bytes:
         self._blocks += 1
-        delta = {"type": "input_json_delta", "partial_json": call.arguments}
-        return (
-            _event("content_block_start", {"index": index, "content_block": tool_use(call, {})})
-            + _event("content_block_delta", {"index": index, "delta": delta})
-            + _event("content_block_stop", {"index": index})
-        )
+        return _event("content_block_start", {"index": self._blocks - 1, "content_block": tool_use(call, {})})
+
+    def _more_arguments(self, arguments: str) -> bytes:
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+        return _event("content_block_delta", {"index": self._blocks - 1, "delta": delta})
+
+    def _end_call(self) -> bytes:
+        return _event("content_block_stop", {"index": self._blocks - 1})
 
 
 def _event(kind: str, members: Mapping[str, Any]) -> bytes:

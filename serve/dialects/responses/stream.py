@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serve.dialects.answer import REASONING, TEXT
+from serve.dialects.answer import REASONING, TEXT, Call
 from serve.dialects.failure import Failure
 from serve.dialects.responses.errors import stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
@@ -53,6 +53,9 @@ class ResponsesEncoder:
         self._form = _MESSAGE
         self._texts: list[str] = []  # of the open item
         self._delta_head = b""
+        self._growing = ""  # id of the call whose item is open
+        self._sent_calls = 0  # whose items have had their end
+        self._late: list[tuple[str, str]] = []  # texts that came while it was
 
     def start(self) -> bytes:
         return self._lifecycle("created", "in_progress") + self.keep_alive()
@@ -61,7 +64,10 @@ class ResponsesEncoder:
         return self._lifecycle("in_progress", "in_progress")
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
-        return b"".join([self._text(kind, text) for kind, text in self._answer.feed(chunk)])
+        events = [self._text(kind, text) for kind, text in self._answer.feed(chunk)]
+        if self._answer.growing:
+            events.append(self._grow())
+        return b"".join(events)
 
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)
@@ -71,15 +77,12 @@ class ResponsesEncoder:
         answer = self._answer
         answer.check_ended()
         calls = answer.calls()
-        index = len(self._output) + bool(self._kind)
-        items = [self._response.call(index + number, call) for number, call in enumerate(calls)]
-        events = [self._close("completed" if items else text_status(answer))]
-        if not items and text_status(answer) == "completed" and all(map(_is_reasoning, self._output)):
+        events = [*self._send_calls(calls), self._close("completed" if calls else text_status(answer))]
+        if not calls and text_status(answer) == "completed" and all(map(_is_reasoning, self._output)):
             events += [
                 self._open(TEXT),
                 self._close("completed"),
             ]  # a turn without a message looks unfinished to agents
-        events += map(self._whole_call, items)
         ended = self._response.ended(answer, self._output)
         return b"".join([*events, self._event(ended["status"], {"response": ended})])
 
@@ -104,6 +107,9 @@ class ResponsesEncoder:
         return added + self._event(self._form.part_added, {**place, "part": self._part("")})
 
     def _text(self, kind: str, text: str) -> bytes:
+        if self._growing:
+            self._late.append((kind, text))
+            return b""
         begun = self._close("completed") + self._open(kind) if kind != self._kind else b""
         return begun + self._delta(text)
 
@@ -135,20 +141,55 @@ class ResponsesEncoder:
     def _part(self, text: str) -> dict[str, Any]:
         return output_text(text) if self._kind == TEXT else reasoning_part(text, summary=self._summary)
 
-    def _whole_call(self, item: Item) -> bytes:
-        """Returns the events of a call, which agents execute as soon as they read the last of them."""
-        custom = item["type"] == "custom_tool_call"
-        field = "input" if custom else "arguments"
-        name = "custom_tool_call_input" if custom else "function_call_arguments"
-        place = {"item_id": item["id"], "output_index": len(self._output)}
-        added = {**item, field: "", "status": "in_progress"}
-        events = [
-            self._event("output_item.added", {"output_index": place["output_index"], "item": added}),
-            self._event(f"{name}.delta", {**place, "delta": item[field]}),
-            self._event(f"{name}.done", {**place, field: item[field], **({} if custom else {"name": item["name"]})}),
-            self._done(item),
-        ]
-        return b"".join(events)
+    def _grow(self) -> bytes:
+        """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
+        if self._response.memo.tools.client_tool(self._answer.growing).kind == "custom":
+            return b""  # its client gets a text, and no JSON
+        more = self._answer.take_more()
+        begun = b""
+        if more.id != self._growing:
+            begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close("completed")
+            begun += self._begin_call(self._response.call(len(self._output), more))
+            self._growing = more.id
+        return begun + self._more_arguments(more.arguments)
+
+    def _send_calls(self, calls: list[Call]) -> list[bytes]:
+        """Returns the events of calls that have not been sent, and of the texts that came behind an open one.
+
+        Args:
+            calls: All that are complete.
+        """
+        events = []
+        grown, self._growing = self._growing, ""
+        rest = calls[self._sent_calls :]
+        self._sent_calls = len(calls)
+        if grown and rest and rest[0].id == grown:  # or else the limit of tokens has cut it, and it has no end
+            events.append(self._end_call(self._response.call(len(self._output), rest.pop(0))))
+        late, self._late = self._late, []
+        events += [self._text(kind, text) for kind, text in late]
+        if rest:
+            events.append(self._close("completed"))
+        for call in rest:
+            item = self._response.call(len(self._output), call)
+            events += (self._begin_call(item), self._more_arguments(item[_field(item)]), self._end_call(item))
+        return events
+
+    def _begin_call(self, item: Item) -> bytes:
+        self._item = item
+        added = {**item, _field(item): "", "status": "in_progress"}
+        return self._event("output_item.added", {"output_index": len(self._output), "item": added})
+
+    def _more_arguments(self, text: str) -> bytes:
+        return self._event(f"{_name(self._item)}.delta", {**self._place_of_item(), "delta": text})
+
+    def _end_call(self, item: Item) -> bytes:
+        """Returns the events that end a call, which agents execute as soon as they read the last of them."""
+        named = {} if _is_custom(item) else {"name": item["name"]}
+        done = {**self._place_of_item(), _field(item): item[_field(item)], **named}
+        return self._event(f"{_name(item)}.done", done) + self._done(item)
+
+    def _place_of_item(self) -> dict[str, Any]:
+        return {"item_id": self._item["id"], "output_index": len(self._output)}
 
     def _done(self, item: Item) -> bytes:
         event = self._event("output_item.done", {"output_index": len(self._output), "item": item})
@@ -164,6 +205,20 @@ class ResponsesEncoder:
         event = {"type": kind, **members, "sequence_number": self._sequence}
         self._sequence += 1
         return f"event: {kind}\ndata: ".encode() + _encode(event) + b"\n\n"
+
+
+def _is_custom(item: Item) -> bool:
+    return bool(item["type"] == "custom_tool_call")
+
+
+def _field(item: Item) -> str:
+    """Returns the member in which a call has its arguments."""
+    return "input" if _is_custom(item) else "arguments"
+
+
+def _name(item: Item) -> str:
+    """Returns the name of a call's events."""
+    return "custom_tool_call_input" if _is_custom(item) else "function_call_arguments"
 
 
 def _is_reasoning(item: Item) -> bool:

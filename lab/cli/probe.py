@@ -10,6 +10,7 @@ import yaml
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from lab.cli.echo import echo_command
 from lab.probe.grid import PROMPTS, SHAPES, grid
 from lab.probe.k2vv import RequestSet, metrics, read_reference, read_requests
 from lab.probe.plan import Cell, ProbePlan
@@ -63,6 +64,12 @@ def probe(
         str | None,
         typer.Option(help="An engine of the model without a drafter; of each broken answer it tells who broke it."),
     ] = None,
+    echo: Annotated[
+        bool,
+        typer.Option("--echo", help="Have identifiers copied into a call instead, until it is certain if they are."),
+    ] = False,
+    identifiers: Annotated[int, typer.Option(min=8, help="With --echo: most that are asked for.")] = 3200,
+    seed: Annotated[int, typer.Option(help="With --echo: another one has other identifiers.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Log of the trials; an interrupted run resumes from it.")
     ] = None,
@@ -75,6 +82,24 @@ def probe(
     answer that was cut at its length limit, and a request that failed otherwise, count for nothing. Exit code 1 if more
     are not right than tolerated, 2 if no answer could be checked.
     """
+    if echo:
+        if requests or out or cite or judge:
+            raise ConfigError("--echo makes its own requests: it takes no FILE, --out, --evidence or --judge")
+        plan = ProbePlan(
+            url=url,
+            model=model,
+            cells=(),
+            trials=0,
+            temperature=0.0 if temperature is None else temperature,
+            max_tokens=max_tokens,
+            speculative=_switch(speculative)[0],
+            concurrency=concurrency,
+            timeout_s=timeout_s,
+            api_key_env=api_key_env,
+            tolerate=tolerate,
+        )
+        echo_command(plan, identifiers, seed, stream=stream != "off", as_json=as_json)
+        return
     recorded = _recorded(requests, file_format)
     streams = [bool(value) for value in _switch(stream)]
     cells: tuple[Cell, ...]

@@ -4,10 +4,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
+from lab.probe.echo import EchoCell
 from lab.probe.grid import ProbeCell
 from lab.probe.k2vv import RequestSet
 
-Cell = ProbeCell | RequestSet
+Cell = ProbeCell | RequestSet | EchoCell
 # What an engine is asked for where a judge is to say who broke an answer.
 TRACED: dict[str, Any] = {"return_token_ids": True, "logprobs": True}
 Trial = tuple[Cell, int]  # a cell and the number of the trial in it

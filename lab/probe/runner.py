@@ -43,14 +43,15 @@ async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> No
             advance()
 
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(_client(plan, plan.base_url))
-        judge = await stack.enter_async_context(_client(plan, with_version(plan.judge))) if plan.judge else None
+        client = await stack.enter_async_context(client_of(plan, plan.base_url))
+        judge = await stack.enter_async_context(client_of(plan, with_version(plan.judge))) if plan.judge else None
         group = await stack.enter_async_context(asyncio.TaskGroup())
         for _ in range(min(plan.concurrency, len(pending))):
             group.create_task(worker(client, judge))
 
 
-def _client(plan: ProbePlan, url: str) -> AsyncOpenAI:
+def client_of(plan: ProbePlan, url: str) -> AsyncOpenAI:
+    """Returns a client of an endpoint that asks each question once."""
     return AsyncOpenAI(base_url=url, api_key=_api_key(plan.api_key_env), timeout=plan.timeout_s, max_retries=0)
 
 
@@ -68,13 +69,9 @@ def _place(cell: Cell, number: int) -> dict[str, int]:
 
 async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
-    fields = {name: request[name] for name in _OF_THE_SDK}
-    extra = {name: value for name, value in request.items() if name not in _OF_THE_SDK}
     trace = Trace()
     try:
-        raw = await client.chat.completions.with_raw_response.create(**fields, extra_body=extra)
-        parsed: Any = raw.parse()
-        answer = await _folded(parsed, trace) if request["stream"] else parsed.model_dump()
+        answer, headers = await answered(client, request, trace)
     except (OpenAIError, httpx.HTTPError) as error:  # the SDK wraps errors before the response, not within it
         refused = getattr(error, "code", None) == REFUSED
         return {"outcome": REFUSED if refused else "error", "detail": f"{type(error).__name__}: {error}"[:300]}
@@ -84,11 +81,30 @@ async def _trial(client: AsyncOpenAI, judge: AsyncOpenAI | None, request: dict[s
     checked = check(request, answer)
     return {
         **checked,
-        "pool": raw.headers.get("x-specgate-pool"),
-        "speculative": raw.headers.get("x-specgate-speculative"),
+        "pool": headers.get("x-specgate-pool"),
+        "speculative": headers.get("x-specgate-speculative"),
         "seconds": seconds,
         **(await _blamed(judge, request, trace) if judge and checked["outcome"] not in BLAMELESS else {}),
     }
+
+
+async def answered(client: AsyncOpenAI, request: dict[str, Any], trace: Trace) -> tuple[dict[str, Any], httpx.Headers]:
+    """Returns a whole answer, streamed or not, and the response's headers.
+
+    Args:
+        client: Of the endpoint.
+        request: The body.
+        trace: Gets the tokens of a streamed answer.
+
+    Raises:
+        OpenAIError: There is no answer.
+        httpx.HTTPError: It broke off.
+    """
+    fields = {name: request[name] for name in _OF_THE_SDK}
+    extra = {name: value for name, value in request.items() if name not in _OF_THE_SDK}
+    raw = await client.chat.completions.with_raw_response.create(**fields, extra_body=extra)
+    parsed: Any = raw.parse()
+    return (await _folded(parsed, trace) if request["stream"] else parsed.model_dump()), raw.headers
 
 
 async def _blamed(judge: AsyncOpenAI, request: dict[str, Any], trace: Trace) -> dict[str, Any]:
@@ -121,12 +137,13 @@ async def _scores(judge: AsyncOpenAI, model: str, trace: Trace) -> list[float]:
 async def _folded(stream: AsyncIterable[Any], trace: Trace) -> dict[str, Any]:
     """Returns the whole answer that a client would put together from a stream; its tokens go into the trace."""
     deltas = []
-    reason = None
+    reason = usage = None
     async for chunk in stream:
         part = chunk.model_dump()
         trace.add(part)
+        usage = part.get("usage") or usage
         for choice in part.get("choices") or ():
             reason = choice.get("finish_reason") or reason
             deltas.append(choice.get("delta") or {})
     message = {"role": "assistant", "content": None, **fold_deltas(deltas)}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}

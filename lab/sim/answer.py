@@ -24,6 +24,10 @@ SENTENCES = (
     "Here is `code` and a list:\n- one\n- two\n",
     "Ça marche très bien. ",
 )
+ECHO_TOOL = "echo"
+"""The tool that is called with what the prompt's last line holds, as a model would that was asked to copy it."""
+OFF = (0, "0", False)
+"""Values of `vllm_xargs.enable_speculative` that switch speculation off."""
 TRANSPORT_FIELDS = ("stream", "stream_options", "vllm_xargs", "request_id")
 """Fields that change how an answer is sent, but not its text."""
 
@@ -105,11 +109,37 @@ def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple
     allowed = [tool for tool in tools if named in (None, tool["name"])]
     if not allowed:
         raise InvalidRequestError("The tool_choice names no tool of this request.", param="tool_choice")
+    if named == ECHO_TOOL and (values := echoed(body)) is not None:
+        drafts = settings.num_speculative_tokens > 0 and not opted_out(body)
+        return (PlannedCall(named, {"values": [_copied(value, settings.slips * drafts, rng) for value in values]}),)
     single = named is not None or body.get("parallel_tool_calls") is False
     chosen = [rng.choice(allowed) for _ in range(1 if single else rng.randint(1, settings.max_calls))]
     return tuple(
         PlannedCall(tool["name"], instance_of(tool.get("parameters") or {"type": "object"}, rng)) for tool in chosen
     )
+
+
+def opted_out(body: Mapping[str, Any]) -> bool:
+    """Returns True if the request switches speculation off."""
+    return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
+
+
+def echoed(body: Mapping[str, Any]) -> list[str] | None:
+    """Returns the texts that a prompt asks to copy, in the JSON of its last line; None if there are none."""
+    last = (body.get("messages") or [{}])[-1].get("content")
+    try:
+        values = json.loads(str(last).rpartition("\n")[2])
+    except ValueError:
+        return None
+    return values if isinstance(values, list) and all(isinstance(value, str) for value in values) else None
+
+
+def _copied(value: str, slips: float, rng: Random) -> str:
+    """Returns a text as it is, or with one slip."""
+    if rng.random() >= slips or not value:
+        return value
+    place = rng.randrange(len(value))
+    return value[:place] + rng.choice([sign for sign in "aek379" if sign != value[place]]) + value[place + 1 :]
 
 
 def _wants_calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> bool:

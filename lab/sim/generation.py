@@ -7,15 +7,12 @@ from random import Random
 from typing import Any
 
 from lab.sim import faults
-from lab.sim.answer import acceptance_class, answer_to, calls_before, random_of, thinks
+from lab.sim.answer import acceptance_class, answer_to, calls_before, opted_out, random_of, thinks
 from lab.sim.deltas import Delta, DeltaParser, LeakingParser, OwnParser, PassingParser
 from lab.sim.formats import FORMATS
 from lab.sim.segments import segments_of
 from lab.sim.settings import SimSettings
 from lab.sim.steps import Speculation, steps_of, tokens_of
-
-OFF = (0, "0", False)
-"""Values of `vllm_xargs.enable_speculative` that switch speculation off."""
 
 
 class Generation:
@@ -80,11 +77,6 @@ class Generation:
             return {}
         summary = self.speculation.summary() | {"num_spec_tokens": self._settings.num_speculative_tokens}
         return {"metrics": {"speculative_decoding": summary}}
-
-
-def opted_out(body: Mapping[str, Any]) -> bool:
-    """Returns True if the request switches speculation off."""
-    return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
 
 
 def _reports(body: Mapping[str, Any]) -> bool:

@@ -48,6 +48,8 @@ class SimSettings:
         ready_after_s: Seconds after the start during which `/health` returns 503.
         stall_s: Duration of the faults `stall` and `slow_start`.
         faults: Rate per fault name; an answer has at most one fault, so rates add up to at most 1.
+        slips: Share of identifiers in which one character is another, where a drafting engine copies them (see `echoed`
+            in `lab/sim/answer.py`).
         spec_metrics: True to add `metrics.speculative_decoding` to answers, as vLLM does with per-request metrics.
     """
 
@@ -69,6 +71,7 @@ class SimSettings:
     ready_after_s: float = 0.0
     stall_s: float = 30.0
     faults: Mapping[str, float] = field(default_factory=dict)
+    slips: float = 0.0
     spec_metrics: bool = True
 
     def __post_init__(self) -> None:
@@ -97,7 +100,7 @@ class SimSettings:
                 self.economics is None or not (self.prefill_ms or self.step_ms)
             ),
             "content_tokens must be (minimum, maximum) with 1 <= minimum <= maximum": 1 <= low <= high,
-            "call_rate must be in 0..1": 0 <= self.call_rate <= 1,
+            "call_rate and slips must be in 0..1": 0 <= self.call_rate <= 1 and 0 <= self.slips <= 1,
             "max_calls and max_num_seqs must be at least 1": min(self.max_calls, self.max_num_seqs) >= 1,
             "times must not be negative": min(self.prefill_ms, self.step_ms, self.ready_after_s, self.stall_s) >= 0,
         }

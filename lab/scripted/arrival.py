@@ -105,6 +105,11 @@ class Arrival:
         self.transport.abort()
         await asyncio.Event().wait()  # until cancelled: nobody is left to answer
 
+    async def hang_up(self) -> None:
+        """Closes the connection once what was sent has arrived, whatever is missing of the response."""
+        self.transport.close()
+        await asyncio.Event().wait()
+
     async def _send(self, data: bytes) -> None:
         self.transport.write(data)
         await self.writable.wait()

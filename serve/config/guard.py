@@ -38,6 +38,9 @@ class GuardConfig:
             back, or a whole response. More of it is an `engine_error`, and rerun.
         near_copies: Calls that name a path, identifier, URL or number which the prompt has but for one slip: `count`
             them as suspicions against the pool, `rerun` them once as well, or `off`.
+        resume: Which answers go on elsewhere where they broke, in place of a rerun from the start: `guarded` ones, or
+            none (`off`); with `all`, plain chat streams go on as well when their engine is lost. vLLM is asked for the
+            ids of their tokens, which clients do not see (docs/adr/0089).
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -53,6 +56,7 @@ class GuardConfig:
     arguments: Arguments = "held"
     max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
     near_copies: Literal["off", "count", "rerun"] = "count"
+    resume: Literal["off", "guarded", "all"] = "guarded"
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from serve.dialects.answer import REASONING, TEXT
 from serve.dialects.dialect import Encoder
 from serve.dialects.failure import Failure
-from serve.dialects.keep_alive import KeepAlive
 from serve.errors import EngineError, GatewayError
 from serve.http1.sse import is_done
+from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
 from serve.telemetry.request_log import log_fault

@@ -8,13 +8,13 @@ from typing import Any
 
 from serve.dialects.dialect import Dialect, Identity, Translated
 from serve.dialects.failure import Failure
-from serve.dialects.keep_alive import KeepAlive
 from serve.dialects.translate import Translate
 from serve.errors import EngineError, GatewayError, retry_after
 from serve.guard.slices import LONG_BYTES, LONG_RAW_BYTES
 from serve.http1.message import RawHeaders
 from serve.http1.sse import decode_chunk
 from serve.proxy.exchange import Api, Exchange
+from serve.proxy.keep_alive import KeepAlive
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
 from serve.request.patch import BodyPatch

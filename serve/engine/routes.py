@@ -10,6 +10,7 @@ ENGINE_ROUTES = frozenset(
         ("POST", "/v1/chat/completions"),
         ("POST", "/v1/completions"),
         ("POST", "/tokenize"),
+        ("POST", "/detokenize"),
         ("GET", "/v1/models"),
         ("GET", "/health"),
         ("GET", "/metrics"),

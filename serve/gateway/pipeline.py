@@ -16,6 +16,7 @@ from serve.gateway.deadline import Deadlines
 from serve.guard.attempt_result import ResultSink
 from serve.guard.history import repair_history
 from serve.guard.path import GuardedPath
+from serve.guard.plain import PlainPath
 from serve.guard.transcript import NULL_TRANSCRIPTS, AnyTranscripts
 from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
@@ -94,6 +95,7 @@ class Gateway:
         self._guarded = GuardedPath(
             self._attempts, telemetry, sink, config.models, transcripts, live.found, live.trusts
         )
+        self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes)
 
     @property
     def policy(self) -> Policy:
@@ -154,7 +156,7 @@ class Gateway:
                 log_fault(log, "a request failed", exchange.request_id)
                 await exchange.refuse(GatewayError("Internal error; see the gateway's log."))
             finally:
-                api.release()
+                exchange.release()
                 self._settle(exchange, scope["path"])
 
     def _principal(self, headers: Mapping[str, str]) -> Principal | GatewayError:
@@ -291,11 +293,17 @@ class Gateway:
             finally:
                 self._shadows.ends(request)
             return
+        if request.features.stream and request.path == CHAT_PATH and self._resumes_plain(request.decision.model):
+            await self._plain.respond(exchange, request)
+            return
         on_try = exchange.attribution.tried
         async with AsyncExitStack() as resources:
             candidates = request.decision.candidates
             attempt = await self._attempts.first_response(request, candidates, resources, on_try)
             await relay(exchange, attempt, self._telemetry)
+
+    def _resumes_plain(self, model: str) -> bool:
+        return self._config.models[model].guard.resume == "all"
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:
         """True if the guard checks the response; otherwise it passes untouched."""

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 from opentelemetry.trace import Span
@@ -19,6 +21,7 @@ from serve.guard.fault import CONTROL, guard_fault, unjudged_error
 from serve.guard.finding import TrialFinding, finding_of
 from serve.guard.observed import ObservedResponse
 from serve.guard.response import GuardedResponse, guarded_response
+from serve.guard.resume import Broken, Resumes, Written
 from serve.guard.transcript import AnyTranscript, AnyTranscripts
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
@@ -35,6 +38,25 @@ _BUSY = 429
 _REFUSED = Verdict(Outcome.UNJUDGED, counts=False)  # a request that the engine refused, which is the client's fault
 
 
+@dataclass
+class _Repair:
+    """A response that is repaired.
+
+    Attributes:
+        exchange: The client's side.
+        request: Of the client.
+        guarded: The response.
+        tried: Where its attempts ran.
+        written: The tokens of the last one.
+    """
+
+    exchange: Exchange
+    request: RoutedRequest
+    guarded: GuardedResponse
+    tried: list[Candidate]
+    written: Written
+
+
 class GuardedPath:
     """Serves requests under the guard.
 
@@ -46,6 +68,9 @@ class GuardedPath:
         transcripts: Keeps what was sent for requests that were rerun.
         found: Gets what came of every trial.
         trusts: Returns whether a pool's answers of a class have been so clean that calls may go out while they grow.
+
+    Attributes:
+        resumes: Makes resumptions.
     """
 
     def __init__(
@@ -65,6 +90,7 @@ class GuardedPath:
         self._telemetry = telemetry
         self._sink = sink
         self._models = models
+        self.resumes = Resumes(attempts, models, telemetry.metrics)
 
     async def respond(self, exchange: Exchange, request: RoutedRequest) -> None:
         """Sends the response, made of one attempt or several.
@@ -112,7 +138,7 @@ class GuardedPath:
                 self._conclude(request, [attempt.candidate])
                 raise
             self._evaluate(request, guarded.guard, attempt.candidate, 0)
-        await self._complete(exchange, request, guarded, attempt.candidate, transcript)
+        await self._complete(exchange, request, guarded, attempt, transcript)
 
     def _guarded(
         self,
@@ -141,17 +167,18 @@ class GuardedPath:
         exchange: Exchange,
         request: RoutedRequest,
         guarded: GuardedResponse,
-        first: Candidate,
+        first: Attempt,
         transcript: AnyTranscript,
     ) -> None:
-        """Reruns a response for as long as it has to, and ends it; its results are reported however that goes."""
-        tried = [first]
+        """Repairs a response for as long as it has to, and ends it; its results are reported however that goes."""
+        tried = [first.candidate]
+        repair = _Repair(exchange, request, guarded, tried, Written(first.candidate.pool, (), (), first.ids))
         settled = False
         try:
             ran = True
             while ran and guarded.guard.state is GuardState.RERUN:
                 with self._telemetry.step("rerun"):
-                    ran = await self._rerun(exchange, request, guarded, tried)
+                    ran = await self._repair(repair)
             settled = True
             await guarded.finish()
         except (GatewayError, *CONTROL):
@@ -163,15 +190,37 @@ class GuardedPath:
             self._report(request, exchange.span, guarded.guard, tried, settled=settled)
             transcript.end(tried, guarded.guard)
 
-    async def _rerun(
-        self, exchange: Exchange, request: RoutedRequest, guarded: GuardedResponse, tried: list[Candidate]
-    ) -> bool:
-        """Runs the request again; returns False if no candidate has a response."""
+    async def _repair(self, repair: _Repair) -> bool:
+        """Goes on with a broken answer, or runs its request again; returns False if no candidate has a response."""
+        request, guarded, tried = repair.request, repair.guarded, repair.tried
         broken = guarded.guard.verdicts[-1]
         self._add_fault(request, tried[-1], str(broken.outcome), broken.shape)
+        candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
+        resumption = await self.resumes.resumption(
+            request, partial(Broken.under, guarded.guard), repair.written, candidates
+        )
+        if resumption is not None:
+            ran = await self._again(repair, resumption.request, resumption.candidates, resumption.written)
+            good = ran and guarded.guard.verdicts[-1].good
+            self.resumes.ended(request.decision.model, resumption, "sound" if good else "broken" if ran else "refused")
+            if ran:
+                return True
+        return await self._again(repair, request, candidates, Written("", (), (), None))
+
+    async def _again(
+        self, repair: _Repair, request: RoutedRequest, candidates: Sequence[Candidate], written: Written
+    ) -> bool:
+        """Sends one more attempt; returns False if no candidate has a response.
+
+        Args:
+            repair: What it repairs.
+            request: As it is sent.
+            candidates: Where to, best first.
+            written: What it goes on with.
+        """
+        exchange, guarded, tried = repair.exchange, repair.guarded, repair.tried
         async with AsyncExitStack() as resources:
             try:
-                candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
                 attempt = await self._attempts.first_response(request, candidates, resources)
             except GatewayError as error:
                 self._add_fault(request, tried[-1], "no_rerun", f"no rerun: {error.code}")
@@ -181,9 +230,13 @@ class GuardedPath:
                 self._add_fault(request, candidate, "no_rerun", f"no rerun: the engine answered {response.status}")
                 return False
             tried.append(candidate)
-            exchange.attribution.rerun(candidate)
+            repair.written = written._replace(pool=written.pool or candidate.pool, ids=attempt.ids)
+            kept = len(written.kept)
+            exchange.attribution.rerun(candidate, kept)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
-            guarded.guard.restart(candidate.pool)
+            if kept:
+                exchange.span.set_attribute("specgate.resumed", kept)
+            guarded.guard.restart(candidate.pool, kept)
             await guarded.attempt(attempt)
             self._evaluate(request, guarded.guard, candidate, len(tried) - 1)
         return True

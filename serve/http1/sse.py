@@ -13,6 +13,7 @@ LF, CR = b"\n\r"  # as numbers: to look for one of those takes a quarter of the 
 BLANK_LINE = b"\n\n"
 _DONE_DATA = b"[DONE]"
 DONE = b"data: " + _DONE_DATA + BLANK_LINE
+ALIVE = b": waiting" + BLANK_LINE  # a comment, which no client shows
 _LONG_BYTES = 256 * 1024
 # Of objects and lists, of members, of values and of escapes. Texts may hold such marks too; log-probabilities of 20,000
 # tokens are fewer, and so is all that a model says at once.

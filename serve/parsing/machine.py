@@ -51,6 +51,7 @@ class State(Enum):
 
 
 _BEHIND_CALLS = (State.CONTENT, State.BETWEEN, State.AFTER)
+_BETWEEN_CALLS = (State.REASONING, State.SECTION, State.WRAPPER, *_BEHIND_CALLS)
 _LEAST_OF_A_MARKER = 2  # characters; a bracket alone is text
 
 Action = Callable[[Any, str], State | None]
@@ -161,6 +162,16 @@ class Machine:
         if self.reasoning_end is None:
             self.reasoning_end = place
             self.reasoning_events = len(self.out.events)
+
+    @property
+    def held(self) -> str:
+        """The end of the output so far that may be the beginning of a marker."""
+        return self._lexer.held
+
+    @property
+    def resumable(self) -> bool:
+        """True where no call is open and nothing is held back: an output that was cut here can be gone on with."""
+        return self.state in _BETWEEN_CALLS and not self._lexer.held
 
     def dispatch(self, raw: str, state: State) -> State:
         """Hands a token to another state; returns the state that follows."""

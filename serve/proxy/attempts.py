@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from policies import Candidate
 from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
-from serve.errors import DeadlineError, OverloadedError, PoolUnavailableError
+from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
 from serve.limits.answer_meter import Meter
 from serve.load.null import AnyLoad, AnySent
 from serve.proxy.outgoing import Pools
@@ -31,6 +31,7 @@ from serve.routing.pool import Pool
 from serve.routing.prefix_index import blocks_of
 from serve.routing.session_affinity import Affinity, session_key
 from serve.stream.line import PASS, Stage
+from serve.stream.token_ids import TokenIds
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail, inject
 
@@ -38,8 +39,8 @@ from serve.telemetry.spans import fail, inject
 # engine says that it is busy: then only another pool is asked, and the last refusal goes to the client.
 _RETRIED = (PoolUnavailableError, OverloadedError, DeadlineError)
 _SAME_POOL_MAY_ANSWER = {429: False, 500: True, 502: True, 503: True, 504: True}
-_FIRST_CANDIDATE_TRIES = 2
 _OK = 200
+_FIRST_CANDIDATE_TRIES = 2
 _NO_WAIT_S = 0.001  # an idle slot is there sooner; recording costs microseconds, so only waits are
 
 
@@ -49,7 +50,9 @@ class Attempt(NamedTuple):
     Attributes:
         candidate: Sends it.
         response: The response itself.
+        ids: Takes the ids of its tokens out, if we have asked for them.
         last_frames: Keeps its end, from which the load learns.
+        continued: Makes it the whole answer, if it goes on with one.
         meter: Measures its usage.
         rename: Puts our name of the model into it, if the engine has another.
         parsed: Reads its raw text, if the engine has not parsed it.
@@ -57,10 +60,17 @@ class Attempt(NamedTuple):
 
     candidate: Candidate
     response: UpstreamResponse
+    ids: TokenIds | None = None
     last_frames: Stage = PASS
+    continued: Stage = PASS
     meter: Stage = PASS
     rename: Stage = PASS
     parsed: Stage = PASS
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that its frames pass first, in their order."""
+        return (self.ids or PASS, self.last_frames, self.continued, self.meter, self.rename, self.parsed)
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -75,7 +85,7 @@ class Attempt(NamedTuple):
         return await beside(True, self._through, body) if len(body) > LONG_BODY_BYTES else self._through(body)
 
     def _through(self, body: bytes) -> bytes:
-        for stage in (self.last_frames, self.meter, self.rename, self.parsed):
+        for stage in self.stages:
             body = stage.whole(body)
         return body
 
@@ -89,6 +99,7 @@ class _Slot(NamedTuple):
 
 
 OnTry = Callable[[Candidate], None]
+Ask = Callable[[str, bytes], Awaitable[bytes]]
 
 
 def _ignore(candidate: Candidate) -> None:
@@ -200,6 +211,34 @@ class Attempts:
             self._telemetry.retried(pool)
         raise AssertionError("the last attempt returns or raises")
 
+    def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
+        """Returns whether a candidate's engines tell ids of tokens, and go on from them."""
+        return self._outgoing.tells_ids(request, candidate)
+
+    @asynccontextmanager
+    async def asking(self, request: RoutedRequest, candidate: Candidate) -> AsyncIterator[Ask]:
+        """Gives what asks one of a candidate's engines beside the request itself: path and body to the answer's body.
+
+        Args:
+            request: On whose behalf.
+            candidate: Whose engines.
+
+        Raises:
+            GatewayError: No engine is free or answers, or it refuses.
+        """
+        pool = self._pools[request.decision.model, candidate.pool]
+        async with pool.reserve(asker=request.asker) as endpoint:
+
+            async def ask(path: str, body: bytes) -> bytes:
+                headers = self._outgoing.headers(request, endpoint, next(request.attempt_numbers))
+                async with self._upstream.post(endpoint, path, body, headers) as response:
+                    answer = await response.body()
+                    if response.status != _OK:
+                        raise EngineError(f"The engine answered {path} with status {response.status}.")
+                    return answer
+
+            yield ask
+
     def _add_fault(self, request: RoutedRequest, pool: str, kind: str, detail: str) -> None:
         self._telemetry.log.add_fault(request.attribution.faults, request.request_id, pool, kind, detail)
 
@@ -258,7 +297,7 @@ class Attempts:
     async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
         number, body = next(request.attempt_numbers), request.body
-        patch, meter, rename, parsed = self._outgoing.outgoing(request, slot.candidate)
+        patch, ids, meter, rename, parsed = self._outgoing.outgoing(request, slot.candidate)
         if patch:
             body = await beside(True, patch.apply, body) if len(body) > LONG_BODY_BYTES else patch.apply(body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
@@ -277,7 +316,8 @@ class Attempts:
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             resources.callback(tell_usage, span, meter)
-        return Attempt(slot.candidate, response, sent.last_frames(), meter, rename, parsed)
+        continued = request.continued or PASS
+        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed)
 
     def _answered(self, request: RoutedRequest, candidate: Candidate, meter: Meter, sent_s: float) -> None:
         """Records how fast an answer came that is over, if its engine has told its length."""

@@ -54,6 +54,6 @@ class Attribution:
         self.headers["x-specgate-pool"] = self.pool
         self.headers["x-specgate-speculative"] = self.speculative
 
-    def rerun(self, candidate: Candidate) -> None:
-        """Names the candidate that runs the request again."""
-        self.headers["x-specgate-rerun"] = candidate.pool
+    def rerun(self, candidate: Candidate, kept_tokens: int = 0) -> None:
+        """Names the candidate that runs the request again, or goes on behind the tokens that are kept of the answer."""
+        self.headers["x-specgate-rerun"] = candidate.pool + (f"; resumed={kept_tokens}" if kept_tokens else "")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from opentelemetry.trace import Span
 
@@ -11,9 +12,10 @@ from serve.config.access import PRIORITIES
 from serve.errors import GatewayError, ModelNotFoundError
 from serve.http1.asgi import Receive, Send, Sink
 from serve.http1.message import RawHeaders
-from serve.http1.sse import error_frame
+from serve.http1.sse import ALIVE, error_frame
 from serve.limits.null import NULL_CHARGE, AnyCharge
 from serve.proxy.attribution import Attribution
+from serve.proxy.keep_alive import KeepAlive
 from serve.request.incoming import read_body
 from serve.routing.class_queue import Asker
 from serve.stream.frame import Frame
@@ -91,6 +93,7 @@ class Exchange:
         rank: The place of the request's priority in `PRIORITIES`.
         charge: The request's; it charges nothing until the request is admitted.
         attribution: Who serves the request.
+        keep_alive: Shows that a stream lives while something of it waits for a check.
         arrived_s: When the request arrived, by the monotonic clock.
         streaming: True once an SSE response has begun.
         status: HTTP status of the response; 0 until it begins.
@@ -110,6 +113,7 @@ class Exchange:
     rank: int = PRIORITIES.index(ANONYMOUS.priority_default)
     charge: AnyCharge = NULL_CHARGE
     attribution: Attribution = field(default_factory=Attribution)
+    keep_alive: KeepAlive | None = None
     arrived_s: float = field(default_factory=time.monotonic)
     streaming: bool = False
     status: int = 0
@@ -179,9 +183,25 @@ class Exchange:
     async def part(self, data: bytes) -> None:
         """Sends a part of the body."""
         await self.send({"type": "http.response.body", "body": data, "more_body": True})
+        if self.keep_alive is not None:
+            self.keep_alive.silent = False
+
+    def show_life(self) -> None:
+        """Sends a comment from now on whenever a chat stream is silent for long; another API has its own way."""
+        if self.api is CHAT and self.keep_alive is None:
+            self.keep_alive = KeepAlive(partial(self.part, ALIVE))
+            self.keep_alive.watch()
+
+    def release(self) -> None:
+        """Ends what goes on beside the response."""
+        self.api.release()
+        if self.keep_alive is not None:
+            self.keep_alive.stop()
 
     async def end(self, data: bytes = b"") -> None:
         """Sends the last part of the body."""
+        if self.keep_alive is not None:
+            self.keep_alive.stop()
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def end_stream(self, frames: Sequence[Frame] = ()) -> None:

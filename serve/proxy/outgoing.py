@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from policies import Candidate
 from serve.config.gateway import GatewayConfig
+from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
 from serve.limits.answer_meter import Meter
 from serve.proxy.headers import forwarded_headers
@@ -12,11 +13,13 @@ from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import PoolKind
 from serve.request.completion import NONE
-from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_usage, leaves_usage_out
+from serve.request.engine_options import OPT_OUT, REPORT, add_xargs, ask_ids, ask_usage, leaves_usage_out
 from serve.request.patch import BodyPatch, ReasoningField
+from serve.request.resuming import obstacle
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
 from serve.stream.stages import Rename
+from serve.stream.token_ids import TokenIds
 
 _CHAT_PATH = "/v1/chat/completions"  # of other text a pool's grammar says nothing
 
@@ -29,12 +32,16 @@ class _Pool(NamedTuple):
         served_name: Their own name of the model; None if it is ours.
         reasoning_field: The name under which they read reasoning; None if they read any.
         rewritten: A guard may write the end of their streams itself.
+        tells_ids: They tell the ids of tokens, and go on from them.
+        resumes_plain: Plain streams of theirs are gone on with, too.
     """
 
     kind: PoolKind
     served_name: str | None
     reasoning_field: ReasoningField | None
     rewritten: bool
+    tells_ids: bool
+    resumes_plain: bool
 
     @property
     def own(self) -> bool:
@@ -46,12 +53,14 @@ class Outgoing(NamedTuple):
 
     Attributes:
         patch: Of the request's body.
+        ids: Takes the ids of the answer's tokens out, if they are asked for.
         meter: Of the answer's usage.
         rename: Puts our name of the model into the answer, if the engine has another.
         parsed: Reads the answer's raw text, if the engine does not parse it.
     """
 
     patch: BodyPatch
+    ids: TokenIds | None
     meter: Meter
     rename: Stage
     parsed: Stage
@@ -71,10 +80,19 @@ class Pools:
         self._pass_headers = config.requests.pass_headers
         self._pools: Mapping[tuple[str, str], _Pool] = {
             (name, pool_name): _Pool(
-                pool.kind, pool.served_name, pool.reasoning_field, model.guard.mode in ("heal", "strict")
+                pool.kind,
+                pool.served_name,
+                pool.reasoning_field,
+                model.guard.mode in ("heal", "strict"),
+                resumes(model, pool),
+                model.guard.resume == "all",
             )
             for name, model, pool_name, pool in config.each_pool()
         }
+
+    def tells_ids(self, request: RoutedRequest, candidate: Candidate) -> bool:
+        """Returns whether a candidate's engines tell the ids of tokens, and go on from them."""
+        return self._pools[request.decision.model, candidate.pool].tells_ids
 
     def kind(self, request: RoutedRequest, candidate: Candidate) -> PoolKind:
         """Returns the kind of a candidate's pool."""
@@ -89,8 +107,9 @@ class Pools:
         meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
         xargs = _xargs(pool, request, candidate)
         raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
+        asks_ids = pool.tells_ids and _may_resume(pool, request)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
-        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw:
+        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids:
             patch = patch.copy()
             if raw:
                 raw.ask(patch, parsed)
@@ -102,8 +121,11 @@ class Pools:
                 patch.name_reasoning(pool.reasoning_field)
             if asks_usage:
                 ask_usage(patch, parsed)
+            if asks_ids:
+                ask_ids(patch, parsed)
         rename = Rename(pool.served_name, model) if pool.served_name else PASS
-        return Outgoing(patch, meter, rename, raw.reader(parsed, reports=request.guarded) if raw else PASS)
+        ids = TokenIds(len(request.body)) if asks_ids else None
+        return Outgoing(patch, ids, meter, rename, raw.reader(parsed, reports=request.guarded) if raw else PASS)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""
@@ -112,6 +134,20 @@ class Pools:
         if endpoint.slot:
             headers[SLOT_HEADER] = endpoint.slot
         return headers
+
+
+def _may_resume(pool: _Pool, request: RoutedRequest) -> bool:
+    """Returns whether an answer may be gone on with, so that the ids of its tokens are needed."""
+    plain = pool.resumes_plain and request.features.stream and request.path == _CHAT_PATH
+    needed = request.guarded or request.continued is not None or plain
+    asked = bytes(request.parsed.return_token_ids) == b"true"  # then they are the client's
+    return needed and not asked and obstacle(request.features) is None
+
+
+def resumes(model: ModelConfig, pool: PoolConfig) -> bool:
+    """Returns whether answers of a pool may be gone on with, and its engines can do so: only vLLM's tell all ids."""
+    known = model.grammar not in (AUTO, NO_GRAMMAR) and pool.kind != "sim"
+    return known and engine_of(pool) == "vllm" and model.guard.heals and model.guard.resume != "off"
 
 
 def _xargs(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:

@@ -1,13 +1,13 @@
 """Asks an engine for its model's raw text, for pools with `parse: gateway`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import thinking_default
-from serve.config.pool import engine_of
+from serve.config.pool import ModelConfig, engine_of
 from serve.parsing import StreamParser
 from serve.parsing.families import Thinking, thinking_of
 from serve.request.completion import MALFORMED, CompletionRequest, Tool
@@ -57,24 +57,37 @@ class RawText(NamedTuple):
             request: The body, parsed.
             reports: As of `Parsed`.
         """
+        return Parsed(self.opener(request), self.grammar, reports=reports)
+
+    def opener(self, request: CompletionRequest) -> Callable[[], StreamParser]:
+        """Returns what makes a parser for an answer.
+
+        Args:
+            request: The body, parsed.
+        """
         tools = [] if request.tool_choice == "none" else [_tool(tool) for tool in request.tools or () if tool.function]
         thinking = starts_inside(request, self.thinks, self.thinking)
-
-        def open_() -> StreamParser:
-            return StreamParser(self.grammar, tools, thinking, calls=bool(tools))
-
-        return Parsed(open_, self.grammar, reports=reports)
+        return lambda: StreamParser(self.grammar, tools, thinking, calls=bool(tools))
 
 
 def raw_pools(config: GatewayConfig) -> Mapping[tuple[str, str], RawText]:
     """Returns the pools of which the gateway reads the raw text, by the names of model and pool."""
     return {
-        (name, pool_name): RawText(
-            engine_of(pool), model.grammar, thinking_of(model.grammar), thinking_default(model, pool_name)
-        )
+        (name, pool_name): raw_text(model, pool_name)
         for name, model, pool_name, pool in config.each_pool()
         if pool.parse == "gateway"
     }
+
+
+def raw_text(model: ModelConfig, pool: str) -> RawText:
+    """Returns the way to read the text of a pool's model.
+
+    Args:
+        model: Its configuration, its grammar resolved.
+        pool: One of its pools.
+    """
+    thinks = thinking_default(model, pool)
+    return RawText(engine_of(model.pools[pool]), model.grammar, thinking_of(model.grammar), thinks)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

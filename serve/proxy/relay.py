@@ -29,10 +29,10 @@ def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage) -> Line:
     """
     return Line(
         (
-            attempt.last_frames,  # keeps what the load learns from
-            attempt.meter,  # measures the usage, and takes it out again if only we have asked for it
-            attempt.rename,  # puts our name of the model in place of the engine's
-            attempt.parsed,  # reads raw text, if the engine hands that on
+            # take ids of tokens out of the bytes; keep what the load learns from; make a continuation the whole answer;
+            # measure the usage, and take it out again if only we have asked for it; put our name of the model in place
+            # of the engine's; read raw text, if the engine hands that on
+            *attempt.stages,
             *checks,
             *exchange.api.last,  # translates, if the client speaks another API
         )
@@ -106,7 +106,7 @@ async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line
 
 async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, line: Line) -> None:
     """Sends what comes through without waking a task, except for what is long or slow."""
-    long = b""
+    long, alive = b"", exchange.keep_alive
 
     def sink(part: bytes) -> Drain:
         nonlocal long
@@ -115,6 +115,8 @@ async def _pump(exchange: Exchange, write: Sink, response: UpstreamResponse, lin
             response.stop()
             return None
         data = line.feed(part)
+        if data and alive is not None:
+            alive.silent = False
         drain = write(data) if data else None
         if line.over:
             response.stop()
@@ -139,10 +141,15 @@ async def _send_in_pieces(exchange: Exchange, part: bytes, line: Line) -> bool:
             await asyncio.sleep(0)
         piece = part[start : start + PIECE_BYTES]
         data = await asyncio.to_thread(line.feed, piece) if line.slow else line.feed(piece)
+        alive = exchange.keep_alive
+        if alive is not None:
+            alive.within = True
         for sent in range(0, len(data), PIECE_BYTES):
             if sent:
                 await asyncio.sleep(0)
             await exchange.part(data[sent : sent + PIECE_BYTES])
+        if alive is not None:
+            alive.within = False
         if line.over:
             return False
     return True

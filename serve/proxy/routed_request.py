@@ -9,6 +9,7 @@ from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 from serve.routing.class_queue import ANONYMOUS, Asker
+from serve.stream.continuation import Continuation
 
 
 class RoutedRequest(NamedTuple):
@@ -25,6 +26,7 @@ class RoutedRequest(NamedTuple):
         attribution: Has the request's id at engines, and notes their faults and what else the log says of the request.
         charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
+        continued: Makes the answer the whole one, if the request goes on with one that was cut.
     """
 
     path: str
@@ -40,3 +42,4 @@ class RoutedRequest(NamedTuple):
     attribution: Attribution
     charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS
+    continued: Continuation | None = None

@@ -162,6 +162,7 @@ class CompletionRequest(EngineFields, kw_only=True, gc=False):
     echo: Raw = NONE
     max_tokens: Raw = NONE
     max_completion_tokens: Raw = NONE
+    return_token_ids: Raw = NONE
     enable_speculative: bool | UnsetType | None = UNSET
 
 
@@ -171,7 +172,7 @@ HARMLESS = frozenset(
      "length_penalty", "bad_words",
      "allowed_token_ids", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens",
      "spaces_between_special_tokens", "add_special_tokens", "add_generation_prompt", "continue_final_message",
-     "truncate_prompt_tokens", "return_token_ids", "return_tokens_as_token_ids",
+     "truncate_prompt_tokens", "return_tokens_as_token_ids",
      "suffix", "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_retention",
      "verbosity", "modalities", "prediction", "functions", "function_call"}
 )  # fmt: skip

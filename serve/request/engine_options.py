@@ -1,4 +1,4 @@
-"""Options that the gateway adds to a request: no speculation, reports of violations, the usage of a stream."""
+"""Options that the gateway adds to a request: no speculation, reports of violations, usage, ids of tokens."""
 
 from collections.abc import Mapping
 
@@ -52,6 +52,19 @@ def ask_usage(patch: BodyPatch, request: CompletionRequest) -> None:
     options = {**(_stream_options(request) or {}), "include_usage": True}
     options.pop("continuous_usage_stats", None)
     patch.set("stream_options", msgspec.json.encode(options))
+
+
+def ask_ids(patch: BodyPatch, request: CompletionRequest) -> None:
+    """Asks for the ids of the tokens of prompt and answer.
+
+    Args:
+        patch: Of the body.
+        request: The body, parsed, which does not ask for them.
+    """
+    if request.return_token_ids is NONE:
+        patch.add("return_token_ids", b"true")
+    else:
+        patch.set("return_token_ids", b"true")
 
 
 def _stream_options(request: CompletionRequest) -> dict[str, object] | None:

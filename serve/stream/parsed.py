@@ -16,7 +16,7 @@ from serve.stream.line import Stage
 
 _REASONING = "reasoning"
 _TEXT = "content"
-_MODELS_OWN_IDS = frozenset({"kimi_k2"})  # grammars whose calls carry the ids that their history needs
+MODELS_OWN_IDS = frozenset({"kimi_k2"})  # grammars whose calls carry the ids that their history needs
 _ENVELOPE = ("id", "object", "created", "model", "system_fingerprint")
 
 Open = Callable[[], StreamParser]
@@ -35,9 +35,9 @@ class Parsed(Stage):
 
     def __init__(self, open_: Open, grammar: str, *, reports: bool) -> None:
         self._open = open_
-        self._own_ids = grammar in _MODELS_OWN_IDS
+        self._own_ids = grammar in MODELS_OWN_IDS
         self._reports = reports
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, RawChoice] = {}
         self._envelope: dict[str, Any] = {}
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
@@ -72,8 +72,8 @@ class Parsed(Stage):
         for choice in choices:
             message = choice.get("message") if isinstance(choice, dict) else None
             if isinstance(message, dict) and isinstance(text := message.get(_TEXT), str):
-                reader = _Choice(self._open(), own_ids=self._own_ids, reports=self._reports)
-                delta = _merged([reader.feed(text)[0], reader.finish()])
+                reader = RawChoice(self._open(), own_ids=self._own_ids, reports=self._reports)
+                delta = merged([reader.feed(text)[0], reader.finish()])
                 message[_TEXT] = delta.pop(_TEXT, None)
                 for entry in delta.get("tool_calls", ()):
                     del entry["index"]
@@ -112,19 +112,19 @@ class Parsed(Stage):
         if plain and (reason is None or reader.reason(reason) == reason):
             return choice
         others = {name: value for name, value in delta.items() if name != _TEXT or value == ""}
-        return {**choice, "delta": {**others, **_merged(parts)}, "finish_reason": reader.reason(reason)}
+        return {**choice, "delta": {**others, **merged(parts)}, "finish_reason": reader.reason(reason)}
 
-    def _choice(self, index: int) -> _Choice:
+    def _choice(self, index: int) -> RawChoice:
         found = self._choices.get(index)
         if found is None:
-            found = self._choices[index] = _Choice(self._open(), own_ids=self._own_ids, reports=self._reports)
+            found = self._choices[index] = RawChoice(self._open(), own_ids=self._own_ids, reports=self._reports)
         return found
 
     def _chunk(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {**self._envelope, "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
 
 
-class _Choice:
+class RawChoice:
     """One choice's text on its way through a parser."""
 
     def __init__(self, parser: StreamParser, *, own_ids: bool, reports: bool) -> None:
@@ -175,16 +175,16 @@ class _Choice:
         return {**delta, "tool_calls": list(calls.values())} if calls else delta
 
 
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns several deltas of one choice as one."""
-    merged: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
     calls: dict[int, dict[str, Any]] = {}
     for part in parts:
         for name in (_REASONING, _TEXT):
             if name in part:
-                merged[name] = merged.get(name, "") + part[name]
+                whole[name] = whole.get(name, "") + part[name]
         for entry in part.get("tool_calls", ()):
             known = calls.setdefault(entry["index"], entry)
             if known is not entry:
                 known["function"]["arguments"] += entry["function"]["arguments"]
-    return {**merged, "tool_calls": list(calls.values())} if calls else merged
+    return {**whole, "tool_calls": list(calls.values())} if calls else whole

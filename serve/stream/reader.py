@@ -87,8 +87,11 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterable[Frame]:
         """Returns the frames that are complete now, to be taken before the next call."""
         template = self._learner.template
-        if template is not None and self._between and self._edit is None and (text := template.match(data)) is not None:
-            return (Frame(data, template, text),)  # exactly one frame like those before, as nearly always
+        if template is not None and self._between:
+            if self._edit is not None and data.find(LF) == len(data) - len(BLANK_LINE) and data.endswith(BLANK_LINE):
+                data = self._edit(data)
+            if (text := template.match(data)) is not None:
+                return (Frame(data, template, text),)  # exactly one frame like those before, as nearly always
         return self._frames(self._cut(data))
 
     def finish(self) -> Sequence[Frame]:

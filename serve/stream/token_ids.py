@@ -1,4 +1,4 @@
-"""The ids of an answer's tokens, taken out of its bytes before anybody reads them, where only the gateway asked.
+"""The ids of an answer's tokens, taken out of its bytes before anybody reads them: the client did not ask for them.
 
 They differ from frame to frame, so that frames which hold them could not be told by their beginning and their end.
 """
@@ -46,7 +46,16 @@ class TokenIds(Stage):
 
     def edit(self, raw: bytes) -> bytes:
         """Returns a frame without its ids."""
-        return _MEMBER.sub(self._take, raw) if raw.find(_NAME_END) >= 0 else raw
+        name = raw.find(_NAME_END)
+        if name < 0:
+            return raw
+        begin, end = name + len(_NAME_END), raw.find(b"]", name)
+        if raw[name - 2 : name] == b',"' and raw[begin : begin + 2] == b":[" and raw.find(_NAME_END, end) < 0:
+            ids = raw[begin + 2 : end]  # as vLLM writes them, which is as nearly always
+            if ids.isdigit() or ids.replace(b",", b"").isdigit():
+                self._written.append(ids)
+                return raw[: name - 2] + raw[end + 1 :]
+        return _MEMBER.sub(self._take, raw)
 
     def whole(self, body: bytes) -> bytes:
         """Returns an answer that does not stream without its ids."""

@@ -90,7 +90,7 @@ class TestUntouched:
         body = tools_request(model="m")
         async with running(settings, {("m", "speculative"): engine, ("m", "standard"): engine}) as stack:
             await post(stack.url, body)
-        asked = {"vllm_xargs": {"specgate_violations": 1}} if kind == "sim" else {}
+        asked = {"vllm_xargs": {"specgate_violations": 1}} if kind == "sim" else {"return_token_ids": True}
         assert json.loads(engine.requests[0][1]) == body | asked
 
     async def test_a_refusal_by_the_engine_passes_as_it_is_and_is_not_judged(self) -> None:

@@ -185,7 +185,7 @@ class TestErrors:
 
 class TestStreams:
     async def test_a_silent_engine_does_not_make_a_silent_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.dialects.keep_alive.PERIOD_S", 0.01)
+        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
         body = {"model": "m", "max_tokens": 9, "messages": HELLO, "stream": True}
         async with (
             gateway(silent()) as (_, url),
@@ -198,7 +198,7 @@ class TestStreams:
         ]  # fmt: skip
 
     async def test_an_error_after_the_first_ping_is_in_the_stream(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("serve.dialects.keep_alive.PERIOD_S", 0.01)
+        monkeypatch.setattr("serve.proxy.keep_alive.PERIOD_S", 0.01)
 
         async def handle(engine: Engine, send: Any, _: bytes) -> None:
             await asyncio.sleep(0.3)

@@ -34,7 +34,7 @@ ENVELOPE = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model"
 class SentTo:
     """Stands for an exchange: keeps what is sent to its client."""
 
-    status, write, api = 0, None, CHAT
+    status, write, api, keep_alive = 0, None, CHAT, None
 
     def __init__(self) -> None:
         self.sent = b""
@@ -42,6 +42,9 @@ class SentTo:
 
     async def start_stream(self, status: int, headers: Any) -> None:
         self.status = status
+
+    def show_life(self) -> None:
+        """Nobody waits here."""
 
     async def part(self, data: bytes) -> None:
         self.sent += data

@@ -84,6 +84,10 @@ class UsageSum:
         self.unreported += self._present is None
         self._present = None
 
+    def resume(self) -> None:
+        """Ends the present attempt and begins one that reports for both."""
+        self._present = None
+
     def total(self) -> dict[str, Any] | None:
         """Returns the sum of all reports; None if there is none."""
         if self._present is None:

@@ -201,6 +201,16 @@ class ClientView:
     def calls_sent(self) -> int:
         return len(self._sent)
 
+    @property
+    def names_sent(self) -> list[str]:
+        """The tools of the calls that went out."""
+        return [call.name for call in self._sent]
+
+    def text_sent(self, name: str) -> str:
+        """Returns what went out of a text."""
+        text = self._texts.get(name)
+        return "" if text is None else text.sent + "".join(text.pieces)
+
     def restart(self) -> None:
         """Prepares for the next attempt."""
         self.first = False

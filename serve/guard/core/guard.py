@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from serve.config.guard import GuardConfig
@@ -58,6 +59,17 @@ class Guard:
         self._envelope: Chunk = {}
         self._usage = UsageSum()
         self._pool = ""
+        self._resumed = 0  # attempts that went on where another was cut
+        self._kept_tokens = 0  # of those before the present attempt
+
+    @property
+    def resumed(self) -> int:
+        """The attempts so far that went on where another was cut."""
+        return self._resumed
+
+    def sent(self, index: int = 0) -> ClientView:
+        """Returns what the client has of a choice."""
+        return self._view(index)
 
     @property
     def response_id(self) -> str:
@@ -99,6 +111,8 @@ class Guard:
         if reruns:
             report["rerun"] = self._pool
             report["reasons"] = [str(verdict.outcome) for verdict in reruns]
+            if self._kept_tokens:
+                report["resumed"] = self._kept_tokens
             if self._usage.unreported and self._wants_usage:
                 report["attempts_without_usage"] = self._usage.unreported
         unclean = {str(defect.outcome) for defect in self._attempt.defects() if defect.severity is not Severity.NOTE}
@@ -170,11 +184,12 @@ class Guard:
             self._attempt.fail(Outcome.FAILED, detail)
         return self.finish()
 
-    def restart(self, pool: str) -> None:
+    def restart(self, pool: str, kept_tokens: int = 0) -> None:
         """Prepares for another attempt at the same request.
 
         Args:
             pool: That it runs on; the client is told.
+            kept_tokens: Of the answer so far, with which the attempt begins; 0 for a rerun from the start.
 
         Raises:
             ValueError: No rerun is due.
@@ -189,7 +204,12 @@ class Guard:
             self._envelope = {}
         for view in self._views.values():
             view.restart()
-        self._usage.restart()
+        self._kept_tokens = kept_tokens
+        if kept_tokens:
+            self._resumed += 1
+            self._usage.resume()
+        else:
+            self._usage.restart()
 
     def give_up(self) -> list[Chunk]:
         """Ends the answer without a further attempt: as it is and marked, where that is allowed, or with an error.
@@ -264,7 +284,7 @@ class Guard:
     def _tolerated(self) -> frozenset[Severity]:
         if self._observing:
             return frozenset(Severity)
-        last = len(self.verdicts) >= self.settings.reruns
+        last = self._reruns >= self.settings.reruns
         suspected = any(verdict.suspects for verdict in self.verdicts)
         tolerated = {Severity.SUSPECT} if last or suspected else set()
         if last and self.settings.mode != "strict":
@@ -275,6 +295,11 @@ class Guard:
         return chunks_of(steps, {**template, **self._envelope}, choice, lambda: self.report)
 
     # The end of an attempt
+
+    @property
+    def _reruns(self) -> int:
+        """The attempts before this one that were broken and not gone on with."""
+        return len(self.verdicts) - self._resumed
 
     def _end_if_hopeless(self) -> None:
         if self._attempt.hopeless:
@@ -289,8 +314,10 @@ class Guard:
 
     def _end_attempt(self, *, lost: bool) -> None:
         refused = self._attempt.unjudged and self.settings.unjudged == "refuse"
-        rerun = len(self.verdicts) < self.settings.reruns and not refused
-        self.verdicts.append(self._attempt.verdict())
+        rerun = self._reruns < self.settings.reruns and not refused
+        verdict = self._attempt.verdict()
+        # An answer of two pools says nothing of either.
+        self.verdicts.append(replace(verdict, counts=False) if self._kept_tokens else verdict)
         if not lost:
             self.state = GuardState.DONE
         else:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.dialects.failure import Failure
-from serve.dialects.keep_alive import KeepAlive
 from serve.dialects.translate import Translate
 from serve.errors import EngineError
 from serve.http1.sse import DONE, MAX_FRAME_BYTES, encode_frame
 from serve.limits.answer_meter import Meter
+from serve.proxy.keep_alive import KeepAlive
 from serve.stream.frame import Frame
 from serve.stream.line import Line
 

@@ -53,7 +53,6 @@ async def test_nothing_passes_without_the_key(path: str, headers: tuple[tuple[by
     ("method", "path"),
     [
         ("POST", "/invocations"),
-        ("POST", "/detokenize"),
         ("POST", "/scale_elastic_ep"),
         ("POST", "/generative_scoring"),
         ("GET", "/docs"),

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from serve.dialects import keep_alive
-from serve.dialects.keep_alive import KeepAlive
+from serve.proxy import keep_alive
+from serve.proxy.keep_alive import KeepAlive
 
 
 class Client:

@@ -18,10 +18,12 @@ class KeepAlive:
 
     Attributes:
         silent: Nothing was sent since it last looked; whoever sends sets it to False.
+        within: An event is being sent in pieces, between which nothing may stand.
     """
 
     def __init__(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.silent = True
+        self.within = False
         self._send: Callable[[], Coroutine[Any, Any, None]] | None = send
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -41,6 +43,6 @@ class KeepAlive:
 
     def _look(self) -> None:
         reads = self._sending is None or self._sending.done()  # else the client itself reads nothing
-        if self.silent and reads and self._send is not None:
+        if self.silent and not self.within and reads and self._send is not None:
             self._sending = asyncio.create_task(self._send())
         self.watch()

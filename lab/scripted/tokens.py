@@ -1,0 +1,211 @@
+"""A scripted model that writes tokens: its engine tells their ids, spells them, and goes on where another was cut.
+
+A token is a byte of the text, but for markers, which are one each. So a cut may lie inside a character.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from lab.scripted.arrival import Arrival
+from lab.scripted.scripts import error
+from serve.http1.sse import DONE, encode_frame
+from serve.parsing import StreamParser
+from serve.stream.parsed import MODELS_OWN_IDS, RawChoice, merged
+
+PATHS = ("/v1/chat/completions", "/v1/completions", "/detokenize")
+_FIRST_MARKER = 256
+_PROMPT_END = 1000
+_TURN_END = 1001
+_SPELLINGS = {_PROMPT_END: "<|im_start|>", _TURN_END: "<|im_end|>"}
+_ID, _CREATED = "chatcmpl-tokens", 1_700_000_000
+
+
+class TokenFault(NamedTuple):
+    """A fault of one generation.
+
+    Attributes:
+        kind: `die`: the connection breaks. `abort`: the engine gives the answer up. `lost`: the stream ends without a
+            reason. `stop`: the turn ends too early. `damage`: another text follows, and the turn ends.
+        at: After so many tokens.
+        text: What follows instead.
+    """
+
+    kind: Literal["die", "abort", "lost", "stop", "damage"]
+    at: int
+    text: str = ""
+
+
+class TokenModel:
+    """A model that answers each message with a text; a `Script`.
+
+    Args:
+        grammar: Of the texts.
+        markers: Their markers.
+        thinking: Its answers start inside reasoning.
+        per_chunk: Tokens of a chunk.
+        tells_ids: False for an engine that does not know what `return_token_ids` is.
+
+    Attributes:
+        answers: Raw texts by the last message.
+        faults: Of its next generations, in their order.
+        pause_s: After each chunk.
+        bodies: Of the requests, with their paths.
+    """
+
+    def __init__(
+        self,
+        answers: dict[str, str],
+        grammar: str,
+        markers: Sequence[str],
+        faults: Iterable[TokenFault | None] = (),
+        *,
+        thinking: bool = False,
+        per_chunk: int = 1,
+        tells_ids: bool = True,
+    ) -> None:
+        self.bodies: list[tuple[str, dict[str, Any]]] = []
+        self.answers = answers
+        self.faults = list(faults)
+        self.pause_s = 0.0
+        self._grammar = grammar
+        self._spellings = {**_SPELLINGS, **dict(enumerate(markers, _FIRST_MARKER))}
+        self._ids = {text: id_ for id_, text in self._spellings.items()}
+        self._marker = re.compile("|".join(map(re.escape, self._ids)))
+        self._thinking = thinking
+        self._per_chunk = per_chunk
+        self._tells_ids = tells_ids
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the tokens of a text."""
+        ids: list[int] = []
+        start = 0
+        for found in self._marker.finditer(text):
+            ids += [*text[start : found.start()].encode(), self._ids[found.group()]]
+            start = found.end()
+        return [*ids, *text[start:].encode()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of tokens; of a character that is not complete, a mark."""
+        return self._bytes(ids).decode(errors="replace")
+
+    async def __call__(self, arrival: Arrival) -> None:
+        """Answers one request."""
+        path, body = arrival.path, json.loads(arrival.body)
+        self.bodies.append((path, body))
+        if path == "/detokenize":
+            await arrival.json({"prompt": self.decode(body["tokens"])})
+            return
+        if path.endswith("/chat/completions"):
+            prompt, prefix = [*self.encode(_text(body["messages"][-1]["content"])), _PROMPT_END], []
+        else:
+            end = body["prompt"].index(_PROMPT_END) + 1
+            prompt, prefix = body["prompt"][:end], body["prompt"][end:]
+        answer = [*self.encode(self.answers[self.decode(prompt[:-1])]), _TURN_END]
+        if answer[: len(prefix)] != prefix:
+            await arrival.json(error("no answer begins so", 400), 400)
+            return
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(answer)
+        fault = self.faults.pop(0) if self.faults else None
+        ids, reason = self._generated(answer[len(prefix) :], limit, fault)
+        chat = None if prefix or not path.endswith("/chat/completions") else self._reader(body)
+        send = self._stream if body.get("stream") else self._whole
+        await send(arrival, body, [*prompt, *prefix], ids, reason, chat, fault)
+
+    def _generated(self, rest: list[int], limit: int, fault: TokenFault | None) -> tuple[list[int], str | None]:
+        """Returns the tokens of a generation and the reason of its end; None for one without."""
+        if fault is None or fault.at >= len(rest):
+            return (rest, "stop") if len(rest) <= limit else (rest[:limit], "length")
+        ids = rest[: fault.at]
+        if fault.kind == "damage":
+            return [*ids, *self.encode(fault.text), _TURN_END], "stop"
+        if fault.kind == "stop":
+            return [*ids, _TURN_END], "stop"
+        return ids, "abort" if fault.kind == "abort" else None
+
+    def _reader(self, body: Mapping[str, Any]) -> RawChoice:
+        tools = [tool["function"] for tool in body.get("tools") or ()]
+        parser = StreamParser(self._grammar, tools, self._thinking, calls=bool(tools))
+        return RawChoice(parser, own_ids=self._grammar in MODELS_OWN_IDS, reports=True)
+
+    async def _whole(
+        self, arrival: Arrival, body: Mapping[str, Any], prompt: list[int], ids: list[int], reason: str | None,
+        chat: RawChoice | None, fault: TokenFault | None,
+    ) -> None:  # fmt: skip
+        if reason is None:
+            await arrival.hang_up()
+        text = self.decode([id_ for id_ in ids if id_ != _TURN_END])
+        told = {"token_ids": ids} if self._told(body) else {}
+        if chat is None:
+            choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason, **told}
+        else:
+            delta = merged([chat.feed(text)[0], chat.finish()])
+            choice = {"index": 0, "message": {"role": "assistant", "content": None, **delta}, **told}
+            choice["finish_reason"] = chat.reason(reason)
+        answer = {"id": _ID, "created": _CREATED, "model": body["model"], "choices": [choice]}
+        if self._told(body):
+            answer["prompt_token_ids"] = prompt
+        await arrival.json({**answer, "usage": _usage(prompt, ids)})
+
+    async def _stream(
+        self, arrival: Arrival, body: Mapping[str, Any], prompt: list[int], ids: list[int], reason: str | None,
+        chat: RawChoice | None, fault: TokenFault | None,
+    ) -> None:  # fmt: skip
+        envelope = {"id": _ID, "created": _CREATED, "model": body["model"]}
+        told = self._told(body)
+        await arrival.begin()
+        if chat is not None:
+            delta = {"role": "assistant", "content": ""}
+            first = {**envelope, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
+            await arrival.write(encode_frame({**first, **({"prompt_token_ids": prompt} if told else {})}))
+        for piece, text in self._pieces(ids):
+            last = piece[-1:] == [_TURN_END] or (reason is not None and piece == [])
+            ended = reason if last else None
+            choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": ended}
+            if chat is None:
+                choice["text"] = text
+            else:
+                delta = merged([chat.feed(text)[0], chat.finish() if ended else {}])
+                choice |= {"delta": delta, "finish_reason": chat.reason(ended)}
+            choice |= {"stop_reason": None, **({"token_ids": piece} if told else {})}
+            await arrival.write(encode_frame({**envelope, "choices": [choice]}))
+            if self.pause_s:
+                await asyncio.sleep(self.pause_s)
+            if last:
+                break
+        if reason is None and fault is not None and fault.kind == "die":
+            await arrival.hang_up()
+        if (body.get("stream_options") or {}).get("include_usage") and reason is not None:
+            await arrival.write(encode_frame({**envelope, "choices": [], "usage": _usage(prompt, ids)}))
+        await arrival.write(DONE)
+
+    def _told(self, body: Mapping[str, Any]) -> bool:
+        return self._tells_ids and body.get("return_token_ids") is True
+
+    def _bytes(self, ids: Sequence[int]) -> bytes:
+        return b"".join(self._spellings[id_].encode() if id_ in self._spellings else bytes([id_]) for id_ in ids)
+
+    def _pieces(self, ids: list[int]) -> Iterator[tuple[list[int], str]]:
+        """Yields tokens with their text, which comes when its characters are complete, and an end without tokens."""
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        for start in range(0, len(ids), self._per_chunk):
+            piece = ids[start : start + self._per_chunk]
+            yield piece, decoder.decode(self._bytes([id_ for id_ in piece if id_ != _TURN_END]))
+        yield [], ""
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join([part["text"] for part in content])
+
+
+def _usage(prompt: list[int], ids: list[int]) -> dict[str, int]:
+    return {
+        "prompt_tokens": len(prompt),
+        "completion_tokens": len(ids),
+        "total_tokens": len(prompt) + len(ids),
+    }

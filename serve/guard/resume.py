@@ -1,0 +1,303 @@
+"""Resumes: an answer that broke goes on elsewhere, behind the last tokens that are sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from policies import Candidate
+from serve.config.pool import ModelConfig
+from serve.errors import GatewayError
+from serve.guard.core import Guard, Outcome
+from serve.guard.cut import CUTS, MOST_RESUMES, Boundaries, Cut, Had, boundaries, joined
+from serve.proxy.attempts import Ask, Attempts
+from serve.proxy.raw_text import raw_text
+from serve.proxy.routed_request import RoutedRequest
+from serve.request.beside import beside
+from serve.request.completion import parse
+from serve.request.patch import BodyPatch
+from serve.request.resuming import CannotResumeError, continuation, obstacle
+from serve.stream.continuation import Continuation, KeptPrefix, without_turn_end
+from serve.stream.parsed import MODELS_OWN_IDS, RawChoice
+from serve.stream.token_ids import TokenIds
+from serve.telemetry.metrics import Metrics
+
+ResumeEnd = Literal["sound", "broken", "refused"]
+_PATH = "/v1/completions"
+_DETOKENIZE = "/detokenize"
+_INCOMPLETE = "\ufffd"  # what a tokenizer makes of the first bytes of a character
+_MOST_BYTES = 3  # of a character that is not complete
+_LONG_CHARS = 4096
+_MOST_CHARS = 256 * 1024  # of an answer that is read again, character by character
+
+
+class Written(NamedTuple):
+    """The tokens of an answer so far.
+
+    Attributes:
+        pool: That made the prompt.
+        prompt: Its ids; empty if they are to come with the answer's own.
+        kept: Ids of the answer that the present attempt goes on with.
+        ids: Of what the present attempt adds; None if nobody asked for them.
+    """
+
+    pool: str
+    prompt: tuple[int, ...]
+    kept: tuple[int, ...]
+    ids: TokenIds | None
+
+
+class Broken(NamedTuple):
+    """A broken answer.
+
+    Attributes:
+        outcome: What is wrong with it.
+        had: What its client has of it.
+        call: The first that is damaged; of no meaning for an engine that is gone.
+        resumed: How often it has gone on elsewhere already.
+    """
+
+    outcome: Outcome
+    had: Had
+    call: int = 0
+    resumed: int = 0
+
+    @classmethod
+    def under(cls, guard: Guard) -> Broken:
+        """Returns the answer that a guard has found broken.
+
+        Raises:
+            CannotResumeError: Its reasoning has another name than we would go on with.
+        """
+        view, verdict = guard.sent(), guard.verdicts[-1]
+        if view.text_sent("reasoning_content"):
+            raise CannotResumeError("engine")
+        had = Had(view.text_sent("reasoning"), view.text_sent("content"), tuple(view.names_sent))
+        calls = [defect.call for defect in verdict.defects if defect.call is not None]
+        return cls(verdict.outcome, had, min(calls, default=len(had.calls)), guard.resumed)
+
+
+class Resumption(NamedTuple):
+    """A request that goes on with an answer.
+
+    Attributes:
+        request: As it is sent.
+        candidates: Where, best first.
+        written: The part of the answer that it goes on with.
+        cause: What was wrong with the answer.
+    """
+
+    request: RoutedRequest
+    candidates: Sequence[Candidate]
+    written: Written
+    cause: Outcome
+
+
+class Resumes:
+    """Makes resumptions.
+
+    Args:
+        attempts: Ask engines.
+        models: The configured models, by name.
+        metrics: Get the number of resumes, and of reruns in their place.
+    """
+
+    def __init__(self, attempts: Attempts, models: Mapping[str, ModelConfig], metrics: Metrics) -> None:
+        self._attempts = attempts
+        self._models = models
+        self._count = metrics.counter(
+            "specgate_resumes",
+            "Broken answers that went on elsewhere, by how that ended and what was wrong, or why they reran (rerun)",
+            "model",
+            "outcome",
+            "reason",
+        )
+
+    async def resumption(
+        self, request: RoutedRequest, broken: Callable[[], Broken], written: Written, candidates: Sequence[Candidate]
+    ) -> Resumption | None:
+        """Returns how a broken answer goes on; None if its request is to run again from the start.
+
+        Args:
+            request: Of the client.
+            broken: Returns the answer.
+            written: Its tokens.
+            candidates: Where it may go on, best first.
+        """
+        model = self._models[request.decision.model]
+        if model.guard.resume == "off":
+            return None
+        try:
+            return await self._resumption(request, model, broken(), written, candidates)
+        except CannotResumeError as error:
+            self._count(request.decision.model, "rerun", str(error)).inc()
+            return None
+
+    def ended(self, model: str, resumption: Resumption, outcome: ResumeEnd) -> None:
+        """Counts what came of a resumption.
+
+        Args:
+            model: The model's own name.
+            resumption: That was tried.
+            outcome: `refused` if no engine took it.
+        """
+        self._count(model, outcome, str(resumption.cause)).inc()
+
+    async def _resumption(
+        self,
+        request: RoutedRequest,
+        model: ModelConfig,
+        broken: Broken,
+        written: Written,
+        candidates: Sequence[Candidate],
+    ) -> Resumption:
+        """Does what `resumption` does.
+
+        Raises:
+            CannotResumeError: The request is to run again from the start.
+        """
+        if written.ids is None:
+            raise CannotResumeError(obstacle(request.features) or "engine")
+        if request.decision.trial is not None and request.decision.trial.paired:
+            raise CannotResumeError("trial")  # which compares whole answers
+        if broken.resumed >= MOST_RESUMES:
+            raise CannotResumeError("resumed")
+        cuts = CUTS.get(broken.outcome)
+        if cuts is None:
+            raise CannotResumeError("damage")
+        prompt, ids = written.prompt or tuple(written.ids.prompt), [*written.kept, *written.ids.written]
+        if not prompt or not ids:
+            raise CannotResumeError("no_ids")
+        able = [candidate for candidate in candidates if self._attempts.resumes(request, candidate)]
+        cut = _Cutter(model, request, broken, written.pool, ids)
+        kept, text = await self._cut(request, able, cut, cuts[broken.resumed])
+        prefix = cut.prefix(kept, text, len(prompt))
+        body = continuation(request.patch.apply(request.body), prompt, kept, text)
+        resumed = request._replace(
+            path=_PATH, body=body, patch=BodyPatch(), parsed=parse(body), continued=Continuation(prefix)
+        )
+        return Resumption(resumed, able, Written(written.pool, prompt, tuple(kept), None), broken.outcome)
+
+    async def _cut(
+        self, request: RoutedRequest, candidates: Sequence[Candidate], cutter: _Cutter, cut: Cut
+    ) -> tuple[list[int], str]:
+        """Returns the ids that are kept of an answer, and their text; engines know what ids spell.
+
+        Raises:
+            CannotResumeError: There is no such place in the answer, or no engine answers.
+        """
+        for candidate in candidates:
+            async with AsyncExitStack() as resources:
+                try:
+                    ask = await resources.enter_async_context(self._attempts.asking(request, candidate))
+                    return await cutter.cut(ask, cut)
+                except GatewayError:
+                    continue
+        raise CannotResumeError("unreachable" if candidates else "engine")
+
+
+class _Cutter:
+    """Cuts one answer.
+
+    Args:
+        model: That wrote it.
+        request: That it answers.
+        broken: The answer.
+        pool: That made its prompt.
+        ids: Its tokens.
+    """
+
+    def __init__(self, model: ModelConfig, request: RoutedRequest, broken: Broken, pool: str, ids: list[int]) -> None:
+        reader = raw_text(model, pool)
+        self._grammar = reader.grammar
+        self._open = reader.opener(request.parsed)
+        self._ids = ids
+        self._had, self._call = broken.had, broken.call
+
+    async def cut(self, ask: Ask, cut: Cut) -> tuple[list[int], str]:
+        """Returns the ids that are kept, and their text.
+
+        Args:
+            ask: Asks an engine.
+            cut: Where.
+
+        Raises:
+            CannotResumeError: There is no such place.
+            GatewayError: The engine does not answer.
+        """
+        kept, text = await self._end(ask)
+        if cut is not Cut.END:
+            if len(text) > _MOST_CHARS:
+                raise CannotResumeError("long")
+            found = await beside(len(text) > _LONG_CHARS, boundaries, self._open(), text, self._had)
+            kept, text = await self._before(ask, kept, text, found, cut)
+        if not kept:
+            raise CannotResumeError("start")
+        return kept, text
+
+    async def _end(self, ask: Ask) -> tuple[list[int], str]:
+        """Returns the tokens of whole characters, without the one that ended the turn."""
+        kept = self._ids
+        text = await _text_of(ask, kept)
+        for _ in range(_MOST_BYTES):
+            if text.endswith(_INCOMPLETE) and kept:
+                kept = kept[:-1]
+                text = await _text_of(ask, kept)
+        turn = without_turn_end(text)
+        return (kept, text) if turn == text else (kept[:-1], turn)
+
+    async def _before(self, ask: Ask, ids: list[int], text: str, found: Boundaries, cut: Cut) -> tuple[list[int], str]:
+        """Returns the tokens before a place of the text, and their text."""
+        place = found.place(cut, self._call)
+        if place is None or found.client is None:
+            raise CannotResumeError("passed")
+        low, high, before = 0, len(ids), ""
+        while low < high:
+            middle = (low + high + 1) // 2
+            said = await _text_of(ask, ids[:middle])
+            if len(said.rstrip(_INCOMPLETE)) <= place:
+                low, before = middle, said
+            else:
+                high = middle - 1
+        if not text.startswith(before) or len(before) < found.client:
+            raise CannotResumeError("token")  # one that holds both what is sound and what is not
+        return ids[:low], before
+
+    def prefix(self, kept: list[int], text: str, prompt_tokens: int) -> KeptPrefix:
+        """Returns what is kept of the answer, as the client is to have it.
+
+        Raises:
+            CannotResumeError: The client has something else.
+        """
+        parser = self._open()
+        reader = RawChoice(parser, own_ids=self._grammar in MODELS_OWN_IDS, reports=True)
+        delta, _ = reader.feed(text)
+        names = [entry["function"]["name"] for entry in delta.get("tool_calls", ())]
+        if tuple(names[: len(self._had.calls)]) != self._had.calls:
+            raise CannotResumeError("passed")
+        for name, had in (("reasoning", self._had.reasoning), ("content", self._had.content)):
+            both = joined(had, delta.get(name, ""), parser.machine.held)
+            if both is None:
+                raise CannotResumeError("passed")
+            if both:
+                delta[name] = both
+        return KeptPrefix(reader, delta, len(kept), prompt_tokens)
+
+
+async def _text_of(ask: Ask, ids: Sequence[int]) -> str:
+    """Returns what ids spell.
+
+    Raises:
+        GatewayError: The engine does not answer.
+        CannotResumeError: It does not know.
+    """
+    try:
+        text = msgspec.json.decode(await ask(_DETOKENIZE, msgspec.json.encode({"tokens": ids})))["prompt"]
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise CannotResumeError("engine") from error
+    if not isinstance(text, str):
+        raise CannotResumeError("engine")
+    return text

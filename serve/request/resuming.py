@@ -1,0 +1,130 @@
+"""A chat request as a text completion that goes on where an answer was cut, and the requests for which there is none.
+
+What is exact and what is not was tried on real engines: docs/adr/0089.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from policies import RequestFeatures
+from serve.request.completion import MALFORMED, NONE, given
+
+# Why an answer can't go on elsewhere: what the engine knew of it is not in its ids.
+_OBSTACLES: Mapping[str, Callable[[RequestFeatures], bool]] = {
+    "images": lambda features: features.images,
+    # A grammar begins at its root, whatever the prompt holds.
+    "grammar": lambda features: bool(
+        features.response_format
+        or features.structured_outputs
+        or features.guided
+        or features.tool_choice in ("required", "named")
+        or features.strict_tools
+    ),
+    "sampling": lambda features: features.penalties,  # they count the output, and the prefix has become prompt
+    "several": lambda features: features.n != 1,
+    "logprobs": lambda features: features.logprobs or features.prompt_logprobs,
+    "reasoning": lambda features: not features.include_reasoning or features.thinking_budget,  # engines hide its ids
+}
+# What goes on to a text completion as it is, and what only a chat has or what is counted from there.
+_KEPT = frozenset(
+    {"temperature", "top_p", "top_k", "min_p", "logit_bias", "ignore_eos", "stop", "stop_token_ids", "user",
+     "repetition_penalty", "priority", "cache_salt", "vllm_xargs"}
+)  # fmt: skip
+_LEFT_OUT = frozenset(
+    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort", "chat_template_kwargs",
+     "include_reasoning", "thinking", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens",
+     "min_tokens", "response_format", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier",
+     "prompt_cache_retention", "verbosity", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs",
+     "return_token_ids", "modalities", "seed"}
+)  # fmt: skip
+_NEUTRAL = (b"null", b"false", b"0")
+_GREEDY = (b"0", b"0.0")
+_members = msgspec.json.Decoder(dict[str, Raw])
+_count = msgspec.json.Decoder(int)
+_stops = msgspec.json.Decoder(str | list[str])
+
+
+class CannotResumeError(Exception):
+    """An answer can't go on elsewhere; its only argument is the reason, as metrics name it."""
+
+
+def obstacle(features: RequestFeatures) -> str | None:
+    """Returns why no answer to a chat request can be resumed; None if one can, as far as its features say."""
+    return next((name for name, stands in _OBSTACLES.items() if stands(features)), None)
+
+
+def continuation(body: bytes, prompt: Sequence[int], kept: Sequence[int], text: str) -> bytes:
+    """Returns the body of a text completion that goes on where the answer to a chat request was cut.
+
+    Args:
+        body: Of the chat request, as its engine got it.
+        prompt: Ids of the prompt that the engine made of it.
+        kept: Ids of the answer up to the cut.
+        text: Of these.
+
+    Raises:
+        CannotResumeError: The request asks for what a text completion does not know, or could not go on with.
+    """
+    try:
+        members = _members.decode(body)
+    except MALFORMED as error:
+        raise CannotResumeError("fields") from error
+    if given(members.get("seed", NONE)) and bytes(members.get("temperature", b"")) not in _GREEDY:
+        raise CannotResumeError("sampling")  # the generator would start again
+    for name, value in members.items():
+        if name not in _KEPT and name not in _LEFT_OUT and bytes(value) not in _NEUTRAL:
+            raise CannotResumeError("fields")
+    if _may_stop_across(members, text):
+        raise CannotResumeError("stop")
+    limit = _number(members, "max_completion_tokens") or _number(members, "max_tokens")
+    if limit is not None and limit <= len(kept):
+        raise CannotResumeError("length")
+    least = max((_number(members, "min_tokens") or 0) - len(kept), 0)
+    streamed = bytes(members.get("stream", b"")) == b"true"
+    return msgspec.json.encode(
+        {
+            "model": members["model"],
+            "prompt": [*prompt, *kept],
+            **{name: value for name, value in members.items() if name in _KEPT},
+            "max_tokens": None if limit is None else limit - len(kept),
+            **({"min_tokens": least} if least else {}),
+            **({"stream": True, "stream_options": {"include_usage": True}} if streamed else {}),
+            # Our own parser reads the text, so that it must be all there; and nothing goes in front of the prompt.
+            "skip_special_tokens": False,
+            "spaces_between_special_tokens": False,
+            "add_special_tokens": False,
+        }
+    )
+
+
+def _number(members: Mapping[str, Raw], name: str) -> int | None:
+    """Returns a number of tokens; None if it is not given.
+
+    Raises:
+        CannotResumeError: It is none, which no engine would have taken.
+    """
+    value = members.get(name)
+    if value is None or not given(value):
+        return None
+    try:
+        return _count.decode(value)
+    except MALFORMED as error:
+        raise CannotResumeError("fields") from error
+
+
+def _may_stop_across(members: Mapping[str, Raw], text: str) -> bool:
+    """Returns whether a text at which to stop may begin before the cut: the engine that goes on would not see it."""
+    value = members.get("stop")
+    if value is None or not given(value):
+        return False
+    try:
+        stops = _stops.decode(value)
+    except MALFORMED:
+        return True
+    return any(
+        text.endswith(stop[:length])
+        for stop in ([stops] if isinstance(stops, str) else stops)
+        for length in range(1, len(stop))
+    )

@@ -1,0 +1,149 @@
+"""An answer that another engine goes on with: the prefix that is kept, then a text completion, as one chat answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from serve.errors import EngineError, encode_json
+from serve.http1.sse import is_done
+from serve.stream.frame import Frame
+from serve.stream.line import Stage
+from serve.stream.parsed import RawChoice, merged
+
+# The tokens that end a turn, as engines spell them that show them.
+TURN_ENDS = (
+    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "[e~[",
+    "<|return|>", "<|call|>", "<|user|>", "<|observation|>", "<|end_of_msg|>",
+)  # fmt: skip
+_ENVELOPE = ("id", "created", "model", "system_fingerprint")
+
+
+class KeptPrefix(NamedTuple):
+    """The part of an answer that stands.
+
+    Attributes:
+        reader: Has read its text, and reads on.
+        delta: What it amounts to, in a chat stream.
+        tokens: Their number.
+        prompt_tokens: Those before it.
+    """
+
+    reader: RawChoice
+    delta: Mapping[str, Any]
+    tokens: int
+    prompt_tokens: int
+
+
+class Continuation(Stage):
+    """Turns a text completion into the whole chat answer that it ends.
+
+    Args:
+        prefix: Of the answer.
+    """
+
+    exact = False
+
+    def __init__(self, prefix: KeptPrefix) -> None:
+        self._prefix = prefix
+        self._begun = False
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the chat frames for one of a completion; the first one follows the prefix."""
+        data = frame.data()
+        if data is None or is_done(data):
+            return (frame,)
+        try:
+            chunk = frame.parsed(data)
+        except EngineError:
+            return (frame,)  # whoever judges the answer will see it
+        choice = _only_choice(chunk)
+        envelope = _envelope(chunk, "chat.completion.chunk")
+        frames: list[Frame] = []
+        if choice is not None:
+            if not self._begun:
+                self._begun = True
+                delta = {"role": "assistant", **self._prefix.delta}
+                frames.append(Frame.of({**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
+            told = {"index": 0, "delta": self._delta(choice), **self._end(choice)}
+            frames.append(Frame.of({**envelope, "choices": [told]}))
+        elif not chunk.get("choices") and chunk.get("usage"):
+            frames.append(Frame.of({**envelope, "choices": []}))
+        else:
+            return (frame,)
+        if usage := self._usage(chunk):
+            assert frames[-1].chunk is not None
+            frames[-1].chunk["usage"] = usage
+        return frames
+
+    def whole(self, body: bytes) -> bytes:
+        """Returns the whole chat answer for a completion that does not stream."""
+        try:
+            answer = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return body
+        choice = _only_choice(answer) if isinstance(answer, dict) else None
+        if choice is None:
+            return body
+        delta = merged([_copied(self._prefix.delta), self._delta(choice)])
+        message: dict[str, Any] = {"role": "assistant", "content": None, **delta}
+        for entry in message.get("tool_calls", ()):
+            del entry["index"]
+        told = {"index": 0, "message": message, **self._end(choice)}
+        return encode_json(
+            {**_envelope(answer, "chat.completion"), "choices": [told], "usage": self._usage(answer) or None}
+        )
+
+    def _delta(self, choice: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what the text of a completion's choice amounts to."""
+        text, reason = choice.get("text") or "", choice.get("finish_reason")
+        reader = self._prefix.reader
+        if reason is None:
+            return reader.feed(text)[0]
+        if reason == "stop":
+            text = without_turn_end(text)
+        return merged([reader.feed(text)[0], reader.finish()])
+
+    def _end(self, choice: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns how a choice ended, if it has."""
+        reason = self._prefix.reader.reason(choice.get("finish_reason"))
+        stop = {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
+        return {"finish_reason": reason, **stop}
+
+    def _usage(self, chunk: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the usage of the whole answer: what is kept of it is no part of the prompt."""
+        usage = chunk.get("usage")
+        if not isinstance(usage, dict):
+            return None
+        written = usage.get("completion_tokens")
+        total = self._prefix.tokens + (written if isinstance(written, int) else 0)
+        prompt = self._prefix.prompt_tokens
+        counts = {"prompt_tokens": prompt, "completion_tokens": total, "total_tokens": prompt + total}
+        return {**usage, **counts, "prompt_tokens_details": None}
+
+
+def without_turn_end(text: str) -> str:
+    """Returns the text of an answer without the token that ended its turn, if the engine shows it."""
+    end = next((end for end in TURN_ENDS if text.endswith(end)), "")
+    return text.removesuffix(end)
+
+
+def _only_choice(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the one choice of a text completion; None for anything else: a foreign engine may send anything."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choice := choices[0], dict):
+        return None
+    sound = isinstance(choice.get("text"), str | None) and isinstance(choice.get("finish_reason"), str | None)
+    return choice if sound else None
+
+
+def _envelope(answer: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {"object": kind, **{name: answer[name] for name in _ENVELOPE if name in answer}}
+
+
+def _copied(delta: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a delta whose calls can be added to."""
+    calls = [{**entry, "function": {**entry["function"]}} for entry in delta.get("tool_calls", ())]
+    return {**delta, **({"tool_calls": calls} if calls else {})}

@@ -1,0 +1,372 @@
+"""An answer that breaks goes on elsewhere behind its last sound token, and its client sees one answer."""
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.guard_harness import TOOL_PARAMETERS, TOOLS, read
+from support.guard_stack import chunks_in, post
+from support.stack import Stack
+from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asking, kimi_calls, qwen_call, resuming
+
+from lab.conform.apis import MESSAGES, RESPONSES
+from lab.conform.apis.turn import End, ToolCall, Turn
+from lab.conform.client import Reply, send
+from lab.scripted.tokens import TokenFault, TokenModel
+from serve.guard.attempt_result import AttemptResult
+from serve.proxy import keep_alive
+from serve.telemetry.instruments import Telemetry
+
+EXAMPLES = int(os.environ.get("SPECGATE_RESUME_EXAMPLES", "15"))  # for each of 12 cells
+SAID = "plan a trip"
+ARGUMENTS = {"city": "成都市", "days": 3, "notes": ["a", "b <c>"]}
+OTHERS = {"city": "Oslo", "days": 2}
+QWEN = f"I will look. 好的\n\n{qwen_call('get_weather', **ARGUMENTS)}\n{qwen_call('plan_trip', **OTHERS)}"
+KIMI = "I will look. 好的" + kimi_calls(("get_weather", ARGUMENTS), ("plan_trip", OTHERS))
+FAMILIES = {"qwen3_coder": QWEN_MARKERS, "kimi_k2": KIMI_MARKERS}
+
+
+class Two(NamedTuple):
+    """Two engines behind a gateway; the first one answers first."""
+
+    first: TokenModel
+    second: TokenModel
+    text: str
+    stack: Stack
+    judged: list[AttemptResult]
+    telemetry: Telemetry
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+
+    def say(
+        self, text: str, *faults: TokenFault | None, then: Sequence[TokenFault | None] = (), pause_s: float = 0.0
+    ) -> None:
+        """The answer of both, and the faults of either's next generations."""
+        for engine, wrong in ((self.first, faults), (self.second, then)):
+            engine.answers[SAID] = text
+            engine.faults = list(wrong)
+            engine.pause_s = pause_s
+            engine.bodies.clear()
+        self.judged.clear()
+
+    def ask(self, api: str = "chat", **more: Any) -> Turn:
+        turn: Turn = self.run(_asked(self.stack.url, api, more))
+        return turn
+
+
+@contextmanager
+def two(
+    grammar: str = "qwen3_coder", thinking: bool = False, per_chunk: int = 1, tells_ids: bool = True, **guard: Any
+) -> Iterator[Two]:
+    telemetry = Telemetry({})
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(60)
+
+    async def begin(resources: AsyncExitStack) -> Two:
+        markers = FAMILIES[grammar]
+        more: Any = {"thinking": thinking, "per_chunk": per_chunk, "tells_ids": tells_ids}
+        pair = [TokenModel({}, grammar, markers, **more) for _ in range(2)]
+        stack, judged = await resources.enter_async_context(resuming(*pair, grammar, guard, thinking, telemetry))
+        return Two(*pair, QWEN if grammar == "qwen3_coder" else KIMI, stack, judged, telemetry, run)
+
+    resources = AsyncExitStack()
+    try:
+        yield run(begin(resources))
+    finally:
+        run(resources.aclose())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module", params=["qwen3_coder", "kimi_k2"])
+def engines(request: pytest.FixtureRequest) -> Iterator[Two]:
+    with two(request.param) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module", params=["qwen3_coder", "kimi_k2"])
+def strict(request: pytest.FixtureRequest) -> Iterator[Two]:
+    """Engines whose models think, and write several tokens a step; what violates a schema is never delivered."""
+    with two(request.param, thinking=True, per_chunk=3, mode="strict") as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def qwen() -> Iterator[Two]:
+    with two() as pair:
+        yield pair
+
+
+async def _asked(url: str, api: str, more: Mapping[str, Any]) -> Turn:
+    """What a client has of an answer in its API, and how it broke the rules of that."""
+    parameters = {"description": "Does it.", "parameters": TOOL_PARAMETERS}
+    tools: list[Any] = TOOLS
+    if api == "chat":
+        path, body, headers = "/v1/chat/completions", asking(SAID), {}
+    elif api == "messages":
+        path, body, headers = MESSAGES.path, dict(MESSAGES.first("m", SAID)), dict(MESSAGES.headers(None))
+        tools = [{"name": tool["function"]["name"], "input_schema": TOOL_PARAMETERS} for tool in TOOLS]
+    else:
+        path, body, headers = RESPONSES.path, dict(RESPONSES.first("m", SAID)), dict(RESPONSES.headers(None))
+        tools = [{"type": "function", "strict": False, **parameters, "name": t["function"]["name"]} for t in TOOLS]
+    async with aiohttp.ClientSession() as session:
+        content = json.dumps({**body, "tools": tools, **more}).encode()
+        headers = {"content-type": "application/json", **headers}
+        reply = await send(session, "POST", f"{url}{path}", content, headers, 30.0)
+    assert b"token_ids" not in reply.body
+    return _chat_turn(reply) if api == "chat" else (MESSAGES if api == "messages" else RESPONSES).read(reply)
+
+
+def _chat_turn(reply: Reply) -> Turn:
+    turn = Turn()
+    if reply.status != 200 or reply.error is not None:
+        turn.fail(reply.error, "code")
+        return turn
+    whole = reply.json()
+    if whole is None:
+        *chunks, last = chunks_in(reply.body)
+        turn.fault_unless(last == "[DONE]", "no [DONE]")
+        message = read(chunks)
+        calls, finish = message["calls"], message["finish"]
+        usage = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+        turn.fault_unless(len(usage) <= 1, "usage twice")
+    else:
+        message = whole["choices"][0]["message"]
+        calls = [{"id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()]
+        finish, usage = [whole["choices"][0]["finish_reason"]], [whole["usage"]]
+    turn.text, turn.reasoning = message.get("content") or "", message.get("reasoning") or ""
+    turn.calls = [ToolCall(call["id"], call["name"], call["arguments"]) for call in calls]
+    turn.fault_unless(len(finish) == 1, f"finish reasons {finish}")
+    turn.end = End.CUT if finish == ["length"] else End.COMPLETE
+    turn.tokens = (usage[0]["prompt_tokens"], usage[0]["completion_tokens"]) if usage else None
+    turn.fault_unless(len({call.id for call in turn.calls}) == len(calls), "an id twice")
+    return turn
+
+
+def said(turn: Turn) -> Any:
+    """An answer but for its ids and the space around its texts, in which engines' parsers and ours differ."""
+    calls = [(call.name, json.loads(call.arguments)) for call in turn.calls]
+    return turn.reasoning.strip(), turn.text.strip(), calls, turn.end
+
+
+def resumed(engine: TokenModel) -> list[int]:
+    """The tokens of prompt and answer with which each continuation began."""
+    return [len(body["prompt"]) for path, body in engine.bodies if path == "/v1/completions"]
+
+
+@pytest.mark.parametrize("kind", ["die", "lost", "abort"])
+def test_a_stream_goes_on_where_its_engine_was_lost(engines: Two, kind: Any) -> None:
+    length = len(engines.first.encode(engines.text))
+    for at in range(1, length, 5):
+        engines.say(engines.text, TokenFault(kind, at))
+        got = engines.ask(stream=True, stream_options={"include_usage": True})
+        assert said(got) == ("", "I will look. 好的", [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)], End.COMPLETE)
+        assert got.faults == []
+        # Charged once: what was kept is part of the answer, and neither of the prompt nor there twice.
+        assert got.tokens == (len(SAID) + 1, length + 1)
+        (begun,) = resumed(engines.second)
+        assert at - 3 <= begun - len(SAID) - 1 <= at  # up to three bytes of a character are given up
+        assert [each.verdict.counts for each in engines.judged] == [True, False]
+
+
+# What spoils the first call of an answer, in Qwen's words, and the outcome that it is counted under.
+_OPENED = QWEN.index("<parameter=days>")
+DAMAGE = {
+    "schema_mismatch": "<parameter=days>\nmany\n</parameter>\n</function>\n</tool_call>",
+    "unknown_tool": "</function>\n</tool_call>\n" + qwen_call("plan_a_trip", city="Oslo", days=2),
+    "truncated": "<parameter=days>\n3",
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("outcome", ["schema_mismatch", "truncated"])
+def test_damage_in_a_call_is_cut_off_and_what_is_before_it_is_not_written_again(
+    qwen: Two, outcome: str, stream: bool
+) -> None:
+    at = len(qwen.first.encode(QWEN[:_OPENED]))
+    qwen.say(QWEN, TokenFault("damage", at, DAMAGE[outcome]))
+    got = qwen.ask(stream=stream)
+    assert said(got)[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert (got.faults, got.end) == ([], End.COMPLETE)
+    assert [str(each.verdict.outcome) for each in qwen.judged] == [outcome, "clean"]
+    (begun,) = resumed(qwen.second)
+    if outcome == "schema_mismatch":  # the call's begin, which the client has not got
+        assert begun - len(SAID) - 1 == len(qwen.first.encode(QWEN[: QWEN.index("<tool_call>")]))
+
+
+def test_a_call_after_a_sound_one_is_cut_off_alone(qwen: Two) -> None:
+    second = QWEN.rindex("<tool_call>")
+    wrong = qwen_call("plan_a_trip", city="Oslo", days=2)
+    qwen.say(QWEN, TokenFault("damage", len(qwen.first.encode(QWEN[:second])), wrong))
+    got = qwen.ask(stream=True)
+    assert said(got)[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert [str(each.verdict.outcome) for each in qwen.judged] == ["unknown_tool", "clean"]
+    (begun,) = resumed(qwen.second)
+    assert begun - len(SAID) - 1 == len(qwen.first.encode(QWEN[:second]))
+
+
+def test_a_leaked_marker_is_cut_off_and_the_text_before_it_stands(qwen: Two) -> None:
+    at = QWEN.index("<tool_call>")
+    leak = "</parameter>\n<function=get_weather>\n<parameter=city>\nOslo"
+    qwen.say(QWEN, TokenFault("damage", len(qwen.first.encode(QWEN[:at])), leak))
+    got = qwen.ask(stream=True)
+    assert said(got) == ("", "I will look. 好的", [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)], End.COMPLETE)
+    assert got.faults == []
+
+
+def test_damage_that_comes_again_is_cut_further_back_and_then_the_request_runs_again(qwen: Two) -> None:
+    at = len(qwen.first.encode(QWEN[:_OPENED]))
+    begun = len(qwen.first.encode(QWEN[: QWEN.index("<tool_call>")]))
+    worse = TokenFault("damage", at - begun, DAMAGE["schema_mismatch"])
+    qwen.say(QWEN, TokenFault("damage", at, DAMAGE["schema_mismatch"]), then=[worse])
+    got = qwen.ask(stream=True)
+    assert said(got)[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert [str(each.verdict.outcome) for each in qwen.judged] == ["schema_mismatch", "schema_mismatch", "clean"]
+
+
+def test_an_answer_that_breaks_again_and_again_ends_in_an_error(qwen: Two) -> None:
+    faults = [TokenFault("die", 40)] * 4
+    qwen.say(QWEN, *faults, then=faults)
+    assert qwen.ask(stream=True).end is End.ERROR
+    assert len(qwen.judged) == 4  # two resumes and one rerun
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"tool_choice": "required"}, "grammar"),
+        ({"frequency_penalty": 0.5}, "sampling"),
+        ({"seed": 1}, "sampling"),
+        ({"logprobs": True}, "logprobs"),
+        ({"stop": ["look. 好的\n\nno"]}, "stop"),
+        ({"include_reasoning": False}, "reasoning"),
+        ({"bad_words": ["x"]}, "fields"),
+    ],
+)
+def test_what_ids_alone_do_not_say_makes_a_rerun(qwen: Two, more: dict[str, Any], reason: str) -> None:
+    qwen.say(QWEN, TokenFault("die", len("I will look. 好的".encode())))
+    got = qwen.ask(stream=True, **more)
+    assert said(got)[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert resumed(qwen.second) == []
+    assert f'specgate_resumes_total{{model="m",outcome="rerun",reason="{reason}"}}' in metrics_of(qwen)
+
+
+def test_resumes_are_counted_told_and_logged(qwen: Two) -> None:
+    at = len(qwen.first.encode(QWEN[:_OPENED]))
+    qwen.say(QWEN, TokenFault("damage", at, DAMAGE["schema_mismatch"]))
+    status, headers, body = qwen.run(post(qwen.stack.url, asking(SAID)))
+    kept = len(qwen.first.encode(QWEN[: QWEN.index("<tool_call>")]))
+    assert (status, headers["x-specgate-rerun"]) == (200, f"standard; resumed={kept}")
+    assert json.loads(body)["specgate"] == {"rerun": "standard", "reasons": ["schema_mismatch"], "resumed": kept}
+    assert 'specgate_resumes_total{model="m",outcome="sound",reason="schema_mismatch"}' in metrics_of(qwen)
+
+
+def test_an_engine_without_ids_is_rerun() -> None:
+    with two(tells_ids=False) as pair:
+        pair.say(QWEN, TokenFault("die", 60))
+        assert said(pair.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+        assert resumed(pair.second) == []
+
+
+def test_off_asks_for_no_ids() -> None:
+    with two(resume="off") as pair:
+        pair.say(QWEN, TokenFault("die", 60))
+        assert said(pair.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+        assert resumed(pair.second) == []
+        assert not any("return_token_ids" in body for _, body in pair.first.bodies)
+
+
+def test_a_chat_stream_that_waits_for_a_check_is_not_silent(qwen: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep_alive, "PERIOD_S", 0.001)
+    qwen.say(QWEN, pause_s=0.002)
+    _, _, body = qwen.run(post(qwen.stack.url, asking(SAID, stream=True)))
+    frames = body.split(b"\n\n")
+    opened = next(place for place, frame in enumerate(frames) if b'"tool_calls"' in frame)
+    assert b": waiting" in frames[:opened]
+    assert all(frame.startswith((b"data: ", b": waiting")) for frame in frames if frame)
+
+
+WORDS = st.sampled_from(["I ", "will ", "look. ", "好的 ", "a < b ", "`x` ", "\n\n", "{} ", "🙂", "é "])
+PROSE = st.lists(WORDS, max_size=6).map("".join)
+CITIES = st.text(
+    st.characters(codec="utf-8", exclude_characters="<>&", exclude_categories=["C", "Z"]), min_size=2, max_size=6
+)
+NOTES = st.lists(PROSE.map(str.strip).filter(bool), max_size=2)
+VALUES = st.fixed_dictionaries({"city": CITIES, "days": st.integers(1, 9)}, optional={"notes": NOTES})
+CALLS = st.lists(st.tuples(st.sampled_from([tool["function"]["name"] for tool in TOOLS]), VALUES), max_size=3)
+KINDS = st.sampled_from(["die", "lost", "abort", "stop", "damage"])
+JUNK = st.sampled_from(["<tool_call>", "</think>", '{"city": 1', "\n</function>\n", "<parameter=", "tool", "好"])
+FAULTS = st.lists(st.builds(TokenFault, KINDS, st.integers(0, 160), JUNK), max_size=2)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(thought=PROSE, prose=PROSE, calls=CALLS, faults=FAULTS, then=FAULTS)
+def test_whatever_breaks_a_client_has_a_valid_answer_or_an_error(
+    strict: Two, api: str, stream: bool, thought: str, prose: str, calls: Any, faults: Any, then: Any
+) -> None:
+    written = "\n".join(qwen_call(name, **arguments) for name, arguments in calls)
+    if strict.text is KIMI:
+        written = kimi_calls(*calls) if calls else ""
+    text = f"{thought}</think>\n\n{prose}{written}"
+    strict.say(text)
+    meant = strict.ask(api, stream=stream)
+    strict.say(text, *faults, then=then)
+    got = strict.ask(api, stream=stream)
+    assert got.faults == []
+    for call in got.calls if got.end is End.COMPLETE else ():
+        jsonschema.Draft202012Validator(TOOL_PARAMETERS).validate(json.loads(call.arguments))
+    lost = all(fault.kind in ("die", "lost", "abort") for fault in (*faults, *then))
+    if lost and got.end is not End.ERROR and meant.end is not End.ERROR:
+        assert said(got) == said(meant)
+
+
+def metrics_of(pair: Two) -> str:
+    return pair.telemetry.metrics.exposition().decode()
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Two]:
+    with two(thinking=True, per_chunk=2, resume="all") as pair:
+        yield pair
+
+
+PLAIN = "Let me think: 好的\n\n</think>\n\nThe answer is 42. 🙂\n\n- a < b\n- `x`\n"
+
+
+def test_a_plain_stream_goes_on_when_its_engine_is_lost(plain: Two) -> None:
+    plain.say(PLAIN)
+    meant = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
+    assert (meant.end, meant.faults) == (End.COMPLETE, [])
+    for at in range(2, len(plain.first.encode(PLAIN)), 3):
+        plain.say(PLAIN, TokenFault("die", at), then=[TokenFault("abort", 20)])
+        got = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
+        assert (said(got), got.tokens, got.faults) == (said(meant), meant.tokens, []), at
+        assert len(resumed(plain.second)) >= 1
+    plain.say(PLAIN, TokenFault("lost", 30))
+    assert plain.ask(stream=True, tools=None).tokens is None  # nobody asked for usage
+
+
+def test_a_plain_stream_that_nobody_goes_on_with_ends_in_an_error(plain: Two) -> None:
+    plain.say(PLAIN, *[TokenFault("die", 10)] * 4, then=[TokenFault("die", 10)] * 4)
+    assert plain.ask(stream=True, tools=None).end is End.ERROR
+
+
+def test_guarded_answers_go_on_and_plain_ones_do_not_by_default(qwen: Two) -> None:
+    qwen.say(PLAIN, TokenFault("die", 30))
+    assert qwen.ask(stream=True, tools=None).end is End.ERROR
+    assert not any("return_token_ids" in body for _, body in qwen.first.bodies)

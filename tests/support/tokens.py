@@ -1,0 +1,93 @@
+"""A gateway in front of two scripted engines that tell ids of tokens, and what a client assembles of an answer."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lab.scripted.engine import ScriptedEngine
+from lab.scripted.tokens import PATHS, TokenModel
+from serve.guard.attempt_result import AttemptResult
+from serve.routing.endpoint import Endpoint
+from serve.routing.remote_pool import RemotePool
+from serve.telemetry.instruments import Telemetry
+from support.guard_harness import TOOLS
+from support.guard_stack import KNOWN, NO_ADVISORIES, SPECULATES
+from support.stack import Stack, running
+
+QWEN_MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+KIMI_MARKERS = (
+    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_end|>",
+    "<|tool_call_argument_begin|>", "<think>", "</think>",
+)  # fmt: skip
+
+
+def qwen_call(name: str, **arguments: Any) -> str:
+    """A call as Qwen3-Coder writes it."""
+    parameters = "".join(
+        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
+        for key, value in arguments.items()
+    )
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
+
+
+def kimi_calls(*calls: tuple[str, Mapping[str, Any]]) -> str:
+    """Calls as Kimi K2 writes them."""
+    inner = "".join(
+        f"<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>"
+        f"{json.dumps(arguments, ensure_ascii=False)}<|tool_call_end|>"
+        for number, (name, arguments) in enumerate(calls)
+    )
+    return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
+
+
+@asynccontextmanager
+async def resuming(
+    first: TokenModel,
+    second: TokenModel,
+    grammar: str = "qwen3_coder",
+    guard: Mapping[str, Any] | None = None,
+    thinking: bool = False,
+    telemetry: Telemetry | None = None,
+    **more: Any,
+) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
+    """A stack whose speculative pool is the first model, and whose standard pool is the second one.
+
+    Args:
+        first: Answers first.
+        second: Goes on.
+        grammar: Of both.
+        guard: The guard's configuration.
+        thinking: The models think, whatever a request says.
+        telemetry: Keeps the metrics.
+        more: Further configuration.
+    """
+    judged: list[AttemptResult] = []
+    engines = [ScriptedEngine("m", paths=PATHS) for _ in (first, second)]
+    for engine, script in zip(engines, (first, second), strict=True):
+        engine.script = script
+        await engine.listen()
+    facts = {"speculative": SPECULATES, "standard": KNOWN}
+    pools = {
+        name: {"kind": "remote", "url": engine.url, "facts": facts[name]}
+        for name, engine in zip(facts, engines, strict=True)
+    }
+    model = {"family": "sim", "grammar": grammar, "pools": pools, "guard": dict(guard or {}), "thinking": thinking}
+    config = {
+        "models": {"m": model},
+        "policy": {"advisories": NO_ADVISORIES},
+        "quarantine": {"reference_share": 0},
+        **more,
+    }
+    routes = {("m", name): RemotePool(Endpoint(str(pool["url"]), None), {}) for name, pool in pools.items()}
+    try:
+        async with running(config, {}, routes, telemetry, judged.append) as stack:
+            yield stack, judged
+    finally:
+        for engine in engines:
+            await engine.hang_up()
+
+
+def asking(said: str, **more: Any) -> dict[str, Any]:
+    """A chat request with tools."""
+    return {"model": "m", "messages": [{"role": "user", "content": said}], "tools": TOOLS, **more}

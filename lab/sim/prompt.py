@@ -14,7 +14,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 def prompt_parts(body: Mapping[str, Any]) -> tuple[Part, ...]:
     """Returns the parts of a prompt, each with a key that stands for all the text up to its end."""
-    chain = hashlib.blake2b(digest_size=16)
+    chain = hashlib.blake2b(str(body.get("cache_salt") or "").encode("utf-8", "surrogatepass"), digest_size=16)
     parts = []
     for text in _texts(body):
         chain.update(text.encode("utf-8", "surrogatepass"))

@@ -68,6 +68,9 @@ class AccessConfig(_Strict):
         file: YAML file of tenants and hashes of keys, read again when it changes; every gateway replica must see it.
         state_dir: Folder of the store of keys and tenants, on the head node's own disk and not on NFS.
         oidc: Tokens of an identity provider.
+        cache_salt: `tenant`: engines keep what they have computed of a tenant's prompts for that tenant alone, if they
+            can (vLLM), so that nobody learns from the time of an answer what others have asked. A client's own salt
+            parts its requests further. `off`: all tenants share it; faster where they send the same system prompts.
         stale_max_s: How long a gateway replica goes by the keys it knows while it can't reach the store.
     """
 
@@ -76,6 +79,7 @@ class AccessConfig(_Strict):
     file: str | None = None
     state_dir: str | None = None
     oidc: OidcConfig | None = None
+    cache_salt: Literal["tenant", "off"] = "tenant"
     stale_max_s: Seconds = 24 * 3600
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind
 
-from policies import Candidate
+from policies import Candidate, Policy
 from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
@@ -166,6 +166,10 @@ class Attempts:
         self._upstream = upstream
         self._telemetry = telemetry
 
+    def adopt(self, policy: Policy) -> None:
+        """Takes what a policy knows of the pools' engines."""
+        self._outgoing.adopt(policy)
+
     async def first_response(
         self,
         request: RoutedRequest,
@@ -261,7 +265,8 @@ class Attempts:
         preferred, model = left.best, request.decision.model
         on_try(preferred)
         affinity = Affinity(
-            partial(session_key, request.headers, request.features, attempt), partial(_prompt_blocks, request.parsed)
+            partial(session_key, request.headers, request.features, attempt),
+            partial(_prompt_blocks, request.parsed, self._outgoing.salt(request, preferred.pool)),
         )
         pools = [preferred.pool]
         try:
@@ -338,6 +343,6 @@ class Attempts:
         return span
 
 
-def _prompt_blocks(request: CompletionRequest) -> tuple[int, ...]:
-    """Returns the blocks of a request's prompt, as the client wrote it."""
-    return blocks_of([bytes(request.prompt), *(bytes(message.content) for message in request.messages or ())])
+def _prompt_blocks(request: CompletionRequest, salt: str) -> tuple[int, ...]:
+    """Returns the blocks of a request's prompt, as the client wrote it, in a cache of that salt."""
+    return blocks_of([bytes(request.prompt), *(bytes(message.content) for message in request.messages or ())], salt)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policies import Candidate
+from policies import Candidate, Policy
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
 from serve.limits.answer_meter import Meter
+from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
 from serve.proxy.routed_request import RoutedRequest
@@ -22,6 +23,7 @@ from serve.stream.stages import Rename
 from serve.stream.token_ids import TokenIds
 
 _CHAT_PATH = "/v1/chat/completions"  # of other text a pool's grammar says nothing
+_COMPLETION_PATHS = (_CHAT_PATH, "/v1/completions")
 
 
 class _Pool(NamedTuple):
@@ -76,6 +78,7 @@ class Pools:
 
     def __init__(self, config: GatewayConfig, *, reports: bool) -> None:
         self._reports = reports
+        self._salts = CacheSalts(config.access)
         self._raw = raw_pools(config)
         self._pass_headers = config.requests.pass_headers
         self._pools: Mapping[tuple[str, str], _Pool] = {
@@ -94,6 +97,14 @@ class Pools:
         """Returns whether a candidate's engines tell the ids of tokens, and go on from them."""
         return self._pools[request.decision.model, candidate.pool].tells_ids
 
+    def adopt(self, policy: Policy) -> None:
+        """Takes what a policy knows of the pools' engines."""
+        self._salts.adopt(policy.facts)
+
+    def salt(self, request: RoutedRequest, pool: str) -> str:
+        """Returns the salt under which a pool's engines cache a request's prompt; empty for the one that all share."""
+        return self._salts.of(request, pool) if request.path in _COMPLETION_PATHS else ""
+
     def kind(self, request: RoutedRequest, candidate: Candidate) -> PoolKind:
         """Returns the kind of a candidate's pool."""
         return self._pools[request.decision.model, candidate.pool].kind
@@ -109,8 +120,11 @@ class Pools:
         raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
         asks_ids = pool.tells_ids and _may_resume(pool, request)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
-        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids:
+        salt = self.salt(request, candidate.pool)
+        if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
             patch = patch.copy()
+            if salt:
+                add_salt(patch, request, salt)
             if raw:
                 raw.ask(patch, parsed)
             if xargs:

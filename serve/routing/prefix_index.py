@@ -64,16 +64,17 @@ class PrefixIndex:
         self._replicas = {name: there for name, there in self._replicas.items() if name in replicas}
 
 
-def blocks_of(texts: Sequence[bytes]) -> tuple[int, ...]:
+def blocks_of(texts: Sequence[bytes], salt: str = "") -> tuple[int, ...]:
     """Returns the blocks of a prompt.
 
     A block that is not full yet is left out: the conversation's next turn would fill it up.
 
     Args:
         texts: Its parts in order.
+        salt: Of the cache; what was computed with another one is not there.
     """
     found = []
-    chain = 0
+    chain = hash(salt)
     for block in _cut(texts):
         chain = hash((chain, block))  # of this process, as the index
         found.append(chain)

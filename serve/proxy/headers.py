@@ -17,7 +17,7 @@ _FAMILIES_TO_CLIENT = ("x-", "openai-", "anthropic-")
 _WITHHELD_FROM_CLIENT = (
     "x-specgate-", "x-request-id", "x-accel-", "x-sendfile", "x-lighttpd-", "x-litespeed-", "x-reproxy-", "x-frame-",
     "x-content-", "x-xss-", "x-dns-", "x-download-", "x-permitted-", "x-ua-", "x-robots-", "x-webkit-", "x-forwarded-",
-    "x-real-ip", "x-powered-by", "x-cache",
+    "x-real-", "x-powered-by", "x-cache",
 )  # fmt: skip
 _JSON = "application/json"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

@@ -64,6 +64,8 @@ class PoolConfig(_Strict):
         url: Base URL of a `remote` pool, without `/v1`.
         urls: In place of `url`, those of several equal engines. Each is a replica, as of an own pool: with slots of its
             own, and left out while it does not answer or turns out to be something else.
+        resolve: Each address that the host of a URL has is a replica, as behind a headless Service; they are
+            looked up again every few seconds. Plain `http` only, as certificates are for names.
         served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
             see our own names. If not given, the body reaches the engine with the name that the client used.
         reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
@@ -93,6 +95,7 @@ class PoolConfig(_Strict):
     engine_args: dict[str, Any] = Field(default_factory=dict)
     url: str | None = None
     urls: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    resolve: bool = False
     served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     api_key_env: str | None = None
@@ -145,6 +148,8 @@ class PoolConfig(_Strict):
             check_url(url)
         if len(set(self.addresses)) != len(self.addresses):
             raise ValueError("urls names an engine twice")
+        if self.resolve and not (self.addresses and all(url.startswith("http://") for url in self.addresses)):
+            raise ValueError("resolve needs a url, or urls, of http: certificates are for names, not for addresses")
         return self
 
     @property

@@ -17,14 +17,15 @@ class EngineIdentity:
 
     Args:
         stated: The facts of its pool, as configured.
+        is_new: It came while its pool was serving, and has to be asked first.
 
     Attributes:
         facts: What holds now; None while it has to be asked what it is, and may not be used.
         told: What has happened, for the log; empty if nothing has.
     """
 
-    def __init__(self, stated: Mapping[str, Any]) -> None:
-        self.facts: Mapping[str, Any] | None = stated
+    def __init__(self, stated: Mapping[str, Any], *, is_new: bool = False) -> None:
+        self.facts: Mapping[str, Any] | None = None if is_new else stated
         self.told = ""
         self._stated = stated
         self._first: Mapping[str, Any] | None = None

@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
+import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from serve.config.gateway import GatewayConfig
+from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively
 from serve.discovery.identity import EngineIdentity, agreed
 from serve.discovery.questions import EngineAnswer
 from serve.discovery.reading import read
 from serve.discovery.series import engine_metrics
 from serve.gateway.pools import PoolKey
+from serve.http1.connection_pool import Origin
+from serve.http1.listener import url_of
 from serve.routing.endpoint import Endpoint
 from serve.routing.pool import Pool
 from serve.routing.remote_pool import RemotePool
@@ -29,6 +33,18 @@ _LATE_TWICE = 2
 Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
 
 
+async def addresses_of(url: str) -> list[str]:
+    """Returns the URLs of all addresses that the host of a URL has.
+
+    Raises:
+        OSError: It has none, or nobody knows.
+    """
+    origin = Origin.of(url)
+    found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    hosts = dict.fromkeys(str(address[0]) for *_, address in found)
+    return [f"{url_of(host, origin.port)}{origin.prefix}" for host in hosts]
+
+
 class PoolWatch:
     """Watches one remote pool.
 
@@ -38,6 +54,8 @@ class PoolWatch:
         stated: Its facts, as configured.
         adopt: Takes facts that hold now.
         changed: Called when an engine is another one than before.
+        names: URLs whose hosts have an address for each engine; none if the pool's addresses never change.
+        resolve: Returns the URLs of all addresses that the host of a URL has.
     """
 
     def __init__(
@@ -47,12 +65,16 @@ class PoolWatch:
         stated: Mapping[str, Any],
         adopt: Callable[[Mapping[str, Any]], None],
         changed: Callable[[], None],
+        names: Sequence[str] = (),
+        resolve: Callable[[str], Awaitable[list[str]]] = addresses_of,
     ) -> None:
         self._label = label
         self._pool = pool
         self._stated = self._facts = stated
         self._adopt = adopt
         self._changed = changed
+        self._names = names
+        self._resolve = resolve
         self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
         self._late = Counter[str]()
         self._tells = False
@@ -73,12 +95,27 @@ class PoolWatch:
 
     async def look(self) -> None:
         """Looks at all engines once."""
+        if self._names:
+            await self._look_up()
         endpoints = self._pool.addresses
         answers = await asyncio.gather(*(ask_metrics(endpoint.url, endpoint.key) for endpoint in endpoints))
         unknown = [each for each, answer in zip(endpoints, answers, strict=True) if self._must_be_asked(each, answer)]
         self._use()  # before they are asked, which takes a moment
         await asyncio.gather(*map(self._ask, unknown))
         self._use()
+
+    async def _look_up(self) -> None:
+        """Takes the addresses that the names have now; without an answer, those of before."""
+        try:
+            found = await asyncio.gather(*map(self._resolve, self._names))
+        except OSError as error:
+            log.warning("%s: %s", self._label, error)
+            return
+        urls = {url for each in found for url in each}
+        if urls and urls != self._identities.keys():
+            known = self._identities
+            self._identities = {url: known.get(url) or EngineIdentity(self._stated, is_new=True) for url in urls}
+            self._pool.keep(urls)
 
     def _must_be_asked(self, endpoint: Endpoint, answer: EngineAnswer) -> bool:
         identity = self._identities[endpoint.url]
@@ -133,17 +170,20 @@ class EngineWatch:
         for model, _, name, settings in config.each_pool():
             if isinstance(pool := pools[model, name], RemotePool):
                 self._changes[model, name] = 0
-                self._watches.append(self._watch((model, name), pool, settings.facts, learn))
+                self._watches.append(self._watch((model, name), pool, settings, learn))
         metrics.read(
             "counter", "specgate_engine_changes", "Engines of others that were restarted or turned out to be something "
             "else", ("model", "pool"), lambda: list(self._changes.items()),
         )  # fmt: skip
 
-    def _watch(self, key: PoolKey, pool: RemotePool, stated: Mapping[str, Any], learn: Learn) -> PoolWatch:
+    def _watch(self, key: PoolKey, pool: RemotePool, settings: PoolConfig, learn: Learn) -> PoolWatch:
+        label, stated = "/".join(key), settings.facts
+        names = settings.addresses if settings.resolve else ()
+
         def changed() -> None:
             self._changes[key] += 1
 
-        return PoolWatch("/".join(key), pool, stated, lambda facts: learn({key: dict(facts)}), changed)
+        return PoolWatch(label, pool, stated, lambda facts: learn({key: dict(facts)}), changed, names)
 
     async def run(self) -> None:
         """Watches for ever."""

@@ -81,7 +81,7 @@ class RemotePool:
         self._terms = terms or WaitingTerms(512)
         self._room = WaitingRoom[_Address](self._terms, label, self.give_back, self._capacity)
         self._is_sticky = routing == "sticky"
-        self._placement = PrefixPlacement(self._rooms) if routing == "prefix" and len(self._addresses) > 1 else None
+        self._placement = PrefixPlacement(self._rooms) if routing == "prefix" else None
 
     @property
     def addresses(self) -> tuple[Endpoint, ...]:
@@ -111,6 +111,13 @@ class RemotePool:
     def merge(self, others: QueueReport) -> None:
         self._room.queue.merge(others)
         self._hand_out()
+
+    def keep(self, urls: Collection[str]) -> None:
+        """Takes other addresses; a new one is not used until `use` names it."""
+        key = next(iter(self._addresses.values())).endpoint.key
+        self._addresses = {
+            url: self._addresses.get(url) or _Address(Endpoint(url, key), usable=False) for url in sorted(urls)
+        }
 
     def use(self, urls: Collection[str], facts: Mapping[str, Any]) -> None:
         """Takes what was found out about the addresses.

@@ -18,8 +18,11 @@ from typer.testing import CliRunner
 
 from serve.cli.main import app
 from serve.config.gateway import GatewayConfig
+from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
+from serve.routing.endpoint import Endpoint
+from serve.routing.remote_pool import RemotePool
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
@@ -157,6 +160,40 @@ async def test_engines_of_one_pool_share_its_requests_and_one_that_is_another_ge
                 assert statuses == {200}, "no request fails that another engine could serve"
                 if [engine.served - was for engine, was in zip(engines, before, strict=True)] == [0, 0, 6]:
                     break
+
+
+async def test_addresses_of_a_name_come_and_go_and_a_new_one_is_asked_first() -> None:
+    engines = {"one": RunningEngine(), "two": RunningEngine(), "other": RunningEngine(drafts=True)}
+    async with AsyncExitStack() as running:
+        urls = {
+            name: (await running.enter_async_context(listening(engine))).url for name, engine in engines.items()
+        }  # fmt: skip
+        found = [urls["one"]]
+
+        async def resolve(_: str) -> list[str]:
+            if not found:
+                raise OSError("no address")
+            return found
+
+        async def used() -> set[str]:
+            await watch.look()
+            async with AsyncExitStack() as held:
+                holds = [await held.enter_async_context(pool.reserve()) for _ in range(4)]
+            return {endpoint.url for endpoint in holds}
+
+        pool = RemotePool(Endpoint("http://engines.svc:8000", None), FACTS)
+        watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None, ["http://engines.svc:8000"], resolve)
+        assert await used() == {urls["one"]}
+        found[:] = [urls["one"], urls["two"], urls["other"]]
+        assert await used() == {urls["one"], urls["two"]}
+        found[:] = [urls["two"]]
+        assert await used() == {urls["two"]}
+        found.clear()
+        assert await used() == {urls["two"]}, "what was known last"
+
+
+async def test_a_name_is_looked_up_with_its_port_and_path() -> None:
+    assert await addresses_of("http://127.0.0.1:8000/base") == ["http://127.0.0.1:8000/base"]
 
 
 async def test_a_session_stays_with_its_engine() -> None:

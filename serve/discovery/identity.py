@@ -46,7 +46,7 @@ class EngineIdentity:
         """
         is_first = not self._asked
         if metrics in self._asked and not self._in_doubt:
-            return False
+            return not metrics.tells  # then its other answers alone can show a change
         self._asked = [*self._asked[-_MOST_ASKED:], metrics]
         if not is_first:
             self.facts, self._in_doubt = None, True

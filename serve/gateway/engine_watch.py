@@ -27,7 +27,7 @@ log = logging.getLogger("ray.serve.specgate.gateway")
 
 PERIOD_S = 5.0
 AGAIN_S = 1.0  # while an engine is away: it may come back as another one
-SILENT_PERIOD_S = 60.0  # of a server that tells nothing of itself
+SILENT_PERIOD_S = 30.0  # of servers without metrics, which take five requests to ask
 _LATE_TWICE = 2
 
 Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
@@ -126,7 +126,7 @@ class PoolWatch:
             identity.gone()
             return False
         metrics = engine_metrics(answer.text)
-        self._tells |= metrics.drafts is not None or bool(metrics.started)
+        self._tells |= metrics.tells
         return identity.must_be_asked(metrics)
 
     async def _ask(self, endpoint: Endpoint) -> None:

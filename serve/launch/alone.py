@@ -49,11 +49,16 @@ class Orders:
     reload: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listen(self) -> None:
-        """Takes orders as signals: SIGINT and SIGTERM drain, the second SIGINT stops, SIGHUP reloads."""
+        """Takes orders as signals: SIGINT and SIGTERM drain, the second SIGINT stops, SIGHUP reloads.
+
+        On a terminal, SIGHUP says that it is gone, which drains as well. One that is ignored, as under `nohup`, stays
+        ignored.
+        """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.drain.set)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGHUP, self.reload.set)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, (self.drain if os.isatty(0) else self.reload).set)
 
     def _interrupt(self) -> None:
         (self.stop if self.drain.is_set() else self.drain).set()

@@ -84,6 +84,16 @@ def test_answers_of_another_process_behind_the_same_url_prove_nothing() -> None:
     assert identity.facts == {"method": "unknown"}
 
 
+def test_an_engine_without_metrics_is_asked_each_time_and_used_meanwhile() -> None:
+    silent = EngineMetrics(frozenset(), None, None, {})
+    identity = EngineIdentity(STATED)
+    for _ in range(3):
+        asked(identity, silent, told())
+        assert identity.facts == STATED
+    asked(identity, silent, told(drafts=True))
+    assert identity.facts == {"engine": "vllm", "engine_version": "0.32.0", "method": "unknown"}
+
+
 def test_another_version_than_stated_is_taken_from_the_engine() -> None:
     identity = EngineIdentity({**STATED, "engine_version": "0.19.1"})
     asked(identity, metrics(), told())

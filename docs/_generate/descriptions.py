@@ -196,7 +196,10 @@ ROUTES: dict[tuple[str, str], str] = {
         "Metrics of all gateway replicas, with a label `replica`, and of all engines of this cluster, with `model` and "
         "`pool` too, in Prometheus' text format."
     ),
-    ("GET", "/"): "The page.",
+    ("GET", "/"): (
+        "On the data port what this is and which routes there are, a page for browsers and JSON for others; on the "
+        "admin API the dashboard."
+    ),
     ("GET", "/page/*"): "The page's files.",
     ("GET", "/admin/v1/usage"): "Sums of usage: `?by=tenant,model&since=2026-11-01&until=2026-12-01`.",
     (

@@ -27,6 +27,7 @@ _INFER = RouteRule("infer", pages=True)
 _OBSERVE = {"GET": RouteRule("observe")}
 
 DATA_PORT: Rules = {
+    "/": {"GET": RouteRule(OPEN)},
     "/v1/chat/completions": {"POST": _INFER},
     "/v1/completions": {"POST": _INFER},
     "/v1/messages": {"POST": _INFER},

@@ -7,6 +7,7 @@ import typer
 from serve import VERSION
 from serve.cli.advisories import app as advisories
 from serve.cli.audit import app as audit
+from serve.cli.connect import connect
 from serve.cli.deploy import deploy
 from serve.cli.doctor import doctor
 from serve.cli.explain import explain
@@ -51,6 +52,7 @@ def root(
 app.command("front")(front)
 app.command("serve")(serve)
 add_command(app, "demo")
+app.command("connect")(connect)
 app.command("up")(up)
 app.command("deploy")(deploy)
 app.command("fetch")(fetch)

@@ -15,6 +15,7 @@ from serve.config.admin import AdminConfig
 from serve.config.exposure import unspoken_tls
 from serve.config.grammar import raw_text_problems, resolved
 from serve.config.http import HttpConfig
+from serve.config.names import ModelNames, ambiguous
 from serve.config.pool import Count, ModelConfig, Name, PoolConfig, Seconds, _Strict
 from serve.config.problems import problems_of
 from serve.config.quarantine import QuarantineConfig
@@ -129,11 +130,8 @@ class GatewayConfig(_Strict):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        seen: set[str] = set()
-        for name, _ in self.each_name():
-            if name in seen:
-                raise ValueError(f"the model name {name!r} is used twice")
-            seen.add(name)
+        for problem in ambiguous(self.each_name()):
+            raise ValueError(problem)
         return self
 
     @classmethod
@@ -167,7 +165,7 @@ class GatewayConfig(_Strict):
                 yield model_name, model, pool_name, pool
 
     def each_name(self) -> Iterator[tuple[str, str]]:
-        """Yields (name or alias, the model's own name) for every name under which callers may ask for a model."""
+        """Yields (name, alias or pattern; the model's own name): all by which callers may ask for a model."""
         for own_name, model in self.models.items():
             for name in (own_name, *model.aliases):
                 yield name, own_name
@@ -179,7 +177,7 @@ class GatewayConfig(_Strict):
 
     def resolve(self, name: str) -> str | None:
         """Returns the model's own name for a name that a caller used, or None."""
-        return dict(self.each_name()).get(name)
+        return ModelNames(self.each_name()).own_name(name)
 
     def pool_facts(self) -> tuple[PoolFacts, ...]:
         """Returns the facts about every pool that are known before any engine has started."""

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from policies.vllm_options import full_names
 from serve.config.guard import GuardConfig
+from serve.config.names import STAR
 from serve.config.secret import Secret
 from serve.parsing import GRAMMARS
 
@@ -25,6 +26,7 @@ def _known_grammar(name: str) -> str:
 
 
 _RAW_ENGINES = frozenset({"vllm", "sglang"})
+Alias = Annotated[str, Field(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9._/-]*\*?|\*)[A-Za-z0-9._/-]*$", max_length=128)]
 GrammarName = Annotated[str, AfterValidator(_known_grammar)]
 
 
@@ -229,7 +231,8 @@ class ModelConfig(_Strict):
             leaked ones are read if their markup tells the format.
         thinking: The model thinks unless the request says otherwise. If not given, as the pools' own
             `default-chat-template-kwargs` say, or else the chat templates of its family.
-        aliases: Other names under which callers may ask for it.
+        aliases: Other names under which callers may ask for it. One may hold a `*` for any characters but `:`, as in
+            `claude-*`; a name that is written out goes first, whichever model has it.
         engine_args: Engine arguments that all vLLM pools of the model share.
         guard: How answers with tool calls or JSON are checked and healed.
         shadow: The candidate among its pools, if it has one (docs/how-to/try-a-candidate.md).
@@ -241,11 +244,16 @@ class ModelConfig(_Strict):
     hybrid: bool = False
     grammar: GrammarName = AUTO
     thinking: bool | None = None
-    aliases: tuple[Name, ...] = ()
+    aliases: tuple[Alias, ...] = ()
     engine_args: dict[str, Any] = Field(default_factory=dict)
     guard: GuardConfig = GuardConfig()
     shadow: ShadowConfig | None = None
     pools: dict[Name, PoolConfig] = Field(min_length=1)
+
+    @property
+    def exact_aliases(self) -> tuple[str, ...]:
+        """Its aliases without patterns: the names that its engines know as well."""
+        return tuple(alias for alias in self.aliases if STAR not in alias)
 
     def engine_args_of(self, pool: str) -> dict[str, Any]:
         """Returns a pool's engine arguments over the model's own, under their full names with dashes."""

@@ -26,7 +26,7 @@ class PoolKind(NamedTuple):
 def _check_vllm(name: str, model: ModelConfig, pool: str) -> None:
     from serve.engine.vllm.host import parse_args
 
-    parse_args(model.engine_args_of(pool), (name, *model.aliases), "key")
+    parse_args(model.engine_args_of(pool), (name, *model.exact_aliases), "key")
 
 
 def kind_of(name: str) -> PoolKind:

@@ -41,7 +41,9 @@ class VllmReplica:
         settings = model_config.pools[pool]
         log.info("%s/%s: vLLM imported in %.1f s, loading the model", model, pool, time.monotonic() - started)
         self._listener = Listener(node_address(), engine_key())
-        args = host.parse_args(model_config.engine_args_of(pool), (model, *model_config.aliases), self._listener.key)
+        args = host.parse_args(
+            model_config.engine_args_of(pool), (model, *model_config.exact_aliases), self._listener.key
+        )
         self._engine = await host.start_engine(args, opt_out=settings.opt_out)
         loaded = time.monotonic()
         check_markers(self._engine.client.get_tokenizer(), resolved(model, model_config), settings.markers)

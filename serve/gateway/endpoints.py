@@ -30,6 +30,25 @@ from serve.routing.pool import Pool
 from serve.telemetry.metrics import Metrics
 
 _DOWN = "starting or down"
+_PLACES = (
+    ("POST /v1/chat/completions", "OpenAI's chat completions: the base URL ends in /v1"),
+    ("POST /v1/responses", "OpenAI's Responses, as Codex wants it: the base URL ends in /v1"),
+    ("POST /v1/messages", "Anthropic's Messages, as Claude Code wants it: the base URL has no /v1"),
+    ("GET /v1/models", "the models"),
+    ("GET /ready", "whether every pool is up"),
+    ("GET /health", "whether this process runs, and its version"),
+)
+_ROWS = "".join(f"<tr><td><code>{route}</code><td>{meaning}" for route, meaning in _PLACES)
+# No script, and nothing from elsewhere. It names no model: who may use which is for those with a key.
+_PAGE = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>specgate</title>
+<meta name="viewport" content="width=device-width">
+<h1>specgate {VERSION}</h1>
+<p>An LLM gateway. Point a client here, or let <code>specgate connect</code> print the lines for yours.</p>
+<table>{_ROWS}</table>
+<p>The dashboard is on a port of its own, the admin API's: 8001 on the head node, unless its start said another.</p>
+</html>
+"""
+_PAGE_HEADERS = {"content-security-policy": "default-src 'none'", "x-content-type-options": "nosniff"}
 
 
 class GatewayApi:
@@ -64,6 +83,7 @@ class GatewayApi:
     def routes(self) -> fastapi.APIRouter:
         """Returns the routes of the data port beside the completions."""
         router = fastapi.APIRouter()
+        router.add_api_route("/", self.root, methods=["GET", "HEAD"])
         router.add_api_route("/v1/models", self.models, methods=["GET", "HEAD"])
         router.add_api_route("/v1/models/{model:path}", self.model, methods=["GET", "HEAD"])
         router.add_api_route("/v1/route/explain", self.explain, methods=["POST"])
@@ -128,6 +148,12 @@ class GatewayApi:
         api = request.query_params.get("api", "chat")
         explained, evidence = await explanation(self._gateway, body, headers, api, _principal(request))
         return JSONResponse(explained, headers={"x-specgate-evidence": f"evidence={evidence}"})
+
+    async def root(self, request: fastapi.Request) -> Response:
+        """Says what this is and where to go on, to a browser as a page, to others as JSON."""
+        if "text/html" in request.headers.get("accept", ""):
+            return Response(_PAGE.encode(), headers=_PAGE_HEADERS, media_type="text/html; charset=utf-8")
+        return JSONResponse({"name": "specgate", "version": VERSION, "routes": dict(_PLACES)})
 
     async def health(self) -> dict[str, str]:
         """Returns 200 while this process serves, and specgate's version."""

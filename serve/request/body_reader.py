@@ -8,7 +8,7 @@ from serve.config.gateway import GatewayConfig
 from serve.request.completion import CompletionRequest
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
-from serve.request.model_suffix import NO_SPECULATION, take_suffix
+from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
 from serve.request.patch import BodyPatch
 from serve.request.schema_limits import check_schemas
 
@@ -56,7 +56,9 @@ class BodyReader:
         if parsed.tools or parsed.tool_choice or parsed.response_format:
             check_schemas(parsed, self._limits)
         if parsed.model.endswith(NO_SPECULATION):
-            take_suffix(patch, parsed, self._features.known)
+            take_suffix(patch, parsed, self._features.names)
+        if parsed.model not in self._features.names.exact:
+            put_own_name(patch, parsed, self._features.names)
         features = self._features.read(parsed, headers, may_use)
         self._features.set_switch(patch, parsed)
         return ReadRequest(body, parsed, features, patch)

@@ -1,7 +1,7 @@
 """Features of a request, as the policy sees it."""
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from zlib import crc32
 
 from msgspec import UNSET, Raw
@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 from policies import RequestFeatures
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import thinking_default
+from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
 from serve.request.completion import NONE, ChatMessage, Choice, CompletionRequest, Format, Tool, given, is_list
@@ -35,20 +36,19 @@ class FeatureReader:
 
     Args:
         config: Says which names and aliases a model has, and whether it thinks by default.
+
+    Attributes:
+        names: All of them.
     """
 
     def __init__(self, config: GatewayConfig) -> None:
+        self.names = ModelNames(config.each_name())
         self._models = {
             alias: (name, thinking_default(model), thinking_of(model.grammar))
-            for alias, name in config.each_name()
+            for alias, name in self.names.exact.items()
             for model in [config.models[name]]
         }
         self._names = tuple(config.models)
-
-    @property
-    def known(self) -> Container[str]:
-        """All names and aliases of models."""
-        return self._models
 
     def read(
         self, request: CompletionRequest, headers: Mapping[str, str], may_use: Callable[[str], bool] = _any_model

@@ -1,13 +1,28 @@
-"""The suffix of a model's name that forbids speculation, for clients that can set nothing but the model."""
+"""What a client has put in place of a model's name: a suffix that forbids speculation, or what a pattern matches."""
 
 from collections.abc import Container
 
 import msgspec
 
+from serve.config.names import ModelNames
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 
 NO_SPECULATION = ":nospec"
+
+
+def put_own_name(patch: BodyPatch, request: CompletionRequest, names: ModelNames) -> None:
+    """Puts the model's own name in place of one that matches a pattern, since engines know no patterns.
+
+    Args:
+        patch: Of the body.
+        request: The body, parsed. Changed as the body is.
+        names: All names of models; the request's is no exact one.
+    """
+    own_name = names.own_name(request.model)
+    if own_name is not None:
+        request.model = own_name
+        patch.set("model", msgspec.json.encode(own_name))
 
 
 def take_suffix(patch: BodyPatch, request: CompletionRequest, known: Container[str]) -> None:

@@ -7,6 +7,7 @@ import fastapi
 import httpx
 import pytest
 
+from serve import VERSION
 from serve.dialects.table import DIALECTS
 from serve.gateway.ingress import GatewayReplica
 
@@ -122,3 +123,11 @@ async def test_a_refused_update_shows_beside_the_policy() -> None:
 
 async def test_metrics_are_those_of_the_replica() -> None:
     assert "specgate_pool_replicas" in (await ask(replica().operators_app(), "/metrics")).text
+
+
+async def test_the_root_tells_a_browser_and_a_program_where_to_go_on() -> None:
+    app = replica().app()
+    answer = await ask(app, "/")
+    assert answer.status_code == 200
+    assert answer.json()["version"] == VERSION
+    assert "POST /v1/chat/completions" in answer.json()["routes"]

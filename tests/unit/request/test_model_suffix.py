@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from serve.config.names import ModelNames
 from serve.request.completion import parse
 from serve.request.features import features_of
-from serve.request.model_suffix import take_suffix
+from serve.request.model_suffix import put_own_name, take_suffix
 from serve.request.patch import BodyPatch
 
 KNOWN = {"m", "org/model:latest", "odd:nospec"}
@@ -43,3 +44,13 @@ def test_the_suffix_forbids_speculation_unless_it_is_part_of_a_name(
 
 def test_the_suffix_wins_over_a_field_that_asks_for_speculation() -> None:
     assert asked("m:nospec", enable_speculative=True) == ("m", False)
+
+
+def test_what_a_pattern_matches_reaches_the_engine_under_the_models_own_name_with_its_suffix() -> None:
+    names = ModelNames([("m", "m"), ("claude-*", "m")])
+    body = json.dumps({"model": "claude-opus-4:nospec", "messages": []}).encode()
+    request, patch = parse(body), BodyPatch()
+    take_suffix(patch, request, names)
+    put_own_name(patch, request, names)
+    assert json.loads(patch.apply(body))["model"] == request.model == "m"
+    assert features_of(request, {}).preference is False

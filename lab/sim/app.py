@@ -34,7 +34,7 @@ class SimApp:
         self._settings = settings
         self._api_key = api_key
         self._pace = pace_of(settings)
-        self._stats = SimStats(self._pace.kv)
+        self._stats = SimStats(self._pace.kv, drafts=settings.num_speculative_tokens > 0)
         self._ready_at = time.monotonic() + settings.ready_after_s
         self._routes: dict[tuple[str, str], Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             ("GET", "/health"): self._health,

@@ -16,10 +16,12 @@ class SimStats:
 
     Args:
         kv: Its KV memory, if that is simulated.
+        drafts: It has a drafter: without one, vLLM has no counters of drafts.
     """
 
-    def __init__(self, kv: KvCache | None = None) -> None:
+    def __init__(self, kv: KvCache | None = None, *, drafts: bool = False) -> None:
         self._kv = kv
+        self._has_drafter = drafts
         self.states: Counter[str] = Counter(
             dict.fromkeys(("waiting", "running", "started", "finished", "cancelled"), 0)
         )
@@ -64,10 +66,13 @@ class SimStats:
             ("prompt_tokens_total", "counter"): self._prompt_tokens,
             ("generation_tokens_total", "counter"): self._tokens,
             ("num_preemptions_total", "counter"): self._kv.preempted if self._kv is not None else 0,
-            ("spec_decode_num_drafts_total", "counter"): self._drafts,
-            ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
-            ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
         }
+        if self._has_drafter:
+            values |= {
+                ("spec_decode_num_drafts_total", "counter"): self._drafts,
+                ("spec_decode_num_draft_tokens_total", "counter"): self._drafted,
+                ("spec_decode_num_accepted_tokens_total", "counter"): self._accepted,
+            }
         if self._kv is not None:
             values |= {
                 ("kv_cache_usage_perc", "gauge"): round(min(1.0, self._kv.held / self._kv.tokens), 6),

@@ -42,7 +42,7 @@ async def post(ports: Ports, path: str = "/v1/chat/completions", **body: Any) ->
     async with aiohttp.ClientSession() as session:
         response = await session.post(ports.data + path, json=tools_request(model="m", **body))
         await response.read()
-        assert response.status == 200
+        assert response.status == 200, await response.text()
         return response
 
 

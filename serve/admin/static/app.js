@@ -140,7 +140,7 @@ function Board({ board, audit, may, onOrder }) {
       <${Rows} names=${["reason", "requests", "share"]}
         rows=${board.decisions.map((each) => [each.reason || "none: the first choice", each.requests, percent(total ? each.requests / total : null)])} /><//>
     <${Section} id="tenants" title="Tenants: limits and use" empty=${board.tenants.length ? "" : board.counts_usage ? "nobody used anything lately" : "usage is not counted: rate_limits.enabled, or access.mode: required"}><${Tenants} tenants=${board.tenants} /><//>
-    <${Section} title="Explain a decision"><${Playground} models=${models} /><//>
+    <${Section} title="Decide a request without sending it"><${Playground} models=${models} /><//>
     <${Section} id="audit" title="Audit log" empty=${audit.length ? "" : "nothing since this admin API began"}>
       <${Rows} names=${["time", "key", "action", "object", "reason"]}
         rows=${audit.map((each) => [new Date(each.time).toLocaleString(), each.key, each.action, each.object, each.reason])} /><//>

@@ -138,7 +138,8 @@ class PoolWatch:
             self._changed()
 
     def _use(self) -> None:
-        urls, facts = agreed(self._identities, self._stated)
+        urls, known = agreed(self._identities, self._stated)
+        facts = {**dict.fromkeys(self._stated), **known}  # what was stated and holds no longer is not known
         if in_time := [url for url in urls if self._late[url] < _LATE_TWICE]:
             urls = in_time
         if facts != self._facts:

@@ -17,6 +17,7 @@ from support.stack import listening
 from typer.testing import CliRunner
 
 from serve.cli.main import app
+from serve.config.compiled_policy import compile_for
 from serve.config.gateway import GatewayConfig
 from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
@@ -142,6 +143,26 @@ async def test_a_restarted_engine_that_is_the_same_serves_again() -> None:
 async def test_a_pool_that_is_stated_not_to_draft_is_held_as_drafting_when_it_does() -> None:
     async with listening(RunningEngine(drafts=True)) as behind, gateway({"standard": remote(behind.url)}) as url:
         await eventually(url, OPTED_OUT, lambda status: status == 422)
+
+
+async def test_of_another_engine_nothing_that_was_stated_is_kept() -> None:
+    stated = {**FACTS, "method": "eagle3", "tool_parser": "hermes"}
+    pool = {"kind": "remote", "url": "http://here", "facts": stated, "proven": ["tools_auto"]}
+    config = GatewayConfig.parse({"models": {"m": {"family": "qwen3", "pools": {"p": pool}}}})
+    engine = RunningEngine()
+    async with listening(engine) as behind:
+        remote_pool = RemotePool(behind, stated)
+        learned: list[Any] = []
+        watch = PoolWatch("m/p", remote_pool, stated, learned.append, lambda: None)
+        await watch.look()
+        assert not learned, "a drafter that is stated is believed"
+        engine.started, engine.drafts = 2.0, True
+        await watch.look()
+    (facts,) = compile_for(config, {("m", "p"): learned[-1]}).facts
+    assert (facts.method, facts.tool_parser, facts.proven) == ("unknown", None, frozenset())
+    assert (facts.engine, facts.engine_version, facts.prefix_caching) == ("vllm", "0.32.0", True)
+    (unchanged,) = compile_for(config, {("m", "p"): stated}).facts
+    assert (unchanged.method, unchanged.proven) == ("eagle3", {"tools_auto"})
 
 
 async def test_engines_of_one_pool_share_its_requests_and_one_that_is_another_gets_none() -> None:

@@ -27,6 +27,7 @@ class _Address:
     Attributes:
         endpoint: The URL, with the key of this moment.
         held: Slots that this gateway holds there.
+        last: The number of the last request that went there, among all of the pool.
         usable: It is what the pool's facts say, and answers.
         out_until_s: Others are preferred until then.
         out_s: For how long that was.
@@ -34,6 +35,7 @@ class _Address:
 
     endpoint: Endpoint
     held: int = 0
+    last: int = 0
     usable: bool = True
     out_until_s: float = float("-inf")
     out_s: float = 0.0
@@ -71,6 +73,9 @@ class RemotePool:
     ) -> None:
         each = (endpoints,) if isinstance(endpoints, Endpoint) else endpoints
         self._addresses = {endpoint.url: _Address(endpoint) for endpoint in each}
+        self._usable = list(self._addresses.values())
+        self._some_are_out = False
+        self._taken = 0
         self.on_silence: Callable[[], None] = _nothing
         self._key = key
         self._facts = facts
@@ -90,12 +95,12 @@ class RemotePool:
 
     @property
     def ready(self) -> bool:
-        return any(address.held < self._share for address in self._present())
+        return self._free(self._present()) is not None
 
     @property
     def full(self) -> bool:
         present = self._present()
-        return bool(present) and all(address.held >= self._share for address in present)
+        return bool(present) and self._free(present) is None
 
     @property
     def head_start_s(self) -> float:
@@ -118,6 +123,7 @@ class RemotePool:
         self._addresses = {
             url: self._addresses.get(url) or _Address(Endpoint(url, key), usable=False) for url in sorted(urls)
         }
+        self._usable = [address for address in self._addresses.values() if address.usable]
 
     def use(self, urls: Collection[str], facts: Mapping[str, Any]) -> None:
         """Takes what was found out about the addresses.
@@ -128,6 +134,7 @@ class RemotePool:
         """
         for url, address in self._addresses.items():
             address.usable = url in urls
+        self._usable = [address for address in self._addresses.values() if address.usable]
         self._facts = facts
         self._hand_out()
 
@@ -152,13 +159,14 @@ class RemotePool:
         if not present:
             message = f"No engine of {self._label} can be used now; try again shortly."
             raise PoolUnavailableError(message, retry_after_s=self._terms.retry_after_s)
-        if self.full or not self._room.queue.may_have(asker):
+        address = self._free(present, wanted)
+        if address is None or not self._room.queue.may_have(asker):
             place = self._room.enter(asker)
             self._hand_out()
             return await self._room.wait(place)
-        free = [address for address in present if address.held < self._share]
-        address = next((each for each in free if each.endpoint.url == wanted), None) or self._idlest(free)
         address.held += 1
+        self._taken += 1
+        address.last = self._taken
         return address, self._room.charge(asker)
 
     def give_back(self, address: _Address) -> None:
@@ -172,10 +180,9 @@ class RemotePool:
 
     def _hand_out(self) -> None:
         while len(self._room):
-            free = [address for address in self._present() if address.held < self._share]
-            if not free:
+            address = self._free(self._present())
+            if address is None:
                 return
-            address = self._idlest(free)
             address.held += 1
             if not self._room.hand_out(address):
                 address.held -= 1
@@ -191,6 +198,7 @@ class RemotePool:
         again = now_s - address.out_until_s < _LONGEST_OUT_S
         address.out_s = min(2 * address.out_s, _LONGEST_OUT_S) if again and address.out_s else _OUT_S
         address.out_until_s = now_s + address.out_s
+        self._some_are_out = True
 
     def occupancy(self) -> Occupancy:
         held = sum(address.held for address in self._addresses.values())
@@ -210,18 +218,27 @@ class RemotePool:
 
     def _present(self) -> list[_Address]:
         """Returns the addresses that may be used, without those that did not answer lately unless all did not."""
-        usable = [address for address in self._addresses.values() if address.usable]
-        if len(usable) < 2:
+        usable = self._usable
+        if not self._some_are_out or len(usable) < 2:
             return usable
         now_s = self._clock()
-        return [address for address in usable if address.out_until_s <= now_s] or usable
+        there = [address for address in usable if address.out_until_s <= now_s]
+        self._some_are_out = len(there) < len(usable)
+        return there or usable
 
-    def _idlest(self, addresses: Sequence[_Address]) -> _Address:
-        """Returns the address with the fewest requests; the next time, another one of those that are equal."""
-        chosen = min(addresses, key=lambda address: address.held)
-        if len(addresses) > 1:
-            self._addresses[chosen.endpoint.url] = self._addresses.pop(chosen.endpoint.url)
-        return chosen
+    def _free(self, present: Sequence[_Address], wanted: str = "") -> _Address | None:
+        """Returns the address that the next request gets: the one that is wanted, or the one with the fewest requests.
+
+        Args:
+            present: The addresses to choose from; of equal ones, the one that is longest without a new request.
+            wanted: Its URL.
+        """
+        if len(present) == 1:
+            return present[0] if present[0].held < self._share else None
+        free = [address for address in present if address.held < self._share]
+        if not free:
+            return None
+        return next((each for each in free if each.endpoint.url == wanted), None) or min(free, key=_business)
 
     def _of_session(self, affinity: Affinity) -> str:
         """Returns the URL where a session's turns go: what it is for one, no other's coming or going changes."""
@@ -236,6 +253,10 @@ class RemotePool:
 
     def _capacity(self) -> int:
         return self._share * max(1, len(self._present()))
+
+
+def _business(address: _Address) -> tuple[int, int]:
+    return address.held, address.last
 
 
 def _nothing() -> None:

@@ -28,7 +28,7 @@ RUN apt-get update \
 # and vLLM as they are in the base image; the last line fails the build if they are not.
 RUN --mount=type=bind,source=pyproject.toml,target=/pins/pyproject.toml \
     --mount=type=bind,source=requirements/gpu.txt,target=/pins/gpu.txt \
-    uv pip install --system --no-cache --compile-bytecode --extra tools --constraint /pins/gpu.txt -r /pins/pyproject.toml \
+    uv pip install --system --no-cache --compile-bytecode --extra ray --constraint /pins/gpu.txt -r /pins/pyproject.toml \
  && python3 -c "import importlib.metadata as m; assert m.version('vllm').split('+')[0] == '0.32.0', m.version('vllm')"
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
     uv pip install --system --no-cache --no-deps /wheels/*.whl \

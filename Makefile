@@ -200,14 +200,14 @@ COMPILE := compile -q --generate-hashes --no-header --no-annotate --no-emit-inde
 CPU_PINS := --python-version 3.11 --overrides requirements/overrides.txt --no-emit-package torch
 
 pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade-package NAME" for a newer one)
-	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra lab pyproject.toml -o requirements/gateway.txt
-	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra lab --extra cpu pyproject.toml -o requirements/cpu.txt
-	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra tools --extra lab --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra ray --extra lab pyproject.toml -o requirements/gateway.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra ray --extra lab --extra cpu pyproject.toml -o requirements/cpu.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra ray --extra lab --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
 	@cp requirements/dev.txt requirements/dev-gateway.txt # the same versions
-	@$(UV) $(COMPILE) $(CPU_PINS) --extra tools --extra lab --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) --extra ray --extra lab --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
 	@for name in $(basename $(notdir $(wildcard requirements/agents/*.in))); do \
 	  $(UV) $(COMPILE) --python-version 3.11 requirements/agents/$$name.in -o requirements/agents/$$name.txt; done
-	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra tools --extra lab --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
+	@$(UV) $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_35 --extra ray --extra lab --extra gpu pyproject.toml -o requirements/gpu.txt # the Python of vLLM's image
 
 .PHONY: sbom audit
 sbom: $(READY) ## what is installed, as CycloneDX in build/sbom.json

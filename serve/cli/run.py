@@ -67,6 +67,10 @@ def serve(
     ray: WithRay = None,
 ) -> None:
     """Start the gateway and all pools on this machine, and run until Ctrl-C."""
+    if config == LAPTOP and not LAPTOP.exists():
+        raise ConfigError(
+            "say which configuration: --config FILE; or, for engines that run already, `specgate front URL`"
+        )
     loaded = GatewayConfig.load(config)
     _refuse_unstartable(loaded, config)
     if not accept_hazards:

@@ -203,6 +203,7 @@ pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade
 	@$(UV) $(COMPILE) $(CPU_PINS) --extra ray --extra lab pyproject.toml -o requirements/gateway.txt
 	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra ray --extra lab --extra cpu pyproject.toml -o requirements/cpu.txt
 	@$(UV) $(COMPILE) $(CPU_PINS) $(TORCH) --extra ray --extra lab --extra cpu --extra dev --extra docs pyproject.toml -o requirements/dev.txt
+	@$(UV) $(COMPILE) $(CPU_PINS) --constraint requirements/dev.txt pyproject.toml -o requirements/front.txt # as tested
 	@cp requirements/dev.txt requirements/dev-gateway.txt # the same versions
 	@$(UV) $(COMPILE) $(CPU_PINS) --extra ray --extra lab --extra dev --extra docs pyproject.toml -o requirements/dev-gateway.txt
 	@for name in $(basename $(notdir $(wildcard requirements/agents/*.in))); do \

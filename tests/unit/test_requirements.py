@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HASHED = ["gateway.txt", "cpu.txt", "dev.txt", "dev-gateway.txt", "gpu.txt"]
+HASHED = ["front.txt", "gateway.txt", "cpu.txt", "dev.txt", "dev-gateway.txt", "gpu.txt"]
 WITHOUT_A_GPU = [name for name in HASHED if name != "gpu.txt"]
 _PIN = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==(?P<version>[^\s;]+)(?: ; [^\\]+)?"
@@ -34,7 +34,7 @@ def test_an_environment_without_a_gpu_installs_no_cuda_package(name: str) -> Non
     assert [each for each in _pins(name) if each.startswith(("nvidia-", "cuda-"))] == []
 
 
-@pytest.mark.parametrize("name", ["gateway.txt", "dev-gateway.txt"])
+@pytest.mark.parametrize("name", ["front.txt", "gateway.txt", "dev-gateway.txt"])
 def test_the_gateway_alone_needs_neither_torch_nor_vllm(name: str) -> None:
     assert [each for each in _pins(name) if each.startswith(("torch", "vllm"))] == []
 
@@ -47,6 +47,10 @@ def test_a_gateway_is_installed_without_ray_torch_and_vllm() -> None:
     assert not [each for each in project["classifiers"] if "Do Not Upload" in each]
 
 
+def test_a_front_installs_no_ray() -> None:
+    assert [each for each in _pins("front.txt") if each.startswith("ray")] == []
+
+
 def test_the_one_pin_without_a_hash_is_the_torch_that_the_project_asks_for() -> None:
     (pin,) = [line for line in _text("torch.txt").splitlines() if not line.startswith("#")]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -54,7 +58,7 @@ def test_the_one_pin_without_a_hash_is_the_torch_that_the_project_asks_for() -> 
     assert not [name for name in WITHOUT_A_GPU if "torch" in _pins(name)]
 
 
-@pytest.mark.parametrize("name", ["cpu.txt", "dev-gateway.txt"])
+@pytest.mark.parametrize("name", ["front.txt", "cpu.txt", "dev-gateway.txt"])
 def test_every_environment_of_one_machine_has_the_versions_that_are_tested(name: str) -> None:
     assert _pins(name).items() <= _pins("dev.txt").items()
 

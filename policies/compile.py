@@ -140,8 +140,8 @@ def _rule(advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Overr
     unknown = advisory.assumptions(facts)
     suspected = force == "suspect"
     if suspected and (advisory.kills or advisory.garbles):
-        # Without a version nobody knows whether the fault is still there: too little to hold free text (ADR 0093).
-        spared = "engine_version" in unknown
+        # Without the engine and its version nobody knows if the fault exists: too little to hold free text (ADR 0093).
+        spared = "engine" in unknown or "engine_version" in unknown
         force = ("suspect_death" if spared else "forbid") if advisory.kills else "suspect" if spared else "suspect_any"
     if facts.proven and suspected:  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
         lifts.append(Lift(masks_of_all(facts.proven), "proven", "proven right on this pool by the operator"))

@@ -214,7 +214,7 @@ pins: $(READY) ## resolve requirements/*.txt again, with hashes (ARGS="--upgrade
 sbom: $(READY) ## what is installed, as CycloneDX in build/sbom.json
 	@.ci/sbom
 
-audit: $(READY) ## known vulnerabilities of what is pinned (asks the service of the Python Packaging Authority)
+audit: $(READY) ## known vulnerabilities of what is pinned (asks OSV, or a copy of it: OSV_DATABASE=all.zip)
 	@.ci/audit
 
 kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, after a change in deploy/

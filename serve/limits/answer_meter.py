@@ -12,6 +12,7 @@ from serve.stream.line import Stage, count
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
 _CHOICES = b'"choices"'
+_USAGE = (b'"usage":{', b'"usage": {')
 _OK = 200
 _MOST = 10**9  # no answer has as many tokens
 
@@ -74,6 +75,14 @@ class Meter(Stage):
         self.status = status
         self.chunks = 0
         self.usage: Usage | None = None
+        self._latest: Frame | None = None
+
+    @property
+    def so_far(self) -> Usage | None:
+        """The engine's figures as of its newest chunk, of a stream whose client has asked for them with every chunk."""
+        data = None if self._latest is None else self._latest.data()
+        tokens = None if data is None else _tokens_in(data)
+        return None if tokens is None else _usage(tokens)
 
     def answered(self, status: int) -> None:
         """Notes the HTTP status of the response that has begun."""
@@ -90,6 +99,8 @@ class Meter(Stage):
                 return () if self.takes_out else (frame,)
         elif _CHOICES in raw:
             self.chunks += 1
+            if _USAGE[0] in raw or _USAGE[1] in raw:
+                self._latest = frame
         return (frame,)
 
     def whole(self, body: bytes) -> bytes:

@@ -133,6 +133,8 @@ class Charge(Struct, eq=False, gc=False):
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
+        if (told := meter.so_far) is not None:
+            return Usage(told.input, told.cached, told.output, reply=False)
         if self.size.streamed:
             output = self.estimates.written(self.group, self.size, meter)
         else:

@@ -17,6 +17,7 @@ from serve.stream.line import Line
 BODY = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
 PROMPT = int(len(b"""[{"role":"user","content":"hello"}]""") * 0.3) + 1  # of a byte of text
 FRAME = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
+TOLD = FRAME[:-3] + b',"usage":{"prompt_tokens":%d,"completion_tokens":%d}}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":50,"completion_tokens":7}}\n\n'
 
 
@@ -34,13 +35,16 @@ async def charge(accounts: Accounts, streamed: bool = True, max_tokens: int = 40
     [
         (200, True, FRAME * 7 + USAGE, 50 + 2 * 7),
         (200, True, FRAME * 3, PROMPT + 2 * 3),
+        (200, True, FRAME + TOLD % (50, 1) + TOLD % (50, 9) + FRAME, 50 + 2 * 9),
+        (200, True, TOLD % (-50, 1), PROMPT + 2),
         (500, True, b"", PROMPT),
         (500, False, b"", PROMPT),
         (0, True, b"", PROMPT),
         (0, False, b"", PROMPT + 2 * 40),
     ],
     ids=[
-        "to its end", "until the client left", "with an error", "with an error, whole",
+        "to its end", "until the client left", "left, and told each time", "left, and told nonsense",
+        "with an error", "with an error, whole",
         "without an answer", "without an answer that would have come whole",
     ],
 )  # fmt: skip

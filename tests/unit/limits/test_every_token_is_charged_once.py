@@ -35,6 +35,11 @@ def usage_frame(usage: Usage) -> bytes:
     return b'data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}\n\n' % (usage.input, usage.output)
 
 
+def told_chunk(usage: Usage) -> bytes:
+    told = b',"usage":{"prompt_tokens":%d,"completion_tokens":%d}}' % (usage.input, usage.output)
+    return CHUNK.rstrip().removesuffix(b"}") + told + b"\n\n"
+
+
 class LossyLink(LedgerLink):
     """A ledger in another process, on the way from which answers get lost."""
 
@@ -95,6 +100,15 @@ class Site:
 
     def _stream_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
         self._estimated(charge, self._answer(charge, CHUNK * chunks))
+        return 499
+
+    def _stream_with_usage_in_each_chunk_that_the_client_leaves(self, charge: Charge, reply: Usage, chunks: int) -> int:
+        tokens = [Usage(reply.input, 0, min(reply.output, number)) for number in range(1, chunks + 1)]
+        meter = self._answer(charge, b"".join(map(told_chunk, tokens)))
+        if tokens:
+            self.charged.append(Usage(reply.input, 0, tokens[-1].output, reply=False))
+        else:
+            self._estimated(charge, meter)
         return 499
 
     def _stream_that_is_run_again(self, charge: Charge, reply: Usage, chunks: int) -> int:

@@ -100,9 +100,9 @@ class MisbehavingGateway:
             original = {}
         content = (original.get("content") or "")[:1000]
         message = {"content": content, "tool_calls": _broken(original.get("tool_calls"))}
-        cookies = {"set-cookie": headers["set-cookie"]} if "set-cookie" in headers else {}
+        named = {name: headers[name] for name in ("set-cookie", "clear-site-data", "location") if name in headers}
         choice = {"message": message, "finish_reason": "tool_calls"}
-        return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=cookies), good
+        return web.Response(body=json.dumps({"choices": [choice]}).encode(), headers=named), good
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, bytes, Any]:
         dropped = {"host", "content-length", "traceparent", "connection", "accept-encoding"}

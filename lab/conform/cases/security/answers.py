@@ -6,10 +6,16 @@ from lab.attacks.shapes import SHAPES
 from lab.conform.bystander import slowest_meanwhile
 from lab.conform.case import Case, CaseResult, passed_if
 from lab.conform.lab import Lab
-from lab.scripted.arrival import Arrival, chunked
-from lab.scripted.scripts import TOOLS, answering, text_frames
+from lab.scripted.arrival import STREAM_HEADERS, Arrival, chunked
+from lab.scripted.scripts import TOOLS, answering, text_frames, whole
 from serve.http1.sse import DONE
 
+OBEYED = (
+    ("clear-site-data", '"*"'), ("refresh", "0;url=http://192.0.2.1/"), ("location", "http://192.0.2.1/"),
+    ("access-control-allow-origin", "*"), ("strict-transport-security", "max-age=31536000"), ("alt-svc", 'h2=":1"'),
+    ("x-accel-redirect", "/etc/passwd"), ("x-sendfile", "/etc/passwd"), ("content-security-policy", "default-src *"),
+    ("link", "<http://192.0.2.1/>; rel=preload"), ("report-to", "{}"), ("www-authenticate", "Basic"),
+)  # fmt: skip
 _LINE_PIECES = 50  # of a megabyte
 _TRAILER_LINES = 200  # of 64 kB
 _HELLO = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}'
@@ -63,10 +69,41 @@ async def odd(lab: Lab) -> CaseResult:
     return passed_if(not wrong, "; ".join(wrong) if wrong else f"{len(SHAPES)} shapes are passed on or explained")
 
 
+async def headers(lab: Lab) -> CaseResult:
+    passed = []
+    for stream in (False, True):
+
+        async def script(arrival: Arrival, stream: bool = stream) -> None:
+            if not stream:
+                await arrival.json(whole({"content": "hello"}), 200, dict(OBEYED))
+                return
+            await arrival.begin({**STREAM_HEADERS, **dict(OBEYED)})
+            for frame in [*text_frames(["hello"]), DONE]:
+                await arrival.write(frame)
+
+        reply, _ = await lab.ask(script, **({"stream": True} if stream else {}))
+        passed += [name for name, _ in OBEYED if reply.header(name) is not None]
+    told = f"passed on: {', '.join(sorted(set(passed)))}" if passed else f"none of {len(OBEYED)} passed on"
+    return passed_if(not passed, told)
+
+
+async def status(lab: Lab) -> CaseResult:
+    wrong = []
+    for code in (600, 799, 999):
+        reply, _ = await lab.ask(answering(whole({"content": "hello"}), code))
+        if not (500 <= reply.status <= 599 and isinstance(reply.error, dict)):
+            wrong.append(f"{code}: {reply.summary()}")
+    return passed_if(not wrong, "; ".join(wrong) if wrong else "all are errors of the gateway")
+
+
 CASES = (
     Case("answer-line", "A line of 50 MB in a stream holds nobody else up; it arrives whole or is an error.",
          "CWE-770", line),
     Case("answer-trailer", "Nor does a trailer of the engine that does not end.", "CWE-770", trailer),
     Case("answer-shapes", "Whole answers of odd shapes are passed on or are 502 or more with an error; never a 500.",
          "OpenAI API; engines change", odd),
+    Case("answer-headers", "Headers of an engine that browsers and proxies obey do not reach the client.",
+         "They would clear a site's data, lead elsewhere, or read a proxy's files", headers),
+    Case("answer-status", "An engine's status that HTTP does not know is an error of the gateway.",
+         "RFC 9110 section 15", status),
 )  # fmt: skip

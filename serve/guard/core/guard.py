@@ -59,6 +59,7 @@ class Guard:
         self._envelope: Chunk = {}
         self._usage = UsageSum()
         self._pool = ""
+        self._is_late = False
         self._resumed = 0  # attempts that went on where another was cut
         self._kept_tokens = 0  # of those before the present attempt
 
@@ -262,6 +263,9 @@ class Guard:
             guard = ChoiceGuard(index, self._expected, self.settings, view, self._tolerated(), live=self._live)
             self._attempt.choices[index] = guard
         if guard.broken or guard.ended:
+            if guard.ended and (choice.get("delta") or {}).get("tool_calls") and not self._is_late:
+                self._is_late = True  # the client has its finish reason: no call can follow, and no rerun replace it
+                self._attempt.fail(Outcome.TRUNCATED, "a call came after the finish_reason")
             return []
         delta = choice.get("delta") or {}
         reason = choice.get("finish_reason") or None  # some servers write "" for null
@@ -314,7 +318,7 @@ class Guard:
 
     def _end_attempt(self, *, lost: bool) -> None:
         refused = self._attempt.unjudged and self.settings.unjudged == "refuse"
-        rerun = self._reruns < self.settings.reruns and not refused
+        rerun = self._reruns < self.settings.reruns and not refused and not self._is_late
         verdict = self._attempt.verdict()
         # An answer of two pools says nothing of either.
         self.verdicts.append(replace(verdict, counts=False) if self._kept_tokens else verdict)

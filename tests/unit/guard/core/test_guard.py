@@ -299,3 +299,23 @@ def test_misuse_is_an_error() -> None:
         guard.restart("standard")
     with pytest.raises(ValueError, match="give up"):
         guard.give_up()
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls"])
+@pytest.mark.parametrize("on_failure", ["error", "unclean"])
+def test_a_call_after_the_finish_reason_is_no_complete_answer(reason: str, on_failure: str) -> None:
+    """It was dropped, and the stream ended as if the model had called nothing."""
+    guard = Guard(GuardConfig(on_failure=on_failure), tools_request())
+    before = [chunk({"role": "assistant", "content": "I look it up."}), chunk({}, "stop")]
+    late = chunk(calls(call(0, "get_weather", "{}")))
+    sent = through(guard, [*before, late, chunk({}, reason)], [*before])
+    assert "error" in sent[-1]
+    assert guard.state is not GuardState.DONE
+    assert not any(each.get("choices") and each["choices"][0]["delta"].get("tool_calls") for each in sent)
+
+
+def test_what_follows_the_finish_reason_without_a_call_changes_nothing() -> None:
+    guard = Guard(GuardConfig(), tools_request())
+    sent = through(guard, [chunk({"content": "hello"}), chunk({}, "stop"), chunk({}), chunk({"tool_calls": []})])
+    assert read(sent)["error"] is None
+    assert guard.state is GuardState.DONE

@@ -10,7 +10,9 @@ from typing import cast
 import httptools
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.message import MAX_HEAD_BYTES, READ_AHEAD_BYTES, Response, ResponseError
+from serve.http1.message import MAX_HEAD_BYTES, Response, ResponseError
+
+READ_AHEAD_BYTES = 64 * 1024  # of a response; the engine waits while so much waits for the client
 
 
 class Phase(enum.Enum):
@@ -221,6 +223,8 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Bounds what a single read may bring: otherwise a quarter of a megabyte, of each engine that runs ahead.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_AHEAD_BYTES // 2)
         self._arrivals.register(sock.fileno(), select.POLLIN)
         self._transport = cast(asyncio.Transport, transport)
 

@@ -10,6 +10,8 @@ becomes HAProxy (ADR 0024):
 - A client has 30 s to send a request's head.
 - A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
   Ray's template makes a plain text with 500 of all three.
+- A request without a route gets the same 503. Ours is the route of all paths, so there is none only before the gateway
+  is up and while it stops: Ray's template makes that a 404, which no client tries again.
 - A head may have 1,000 lines instead of 101, so that it is our listener that refuses too large ones, in OpenAI's shape.
   What HAProxy's parser refuses still gets its HTML, which is compiled in and which no `errorfile` replaces.
 - HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
@@ -19,6 +21,7 @@ becomes HAProxy (ADR 0024):
 import ctypes
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -26,7 +29,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HEAD_TIMEOUT_S = 30
-_HEAD_LINES = 1000
+_OURS = "    tune.http.maxhdr 1000\n"
+_NO_ROUTE = re.compile(r"^    http-request return status 404 .*$", re.MULTILINE)
 _RETRY_AFTER_S = 1
 _ERRORS = {
     502: ("Bad Gateway", "gateway_failed", "The gateway replica failed before it answered. Please try again."),
@@ -43,18 +47,20 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
         folder: Where the files of `write_errors` are.
         stats_host: Address for statistics and metrics.
     """
+    if _OURS in config:
+        return config  # the file of an HAProxy that another one takes over from
     errors = "".join(f"    errorfile {status} {folder / f'{status}.http'}\n" for status in _ERRORS)
     for found, replacement in (
         ("    option splice-request\n", ""),
         ("    mode http\n", f"    mode http\n    timeout http-request {_HEAD_TIMEOUT_S}s\n"),
-        ("    tune.bufsize ", f"    tune.http.maxhdr {_HEAD_LINES}\n    tune.bufsize "),
+        ("    tune.bufsize ", f"{_OURS}    tune.bufsize "),
         ("    balance ", f"{errors}    balance "),  # the last `errorfile` of a status counts: behind Ray's own
         (" mode 666 level admin", " mode 600 level admin"),
         ("    bind :", f"    bind {stats_host}:"),
         ("  bind *:", f"  bind {stats_host}:"),
     ):
         config = config.replace(found, replacement, 1)
-    return config
+    return _NO_ROUTE.sub("    http-request deny deny_status 503", config)
 
 
 def write_errors(folder: Path) -> None:

@@ -17,6 +17,7 @@ from serve.config.gateway import GatewayConfig
 from serve.errors import ConfigError
 from serve.launch.haproxy import write_launcher
 from serve.launch.ports import claim_block, require_free
+from serve.launch.stand_in import standing_in
 
 Progress = Callable[[str], None]
 
@@ -169,10 +170,12 @@ def cluster(
         _wait_until_running(
             say, Path(context.address_info["session_dir"]) / "logs" / "serve", stop or threading.Event()
         )
-        yield f"http://127.0.0.1:{port}"
-        say("streams under way finish first; Ctrl-C again stops at once")
-        with suppress(ray.exceptions.RayError, RayServeException):  # without a controller there is none to wait for
-            _drain(config)
+        haproxy_files = Path(os.environ["RAY_SERVE_HAPROXY_CONFIG_FILE_LOC"]).parent
+        with standing_in(haproxy_files, os.environ["RAY_SERVE_HAPROXY_BINARY_PATH"]):
+            yield f"http://127.0.0.1:{port}"
+            say("streams under way finish first; Ctrl-C again stops at once")
+            with suppress(ray.exceptions.RayError, RayServeException):  # without a controller there is none to wait for
+                _drain(config)
     finally:
         say("stopping")
         _stop_serve()

@@ -28,6 +28,7 @@ from support.load import End, LoadResult, ask
 from serve.launch.haproxy import write_launcher
 from serve.launch.local import node_environment
 from serve.launch.ports import free_port
+from serve.launch.stand_in import standing_in
 
 CONFIG = """
 defaults
@@ -145,6 +146,58 @@ async def test_a_client_whose_gateways_are_all_gone_gets_openais_error_and_may_r
                 await client.models.list()
     assert (raised.value.status_code, raised.value.code) == (503, "gateway_unavailable")
     assert raised.value.response.headers["retry-after"] == "1"
+
+
+@contextmanager
+def rays_haproxy(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """HAProxy without a route, with its files where Ray puts them."""
+    home = folder / "node"
+    home.mkdir(exist_ok=True)
+    plain = home / "500.http"
+    plain.write_text("HTTP/1.1 500 Internal Server Error\r\n\r\nInternal Server Error")
+    config = CONFIG.format(front=port, a=1, b=1, plain=plain, **node_environment(str(folder)))
+    config = config.replace("global\n", f"global\n    stats socket {home}/admin.sock mode 666 level admin\n")
+    no_route = '    http-request return status 404 content-type text/plain lf-string "no route"\n'
+    (home / "haproxy.cfg").write_text(config.replace("backend gateways\n", f"backend gateways\n{no_route}"))
+    with running(write_launcher(folder), "-db", "-f", home / "haproxy.cfg") as process:
+        wait_for(port)
+        yield process
+
+
+def answer(port: int) -> tuple[int, dict[str, str]]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as client:
+        client.request("POST", "/v1/chat/completions", "{}")
+        response = client.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}
+
+
+def test_while_there_is_no_route_a_request_may_be_tried_again(tmp_path: Path) -> None:
+    port = free_port()
+    with rays_haproxy(tmp_path, port):
+        status, headers = answer(port)
+    assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+
+
+def test_a_stand_in_answers_while_haproxy_is_away_and_not_any_longer(tmp_path: Path) -> None:
+    port = free_port()
+    with standing_in(tmp_path, write_launcher(tmp_path)):
+        with rays_haproxy(tmp_path, port) as process:
+            process.kill()
+            process.wait()
+            wait_for(port)  # whoever answers now is the stand-in
+            assert answer(port)[0] == 503
+        with rays_haproxy(tmp_path, port) as process:
+            stand_in = tmp_path / "node" / "stand-in.sock"
+            while is_listening(stand_in):
+                time.sleep(0.05)
+            assert answer(port)[0] == 503
+            process.terminate()
+    assert not is_open(port)
+
+
+def is_listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 async def test_a_head_of_many_lines_passes(tmp_path: Path) -> None:

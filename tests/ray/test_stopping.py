@@ -4,10 +4,12 @@ import asyncio
 import os
 import pty
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from support.local import LocalGateway, local_gateway
@@ -94,3 +96,25 @@ async def test_a_closed_terminal_stops_it_in_order(tmp_path: Path, port: int) ->
         os.close(terminal)
         await stops_in_order(gateway, port, lambda: os.close(ours))
         assert gateway.process.wait() == 0
+
+
+async def test_requests_are_answered_without_haproxy_and_none_gets_a_404_while_it_stops(
+    tmp_path: Path, port: int
+) -> None:
+    with local_gateway(tmp_path, "sim", port) as gateway:
+        await asyncio.to_thread(gateway.until_ready)
+        for process in gateway.processes():
+            if process.name() == "haproxy":
+                process.kill()
+        await asyncio.to_thread(gateway.until_ready)  # by the stand-in; the actor that manages HAProxy takes longer
+        statuses: Counter[int] = Counter()
+        async with aiohttp.ClientSession() as session:
+            gateway.process.send_signal(signal.SIGTERM)
+            while gateway.process.poll() is None:
+                try:
+                    async with session.get(f"{gateway.url}/v1/models") as response:
+                        statuses[response.status] += 1
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.01)
+        await asyncio.to_thread(gateway.until_gone)
+    assert set(statuses) <= {200, 503}, statuses

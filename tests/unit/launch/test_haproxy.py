@@ -29,6 +29,9 @@ frontend prometheus
     mode http
 frontend http_frontend
     bind 127.0.0.1:28000
+    default_backend default_backend
+backend default_backend
+    http-request return status 404 content-type text/plain lf-string "Path \\'%[path]\\' not found."
 listen stats
   bind *:28404
   stats enable
@@ -45,6 +48,7 @@ listen stats
         "  bind *:{{",
         "    tune.bufsize {{",
         "    balance {{",
+        "    http-request return status 404 ",
     ],
 )
 def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:
@@ -62,6 +66,11 @@ def test_requests_are_not_spliced_and_heads_have_a_deadline(tmp_path: Path) -> N
     hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
     assert "splice-request" not in hardened
     assert hardened.count("timeout http-request") == 1
+
+
+def test_what_is_hardened_stays_as_it_is(tmp_path: Path) -> None:
+    hardened = harden(RENDERED.format(folder=tmp_path), tmp_path)
+    assert harden(hardened, tmp_path) == hardened
 
 
 def test_haproxy_accepts_the_result(tmp_path: Path) -> None:

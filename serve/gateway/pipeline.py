@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 
 from policies import Decision, Policy, choose, decide
-from policies.classes import GUARDED
+from policies.classes import GUARDED, class_of_names
 from serve.access.principal import ANONYMOUS, Authenticate, Principal, everybody
 from serve.config.gateway import GatewayConfig
 from serve.dialects.dialect import CHAT_PATH
@@ -22,6 +23,7 @@ from serve.http1.asgi import DIRECT, Receive, Scope, Send
 from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.load.null import NULL_LOAD, AnyLoad
 from serve.proxy.attempts import Attempts
+from serve.proxy.attribution import Answering, Attribution
 from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
 from serve.proxy.journal import CLIENT_LEFT, Journal
@@ -173,11 +175,22 @@ class Gateway:
         exchange.charge.settle(exchange.status, exchange.span)
         served = exchange.attribution
         self._telemetry.ended(exchange.arrived_s, served.model, served.pool, served.speculative, exchange.status)
-        ended = self.journal.add(exchange, path)
-        if ended.failed:
-            self._telemetry.failed(served.model, exchange.status, ended.error)
+        if cause := self.journal.add(exchange, path):
+            self._telemetry.failed(served.model, exchange.status, cause)
+        elif served.answering is not None:
+            self._count_answer(served, served.answering)
         if self._telemetry.log.on and self._telemetry.log.wants(exchange.status, served.faults):
             self._telemetry.log.ended(log_fields(exchange, path))
+
+    def _count_answer(self, served: Attribution, answering: Answering) -> None:
+        """Counts how fast an answer came, if its engine has told its length."""
+        candidate, meter, sent_s = answering
+        served.answering = None  # the journal keeps what is left
+        if meter.usage is not None and meter.usage.output:
+            took_s, speculative = time.monotonic() - sent_s, "on" if candidate.speculative else "off"
+            self._telemetry.answered(
+                served.model, candidate.pool, speculative, served.request_class, meter.usage.output, took_s
+            )
 
     async def read(self, body: bytes, headers: Mapping[str, str], principal: Principal) -> ReadRequest:
         """Returns what a body holds; a long one is read beside the event loop.
@@ -238,7 +251,7 @@ class Gateway:
                 draw = self._live.draw(decision.model) if self._is_guarded(exchange.path, decision) else None
                 decision = choose(decision, order, draw)
         exchange.attribution.decided(decision)
-        exchange.attribution.request_class = features.request_class
+        exchange.attribution.request_class, _ = class_of_names(decision.classes)
         exchange.attribution.engine_id = engine_id_of(exchange.request_id, exchange.headers)
         self._telemetry.decided(decision.model, decision.pool or "", [each.advisory for each in decision.reasons])
         if exchange.span.is_recording():

@@ -15,8 +15,8 @@ from policies.decide import FREE_SLOT
 from serve.config.access import PRIORITIES
 from serve.config.gateway import GatewayConfig
 from serve.errors import DeadlineError, EngineError, OverloadedError, PoolUnavailableError
-from serve.limits.answer_meter import Meter
 from serve.load.null import AnyLoad, AnySent
+from serve.proxy.attribution import Answering
 from serve.proxy.outgoing import Pools
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import attempt_attributes, attempt_name, tell_beginning, tell_usage
@@ -317,18 +317,12 @@ class Attempts:
             raise
         meter.answered(response.status)
         if response.status == _OK:
-            resources.callback(self._answered, request, slot.candidate, meter, sent_s)
+            request.attribution.answering = Answering(slot.candidate, meter, sent_s)
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
             resources.callback(tell_usage, span, meter)
         continued = request.continued or PASS
         return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed)
-
-    def _answered(self, request: RoutedRequest, candidate: Candidate, meter: Meter, sent_s: float) -> None:
-        """Records how fast an answer came that is over, if its engine has told its length."""
-        if meter.usage is not None and meter.usage.output:
-            model, kind, took_s = request.decision.model, request.features.request_class, time.monotonic() - sent_s
-            self._telemetry.answered(model, candidate.pool, candidate.speculative, kind, meter.usage.output, took_s)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

@@ -1,9 +1,19 @@
 """Who serves a request: for the response's headers, the metrics, the spans and the log."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from policies import Candidate, Decision
 from serve.http1.message import RawHeaders
+from serve.limits.null import AnyMeter
+
+
+class Answering(NamedTuple):
+    """The attempt whose answer goes to the client."""
+
+    candidate: Candidate
+    meter: AnyMeter
+    sent_s: float
 
 
 @dataclass(slots=True)
@@ -22,6 +32,7 @@ class Attribution:
         first_token_s: From the request to the first bytes of a stream; None without one.
         request_class: Empty until the request is decided.
         near_copies: Calls of all attempts that name what is nearly in the prompt.
+        answering: The last attempt that an engine has answered.
     """
 
     engine_id: str = ""
@@ -35,6 +46,7 @@ class Attribution:
     first_token_s: float | None = None
     request_class: str = ""
     near_copies: int = 0
+    answering: Answering | None = None
 
     def decided(self, decision: Decision) -> None:
         """Names the model and the reasons of the decision."""

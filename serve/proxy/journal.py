@@ -5,6 +5,8 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Any, NamedTuple
 
+from serve.access.principal import Principal
+from serve.proxy.attribution import Attribution
 from serve.proxy.exchange import Exchange
 
 _REQUESTS = 2000
@@ -57,58 +59,66 @@ class Ended(NamedTuple):
     first_token_s: float | None
     duration_s: float
 
-    @property
-    def failed(self) -> bool:
-        """True if the client got an error."""
-        return self.status >= _FAILED and self.status != CLIENT_LEFT
-
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
         return {**self._asdict(), "faults": list(self.faults)}
+
+
+_Kept = tuple[float, float, str, Principal, str, int, str, str, bool, Attribution]
 
 
 class Journal:
     """The last requests, the last failures, and the names that were asked for in vain."""
 
     def __init__(self) -> None:
-        self._last: deque[Ended] = deque(maxlen=_REQUESTS)
-        self._failures: deque[Ended] = deque(maxlen=_FAILURES)
+        self._last: deque[_Kept] = deque(maxlen=_REQUESTS)
+        self._failures: deque[_Kept] = deque(maxlen=_FAILURES)
         self._unknown: OrderedDict[str, int] = OrderedDict()
 
-    def add(self, exchange: Exchange, path: str) -> Ended:
-        """Keeps and returns a request that has ended.
+    def add(self, exchange: Exchange, path: str) -> str:
+        """Keeps a request that has ended; returns why it failed, or an empty text.
 
         Args:
             exchange: The request's.
             path: That the client asked for.
         """
-        served, status = exchange.attribution, exchange.status
-        error = exchange.error or ("engine" if status >= _FAILED and status != CLIENT_LEFT else "")
-        ended = Ended(
-            time.time(), exchange.request_id, served.engine_id, exchange.principal.tenant.name, path, status, error,
-            served.model or exchange.asked, served.request_class, served.pool, served.speculative,
-            served.headers.get("x-specgate-rerun", ""), served.headers.get("x-specgate-reasons", ""),
-            tuple(served.faults), exchange.streaming, served.waited_s, served.first_token_s,
-            time.monotonic() - exchange.arrived_s,
+        status, asked = exchange.status, exchange.asked
+        failed = status >= _FAILED and status != CLIENT_LEFT
+        error = exchange.error or ("engine" if failed else "")
+        # What costs every request is kept small; it becomes an `Ended` when somebody looks.
+        kept = (
+            time.time(), time.monotonic() - exchange.arrived_s, exchange.request_id, exchange.principal, path, status,
+            error, asked, exchange.streaming, exchange.attribution,
         )  # fmt: skip
-        self._last.append(ended)
-        if ended.failed:
-            self._failures.append(ended)
-        if exchange.asked:
-            self._unknown[exchange.asked] = self._unknown.pop(exchange.asked, 0) + 1
+        self._last.append(kept)
+        if not failed:
+            return ""
+        self._failures.append(kept)
+        if asked:
+            self._unknown[asked] = self._unknown.pop(asked, 0) + 1
             if len(self._unknown) > _MODELS:
                 self._unknown.popitem(last=False)
-        return ended
+        return error
 
     def find(self, request_id: str) -> Ended | None:
         """Returns the newest request with an id, ours or the one that engines got; None if it is not kept any more."""
-        found = (each for each in reversed(self._last) if request_id in (each.request_id, each.engine_id))
-        return next(found, None)
+        found = (kept for kept in reversed(self._last) if request_id in (kept[2], kept[9].engine_id))
+        return next(map(_ended, found), None)
 
     def failures(self, most: int) -> list[Ended]:
         """Returns the last requests that failed, newest first."""
-        return list(islice(reversed(self._failures), most))
+        return [_ended(kept) for kept in islice(reversed(self._failures), most)]
 
     def unknown_models(self) -> dict[str, int]:
         """Returns how often each of the last names was asked for that no model has."""
         return dict(self._unknown)
+
+
+def _ended(kept: _Kept) -> Ended:
+    at_s, duration_s, request_id, principal, path, status, error, asked, stream, served = kept
+    return Ended(
+        at_s, request_id, served.engine_id, principal.tenant.name, path, status, error, served.model or asked,
+        served.request_class, served.pool, served.speculative, served.headers.get("x-specgate-rerun", ""),
+        served.headers.get("x-specgate-reasons", ""), tuple(served.faults), stream, served.waited_s,
+        served.first_token_s, duration_s,
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from policies import Candidate, Policy
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import AUTO, NO_GRAMMAR, ModelConfig, PoolConfig, engine_of
 from serve.errors import encode_json
-from serve.limits.answer_meter import Meter
+from serve.limits.null import AnyMeter
 from serve.proxy.cache_salt import CacheSalts, add_salt
 from serve.proxy.headers import forwarded_headers
 from serve.proxy.raw_text import raw_pools
@@ -63,7 +63,7 @@ class Outgoing(NamedTuple):
 
     patch: BodyPatch
     ids: TokenIds | None
-    meter: Meter
+    meter: AnyMeter
     rename: Stage
     parsed: Stage
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 from opentelemetry.trace import Span
 
 from policies import Candidate, Decision
-from serve.limits.answer_meter import Meter
+from serve.limits.null import AnyMeter
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.upstream import UpstreamResponse
 from serve.request.completion import given
@@ -91,7 +91,7 @@ def tell_beginning(span: Span, response: UpstreamResponse, after_s: float) -> No
         span.set_attribute("gen_ai.response.time_to_first_chunk", after_s)
 
 
-def tell_usage(span: Span, meter: Meter) -> None:
+def tell_usage(span: Span, meter: AnyMeter) -> None:
     """Adds to an attempt's span what it used, if the engine has told."""
     if (usage := meter.usage) is not None:
         span.set_attribute("gen_ai.usage.input_tokens", usage.input)

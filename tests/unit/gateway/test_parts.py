@@ -25,8 +25,9 @@ from serve.gateway.parts import (
 )
 from serve.guard.transcript import NullTranscript, NullTranscripts, Transcript, Transcripts
 from serve.limits.accounts import Accounts
+from serve.limits.answer_meter import Meter
 from serve.limits.charge import Charge
-from serve.limits.null import NullAccounts, NullCharge
+from serve.limits.null import NullAccounts, NullCharge, NullMeter
 from serve.load.live_load import LiveLoad
 from serve.load.null import NullLoad, NullSent
 from serve.load.sent import Sent
@@ -35,7 +36,7 @@ from serve.telemetry.metrics import Metrics
 POOL = {"kind": "remote", "url": "http://192.0.2.1:8000"}
 MODEL = {"family": "qwen3", "grammar": "hermes", "pools": {"p": POOL}}
 NULLS = [
-    (NullAccounts, Accounts), (NullCharge, Charge), (NullLoad, LiveLoad), (NullSent, Sent),
+    (NullAccounts, Accounts), (NullCharge, Charge), (NullMeter, Meter), (NullLoad, LiveLoad), (NullSent, Sent),
     (NullTranscript, Transcript), (NullTranscripts, Transcripts), (OpenAccess, LiveAccess),
 ]  # fmt: skip
 
@@ -165,3 +166,9 @@ def test_outside_ray_nothing_is_announced() -> None:
         raise AssertionError("nobody asks for it")
 
     assert announcements(None, app) is OFF
+
+
+def test_where_nobody_pays_one_answer_in_eight_is_measured_and_the_first_is_one_of_them() -> None:
+    charge = NullCharge()
+    measured = [isinstance(charge.attempt("p", True, False), Meter) for _ in range(17)]
+    assert [number for number, each in enumerate(measured) if each] == [0, 8, 16]

@@ -40,8 +40,9 @@ def test_the_newest_of_equal_ids_is_found_and_an_unknown_one_is_not() -> None:
 
 
 def test_an_engines_refusal_is_told_from_ours() -> None:
-    assert Journal().add(exchange("r", 400), "/v1/completions").error == "engine"
-    assert Journal().add(exchange("r", 400, "invalid_request"), "/v1/completions").error == "invalid_request"
+    assert Journal().add(exchange("r", 400), "/v1/completions") == "engine"
+    assert Journal().add(exchange("r", 400, "invalid_request"), "/v1/completions") == "invalid_request"
+    assert Journal().add(exchange("r", CLIENT_LEFT), "/v1/completions") == ""
 
 
 def test_it_keeps_no_more_than_its_share() -> None:
@@ -59,5 +60,7 @@ def test_it_keeps_no_more_than_its_share() -> None:
 async def test_the_name_that_was_asked_for_is_kept() -> None:
     made = exchange("r")
     await made.refuse(ModelNotFoundError.unknown("gpt-9" * 100, ["m"]))
-    ended = Journal().add(made, "/v1/chat/completions")
+    journal = Journal()
+    journal.add(made, "/v1/chat/completions")
+    (ended,) = journal.failures(1)
     assert (ended.status, ended.error, ended.model) == (404, "model_not_found", ("gpt-9" * 100)[:100])

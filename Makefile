@@ -163,6 +163,10 @@ bench-real-engine: $(READY) ## the gateway before vLLM's own server, beside that
 bench-conform: $(READY) ## how specgate and other gateways treat their neighbours (installs them; 20 minutes, mostly waiting)
 	@$(BIN)/python -m bench.conform
 
+.PHONY: bench-public
+bench-public: $(READY) ## public suites through an engine alone and behind the gateway, clean and with faults (5 minutes; ARGS="--arm NAME=URL")
+	@$(BIN)/python -m bench.public $(ARGS)
+
 .PHONY: bench-k2vv bench-drafters
 bench-k2vv: $(READY) ## K2-Vendor-Verifier's schema accuracy at the client: guard off, observe, heal
 	@$(BIN)/python -m bench.k2vv $(ARGS)

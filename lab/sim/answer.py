@@ -53,7 +53,9 @@ def answer_to(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> Pl
     """
     reasoning = _prose(rng, settings) if thinks(body, settings) else ""
     if schema := _document_schema(body):
-        return PlannedAnswer(reasoning, json_text=json.dumps(instance_of(schema, rng), ensure_ascii=False))
+        told = asked_to_copy(body)
+        document = told["document"] if isinstance(told, dict) and "document" in told else instance_of(schema, rng)
+        return PlannedAnswer(reasoning, json_text=json.dumps(document, ensure_ascii=False))
     calls = _calls(body, settings, rng)
     if not calls:
         return PlannedAnswer(reasoning, _prose(rng, settings))
@@ -109,9 +111,12 @@ def _calls(body: Mapping[str, Any], settings: SimSettings, rng: Random) -> tuple
     allowed = [tool for tool in tools if named in (None, tool["name"])]
     if not allowed:
         raise InvalidRequestError("The tool_choice names no tool of this request.", param="tool_choice")
-    if named == ECHO_TOOL and (values := echoed(body)) is not None:
+    told = asked_to_copy(body)
+    if named == ECHO_TOOL and isinstance(told, list):
         drafts = settings.num_speculative_tokens > 0 and not opted_out(body)
-        return (PlannedCall(named, {"values": [_copied(value, settings.slips * drafts, rng) for value in values]}),)
+        return (PlannedCall(named, {"values": [_copied(value, settings.slips * drafts, rng) for value in told]}),)
+    if isinstance(told, dict) and isinstance(told.get("calls"), list):
+        return tuple(PlannedCall(call["name"], call["arguments"]) for call in told["calls"])
     single = named is not None or body.get("parallel_tool_calls") is False
     chosen = [rng.choice(allowed) for _ in range(1 if single else rng.randint(1, settings.max_calls))]
     return tuple(
@@ -124,19 +129,21 @@ def opted_out(body: Mapping[str, Any]) -> bool:
     return (body.get("vllm_xargs") or {}).get("enable_speculative", 1) in OFF
 
 
-def echoed(body: Mapping[str, Any]) -> list[str] | None:
-    """Returns the texts that a prompt asks to copy, in the JSON of its last line; None if there are none."""
+def asked_to_copy(body: Mapping[str, Any]) -> Any:
+    """Returns what a prompt asks to copy, which is the JSON of its last line; None if that is none.
+
+    A list is for the tool `echo`. An object has `calls`, each with a name and arguments, or a `document`.
+    """
     last = (body.get("messages") or [{}])[-1].get("content")
     try:
-        values = json.loads(str(last).rpartition("\n")[2])
-    except ValueError:
+        return json.loads(str(last).rpartition("\n")[2])
+    except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, list) and all(isinstance(value, str) for value in values) else None
 
 
-def _copied(value: str, slips: float, rng: Random) -> str:
-    """Returns a text as it is, or with one slip."""
-    if rng.random() >= slips or not value:
+def _copied(value: Any, slips: float, rng: Random) -> Any:
+    """Returns a value as it is, or a text with one slip."""
+    if rng.random() >= slips or not value or not isinstance(value, str):
         return value
     place = rng.randrange(len(value))
     return value[:place] + rng.choice([sign for sign in "aek379" if sign != value[place]]) + value[place + 1 :]

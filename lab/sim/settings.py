@@ -48,8 +48,8 @@ class SimSettings:
         ready_after_s: Seconds after the start during which `/health` returns 503.
         stall_s: Duration of the faults `stall` and `slow_start`.
         faults: Rate per fault name; an answer has at most one fault, so rates add up to at most 1.
-        slips: Share of identifiers in which one character is another, where a drafting engine copies them (see `echoed`
-            in `lab/sim/answer.py`).
+        slips: Share of identifiers in which one character is another, where a drafting engine copies them (see
+            `asked_to_copy` in `lab/sim/answer.py`).
         spec_metrics: True to add `metrics.speculative_decoding` to answers, as vLLM does with per-request metrics.
     """
 

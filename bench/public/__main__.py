@@ -1,0 +1,126 @@
+"""`python -m bench.public`: public suites against any OpenAI URL, or through this gateway over simulated engines.
+
+Without `--arm`, an engine that copies what it is told is played alone and behind the gateway, clean and with faults in
+a share of its answers; with `--arm NAME=URL`, given once or more often, whatever is there. Each answer is one line of
+`--out`. Suites: `kvv` (schemas of Kimi-Vendor-Verifier), `maskbench`, `bfcl` (if `bfcl-eval` is installed, or
+`--bfcl DIR`), `tau2` (`--tau2 DIR`, the folder of its domains).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.guard.correctness import OFF
+from bench.guard.rig import engine, engines, gateway, gateway_config
+from bench.public import bfcl
+from bench.public.arms import VERDICTS, Row, play
+from bench.public.suites import SUITES, PublicCase
+from bench.schemas import MASKBENCH, SHARED
+from lab.probe.plan import ProbePlan
+
+RESULTS = Path(__file__).parents[1] / "results" / "public.json"
+
+
+def chosen(folders: Mapping[str, Path | None], wanted: Sequence[str], most: int) -> list[PublicCase]:
+    """Returns the cases of the suites that are here, at most so many of each, spread over all of it."""
+    cases: list[PublicCase] = []
+    for name in wanted:
+        folder = folders[name]
+        if folder is not None and folder.exists():
+            own = list(SUITES[name](folder))
+            cases += islice(own[:: max(1, len(own) // most)], most)
+    return cases
+
+
+@contextmanager
+def simulated(rate: float) -> Iterator[dict[str, str]]:
+    """Serves the four arms: an engine alone and behind the gateway, clean and with a share of faults."""
+    settings = {"clean": engine(), "faulty": engine(rate), "safe": engine(speculative=False)}
+    with ExitStack() as stack:
+        urls = stack.enter_context(engines({name: replace(each, max_calls=1) for name, each in settings.items()}))
+        arms: dict[str, str] = {}
+        for name in ("clean", "faulty"):
+            config = gateway_config(urls[name], urls["safe"], "heal", OFF)
+            arms[f"engine, {name}"] = urls[name]
+            arms[f"gateway, {name}"] = stack.enter_context(gateway(config))[0]
+        yield arms
+
+
+def table(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Returns a line for each suite and arm."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        counts.setdefault((row.suite, row.arm), Counter())[row.verdict] += 1
+    return [
+        {"suite": suite, "arm": arm, "cases": found.total(), **{verdict: found[verdict] for verdict in VERDICTS}}
+        for (suite, arm), found in counts.items()
+    ]
+
+
+def _played(arms: Mapping[str, str], cases: Sequence[PublicCase], options: argparse.Namespace) -> list[Row]:
+    rows: list[Row] = []
+    for arm, url in arms.items():
+        plan = ProbePlan(
+            url=url, model=options.model, cells=(), trials=1, temperature=0.0, max_tokens=None, speculative=None,
+            concurrency=options.concurrency, timeout_s=options.timeout_s, api_key_env=options.api_key_env, tolerate=0,
+        )  # fmt: skip
+        rows += asyncio.run(play(arm, plan, cases))
+    return sorted(rows, key=lambda row: row.suite)
+
+
+def main() -> None:
+    """Plays the suites, prints the table, and keeps the answers' verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arm", action="append", metavar="NAME=URL", help="an endpoint; simulated ones if not given")
+    parser.add_argument("--model", default="m")
+    parser.add_argument("--suites", default=",".join(SUITES), help="comma-separated")
+    parser.add_argument("--most", type=int, default=250, help="cases of each suite, spread over all of it")
+    parser.add_argument("--faults", type=float, default=0.25, help="share of the faulty engine's answers")
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--timeout-s", type=float, default=120)
+    parser.add_argument("--api-key-env")
+    parser.add_argument("--kvv", type=Path, default=SHARED / "suites" / "kvv")
+    parser.add_argument("--maskbench", type=Path, default=MASKBENCH)
+    parser.add_argument("--bfcl", type=Path, default=bfcl.folder())
+    parser.add_argument("--tau2", type=Path)
+    parser.add_argument("--out", type=Path, help="a line for each answer")
+    options = parser.parse_args()
+    wanted = options.suites.split(",")
+    if unknown := set(wanted) - set(SUITES):
+        parser.error(f"unknown suites: {', '.join(sorted(unknown))}; known: {', '.join(SUITES)}")
+    cases = chosen({name: getattr(options, name) for name in SUITES}, wanted, options.most)
+    if not cases:
+        parser.error("none of these suites is here; name their folders")
+    if options.arm:
+        if strange := [arm for arm in options.arm if "=" not in arm]:
+            parser.error(f"--arm is NAME=URL, not {strange[0]}")
+        rows = _played(dict(arm.split("=", 1) for arm in options.arm), cases, options)
+    else:
+        with simulated(options.faults) as arms:
+            rows = _played(arms, cases, options)
+        RESULTS.write_text(json.dumps({"faults": options.faults, "rows": table(rows)}, indent=1) + "\n")
+    if options.out:
+        options.out.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
+    _print(table(rows))
+
+
+def _print(lines: Sequence[Mapping[str, object]]) -> None:
+    shown = Table(*lines[0])
+    for line in lines:
+        shown.add_row(*map(str, line.values()))
+    Console(width=120).print(shown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Public suites as cases that any engine can be asked: make these calls, write this document, satisfy this schema.
+
+A round trip asks the model to copy the suite's gold answer, so that whatever differs at the client is the fault of what
+lies between. It says nothing about how well a model chooses, which is the suites' own business.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.public import bfcl
+
+Call = tuple[str, Mapping[str, Any]]
+# Types of BFCL, which are those of Python, Java and JavaScript, as JSON Schema says them; any other allows everything.
+_TYPES = {
+    "dict": "object", "float": "number", "tuple": "array", "string": "string", "integer": "integer", "array": "array",
+    "boolean": "boolean", "object": "object", "number": "number",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PublicCase:
+    """One request, and what a right answer to it is.
+
+    Attributes:
+        suite: That it belongs to.
+        name: In its suite.
+        body: Of the request, without model and stream.
+        calls: The right calls; None if the answer is a document.
+        document: The right document.
+        schema: That the document must satisfy, whichever it is.
+    """
+
+    suite: str
+    name: str
+    body: Mapping[str, Any]
+    calls: Sequence[Call] | None = None
+    document: Any = None
+    schema: Any = None
+
+
+def bfcl_cases(data: Path) -> Iterator[PublicCase]:
+    """Yields BFCL's single-turn requests as round trips."""
+    for case in bfcl.cases(data):
+        if case.functions:
+            yield _round_trip("bfcl", case)
+
+
+def tau2_cases(folder: Path) -> Iterator[PublicCase]:
+    """Yields the gold calls of tau2-bench's tasks as round trips.
+
+    Args:
+        folder: Of its domains, with a `tasks.json` in each.
+    """
+    for path in sorted(folder.glob("*/tasks.json")):
+        for task in json.loads(path.read_text(encoding="utf-8")):
+            actions = (task.get("evaluation_criteria") or {}).get("actions") or ()
+            calls = [(action["name"], action.get("arguments") or {}) for action in actions]
+            if calls:
+                text = json.dumps(task.get("user_scenario"), ensure_ascii=False)
+                functions = [{"name": name} for name in dict.fromkeys(name for name, _ in calls)]
+                messages = [{"role": "user", "content": text}]
+                name = f"{path.parent.name} {task['id']}"
+                yield _round_trip("tau2", bfcl.GoldCase(name, messages, functions, calls))
+
+
+def maskbench_cases(path: Path) -> Iterator[PublicCase]:
+    """Yields the valid documents of MaskBench as round trips, each under its schema.
+
+    Args:
+        path: Of a file with a case a line, compressed or not; or of the suite's folder, with a case a file.
+    """
+    for row in _maskbench(path):
+        valid = [test["data"] for test in row.get("tests", ()) if test.get("valid")]
+        if valid and isinstance(row["schema"], dict):
+            text = _copying("Answer with exactly this JSON document.", {"document": valid[0]})
+            yield _document("maskbench", row["case"], row["schema"], text, document=valid[0])
+
+
+def kvv_cases(folder: Path) -> Iterator[PublicCase]:
+    """Yields the schemas of Kimi-Vendor-Verifier: an engine must take each, and answer as it says.
+
+    Args:
+        folder: With `walle_validator_cases` in it.
+    """
+    for path in sorted(folder.rglob("valid.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            text = "Answer with any JSON document of the given form, as short as it may be."
+            yield _document("kvv", f"{path.parent.name} {number}", json.loads(line), text)
+
+
+SUITES: Mapping[str, Callable[[Path], Iterator[PublicCase]]] = {
+    "kvv": kvv_cases, "maskbench": maskbench_cases, "bfcl": bfcl_cases, "tau2": tau2_cases,
+}  # fmt: skip
+
+
+def _round_trip(suite: str, case: bfcl.GoldCase) -> PublicCase:
+    calls = [(_plain_name(name), arguments) for name, arguments in case.calls]
+    told = {"calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
+    text = _copying("Make exactly these calls, in this order, and say nothing.", told)
+    body = {
+        "messages": [*case.messages, {"role": "user", "content": text}],
+        "tools": [{"type": "function", "function": _function(function)} for function in case.functions],
+        "tool_choice": "required",
+    }
+    return PublicCase(suite, case.name, body, calls=calls)
+
+
+def _document(suite: str, name: str, schema: Any, text: str, document: Any = None) -> PublicCase:
+    form = {"type": "json_schema", "json_schema": {"name": "document", "strict": True, "schema": schema}}
+    body = {"messages": [{"role": "user", "content": text}], "response_format": form}
+    return PublicCase(suite, name, body, document=document, schema=schema)
+
+
+def _copying(text: str, told: Any) -> str:
+    return f"{text}\n{json.dumps(told, ensure_ascii=False)}"
+
+
+def _plain_name(name: str) -> str:
+    """Returns a function's name as OpenAI's API allows it, which BFCL's own handlers do alike."""
+    return name.replace(".", "_")[-64:]
+
+
+def _function(function: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = function.get("parameters")
+    return {
+        "name": _plain_name(function["name"]),
+        "description": function.get("description", ""),
+        "parameters": _schema(parameters) if parameters else {"type": "object"},
+    }
+
+
+def _schema(schema: Any) -> Any:
+    """Returns a schema of BFCL as JSON Schema: types by their names there, and nothing that is no keyword."""
+    if not isinstance(schema, dict):
+        return {}
+    kind = _TYPES.get(str(schema.get("type", "")).lower())
+    changed: dict[str, Any] = {"type": kind} if kind else {}
+    for word in ("description", "enum", "required"):
+        if schema.get(word):
+            changed[word] = schema[word]
+    if isinstance(schema.get("properties"), dict):
+        changed["properties"] = {name: _schema(inner) for name, inner in schema["properties"].items()}
+    if "items" in schema:
+        changed["items"] = _schema(schema["items"])
+    return changed
+
+
+def _maskbench(path: Path) -> Iterator[dict[str, Any]]:
+    if path.is_dir():
+        for file in sorted(path.rglob("*.json")):
+            yield {"case": file.stem, **json.loads(file.read_text(encoding="utf-8"))}
+        return
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        yield from map(json.loads, lines)

@@ -1,0 +1,141 @@
+"""Public suites: how their cases are read, asked and judged."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.public.__main__ import chosen, table
+from bench.public.arms import Row, judged
+from bench.public.suites import SUITES, PublicCase
+from lab.sim import SimSettings
+from lab.sim.generation import Generation
+from serve.parsing.deltas import fold_deltas
+
+BFCL = {
+    "id": "parallel_0",
+    "question": [[{"role": "user", "content": "Play both."}]],
+    "function": [
+        {
+            "name": "spotify.play",
+            "description": "Plays.",
+            "parameters": {"type": "dict", "properties": {"artist": {"type": "String"}, "x": {"type": "float"}}},
+        }
+    ],
+}
+GOLD = {"id": "parallel_0", "ground_truth": [{"spotify.play": {"artist": ["Ø"], "x": [1.5, ""], "y": ["", 3]}}] * 2}
+TASK = {
+    "id": "7",
+    "user_scenario": "x",
+    "evaluation_criteria": {"actions": [{"name": "get", "arguments": {"id": "Q"}}]},
+}
+MASK = {
+    "case": "a",
+    "schema": {"type": "object"},
+    "tests": [{"valid": False, "data": 1}, {"valid": True, "data": {"a": 1}}],
+}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path | None]:
+    """One case of each suite, in the shape of its own files."""
+
+    def lines(name: str, *rows: Any) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    lines("bfcl/BFCL_v4_parallel.json", BFCL)
+    lines("bfcl/possible_answer/BFCL_v4_parallel.json", GOLD)
+    lines("kvv/walle_validator_cases/TestAnyOf/valid.jsonl", {"type": "integer"}, {"type": "null"})
+    lines("tau2/airline/tasks.json", [TASK, {"id": "8"}])
+    with gzip.open(tmp_path / "mask.jsonl.gz", "wt") as file:
+        file.write(json.dumps(MASK))
+    return {
+        "bfcl": tmp_path / "bfcl",
+        "kvv": tmp_path / "kvv",
+        "tau2": tmp_path / "tau2",
+        "maskbench": tmp_path / "mask.jsonl.gz",
+    }
+
+
+def answered(case: PublicCase, **settings: Any) -> dict[str, Any]:
+    body = {**case.body, "model": "m", "stream": True}
+    message = fold_deltas([delta for delta in Generation(body, SimSettings(**settings)).deltas() if delta])
+    return {"choices": [{"message": message}]}
+
+
+def test_every_suite_is_read_from_its_own_files(folders: dict[str, Path | None]) -> None:
+    cases = chosen(folders, [*SUITES], 10)
+    assert [(case.suite, case.name) for case in cases] == [
+        ("kvv", "TestAnyOf 1"),
+        ("kvv", "TestAnyOf 2"),
+        ("maskbench", "a"),
+        ("bfcl", "parallel_0"),
+        ("tau2", "airline 7"),
+    ]
+    bfcl = cases[3]
+    assert bfcl.calls == [("spotify_play", {"artist": "Ø", "x": 1.5})] * 2
+    assert bfcl.body["tools"][0]["function"]["parameters"]["properties"] == {
+        "artist": {"type": "string"},
+        "x": {"type": "number"},
+    }
+
+
+def test_suites_that_are_not_here_are_left_out(folders: dict[str, Path | None]) -> None:
+    assert {case.suite for case in chosen({**folders, "bfcl": None, "tau2": Path("nowhere")}, [*SUITES], 1)} == {
+        "kvv",
+        "maskbench",
+    }
+
+
+def test_an_engine_that_copies_is_right_everywhere_and_one_that_breaks_calls_is_not(
+    folders: dict[str, Path | None],
+) -> None:
+    for case in chosen(folders, [*SUITES], 10):
+        assert judged(case, answered(case)) == ("right", "")
+        assert judged(case, answered(case, faults={"truncated_string": 1.0}))[0] != "right" or case.suite == "kvv"
+
+
+CALLS = PublicCase("s", "n", {"tools": [{"function": {"name": "f"}}]}, calls=[("f", {"a": 1})])
+
+
+def message(**members: Any) -> dict[str, Any]:
+    return {"choices": [{"message": members}]}
+
+
+def call(name: str, arguments: str) -> dict[str, Any]:
+    return message(tool_calls=[{"function": {"name": name, "arguments": arguments}}])
+
+
+@pytest.mark.parametrize(
+    ("case", "answer", "verdict"),
+    [
+        (CALLS, call("f", '{"a": 1}'), "right"),
+        (CALLS, call("f", '{"a": 2}'), "changed"),
+        (CALLS, call("f", '{"a": '), "broken"),
+        (CALLS, call("g", "{}"), "broken"),
+        (CALLS, call("f", "[]"), "broken"),
+        (CALLS, message(content="I can't."), "lost"),
+        (CALLS, {"choices": []}, "lost"),
+        (PublicCase("s", "n", {}, document=[1]), message(content="[1.0]"), "right"),
+        (PublicCase("s", "n", {}, document=[1]), message(content="[2]"), "changed"),
+        (PublicCase("s", "n", {}, schema={"type": "null"}), message(content="1"), "broken"),
+        (PublicCase("s", "n", {}, schema={"$ref": "#/nowhere"}), message(content="1"), "right"),
+        (PublicCase("s", "n", {}, schema={}), message(content=None), "lost"),
+    ],
+)
+def test_an_answer_is_right_changed_broken_or_lost(case: PublicCase, answer: dict[str, Any], verdict: str) -> None:
+    assert judged(case, answer)[0] == verdict
+
+
+def test_the_table_has_a_line_for_each_suite_and_arm() -> None:
+    rows = [
+        Row("bfcl", str(n), arm, verdict, "", "", 0.1)
+        for n, (arm, verdict) in enumerate([("a", "right"), ("a", "lost"), ("b", "right")])
+    ]  # type: ignore[arg-type]
+    assert [(line["arm"], line["cases"], line["right"], line["lost"]) for line in table(rows)] == [
+        ("a", 2, 1, 1),
+        ("b", 1, 1, 0),
+    ]

@@ -4,9 +4,9 @@ Engines are not asked. The index holds hashes of blocks of text, each standing f
 for each replica.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
 
 BLOCK_BYTES = 1024  # about 256 tokens
 _LONGEST_BLOCKS = 512  # of a prompt; what lies behind says nothing new about where it belongs
@@ -46,9 +46,13 @@ class PrefixIndex:
         return min(requests, key=cost)
 
     def known(self, replica: str, blocks: Sequence[int]) -> int:
-        """Returns how many blocks a replica has, from the beginning without a gap."""
+        """Returns how many blocks a replica has, from the beginning without a gap.
+
+        A replica that has a block has all before it, which were sent with it and are forgotten later. So a few look-ups
+        find where it ends.
+        """
         there = self._replicas.get(replica, OrderedDict())
-        return sum(1 for _ in takewhile(there.__contains__, blocks))
+        return bisect_right(blocks, False, key=lambda block: block not in there)
 
     def sent(self, replica: str, blocks: Sequence[int]) -> None:
         """Tells that a prompt was sent to a replica."""

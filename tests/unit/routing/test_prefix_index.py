@@ -82,3 +82,20 @@ def test_memory_is_bounded_and_only_replicas_with_room_are_chosen(
         assert 0 <= index.known(replica, blocks) <= len(blocks)
         chosen = index.choose(blocks, requests)
         assert chosen in requests if requests else chosen is None
+
+
+PROMPTS = st.lists(st.text("ab", max_size=8), max_size=30)
+
+
+@given(PROMPTS, st.text("ab", max_size=8))
+def test_what_a_replica_has_is_found_whatever_it_was_sent_and_has_forgotten(prompts: list[str], asked: str) -> None:
+    def chained(prompt: str) -> list[int]:
+        return [hash(prompt[: end + 1]) for end in range(len(prompt))]
+
+    index = PrefixIndex(kept_blocks=6)
+    for prompt in prompts:
+        index.sent("a", chained(prompt))
+    blocks = chained(asked)
+    one_by_one = [index.known("a", [block]) for block in blocks]
+    assert one_by_one == sorted(one_by_one, reverse=True)
+    assert index.known("a", blocks) == sum(one_by_one)

@@ -140,7 +140,7 @@ class Detector:
         """Returns the cells in service of whose answers few are bad for certain.
 
         Args:
-            before: Those of the last time, which stay as long as few of the latest are: counting begins anew at times.
+            before: Those of the last time, which stay as long as few of the latest are: counting begins again at times.
         """
         return frozenset(
             cell

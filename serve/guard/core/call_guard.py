@@ -186,7 +186,7 @@ class CallGuard:
         self._released = 0
         self._goes_live = live and view.first
         self._live: HeldCall | None = None  # the one of which a part has gone out
-        self._prefix: LivePrefix | None = None  # its
+        self._prefix: LivePrefix | None = None  # of its arguments
         self._asked = -1  # index of the last call that was asked whether it can
 
     @property
@@ -232,11 +232,12 @@ class CallGuard:
         call = self._newest
         if call is None or place != call.place or (self._goes_live and self._asked < call.index == self._checked):
             return None
+        prefix = call.prefix
         call.pieces.append(arguments)
-        call.prefix.feed(arguments)
-        if call.prefix.broken:
+        prefix.feed(arguments)
+        if prefix.broken:
             self._report_early(call)
-        elif call is self._live and self._prefix.ready and (ready := self._more()):
+        elif prefix is self._prefix and prefix.ready and (ready := self._more()):
             self._view.note_sent(ready)
             return ready
         return ""

@@ -188,7 +188,7 @@ class LivePrefix(JsonPrefix):
             self._end_value(self._read + after)
         elif not self._open.pop().may_end:
             self._stop()
-        elif self._stack:  # the last bracket ends the call, and waits for its judgement
+        elif self._stack:  # the last bracket ends the call, and waits for its verdict
             self._safe = self._read + after
         return after
 

@@ -1,7 +1,7 @@
 """What a schema says of a value that is not whole yet: which values may begin, go on and end at a place.
 
 Where that can be told from the beginning of a value, there is a rule to follow. Any other value is judged as soon as it
-is whole, by the part of the schema that is for it, or is left to the judgement of the document.
+is whole, by the part of the schema that is for it, or waits for the verdict on the document.
 """
 
 from __future__ import annotations

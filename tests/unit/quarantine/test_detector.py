@@ -407,3 +407,33 @@ def test_the_oldest_changes_are_forgotten() -> None:
 def test_what_the_test_does_is_remembered_too() -> None:
     (change,) = out().changes()
     assert (change.cell, change.status, change.by, change.answers) == (FAST, "quarantined", "test", 1000)
+
+
+def counted(clean: int, bad: int, cell: Cell = FAST) -> list[OutcomeCount]:
+    return [OutcomeCount(cell, str(Outcome.CLEAN), clean), OutcomeCount(cell, str(Outcome.TRUNCATED), bad)]
+
+
+class TestCleanCells:
+    @pytest.mark.parametrize(
+        ("clean", "bad", "found"), [(300, 0, True), (1000, 5, True), (100, 0, False), (1000, 25, False), (0, 0, False)]
+    )
+    def test_a_cell_is_clean_once_few_bad_answers_are_certain(self, clean: int, bad: int, *, found: bool) -> None:
+        detector = make()
+        detector.absorb(counted(clean, bad), 0.0)
+        assert (FAST in detector.clean()) == found
+
+    def test_a_clean_cell_stays_so_while_its_counting_begins_anew(self) -> None:
+        detector = make()
+        detector.absorb(counted(RECENT, 0)[:1], 0.0)
+        before = detector.clean()
+        detector.absorb(counted(10, 0), 1.0)
+        assert FAST not in detector.clean()
+        assert FAST in detector.clean(before)
+        detector.absorb(counted(0, 1), 2.0)
+        assert FAST not in detector.clean(before)
+
+    def test_a_cell_in_quarantine_is_not_clean(self) -> None:
+        detector = make()
+        detector.absorb(counted(1000, 0), 0.0)
+        detector.order(FAST, "quarantine", "because", 1.0)
+        assert FAST not in detector.clean(detector.clean())

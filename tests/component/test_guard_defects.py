@@ -46,6 +46,14 @@ CALL_DELTAS = [
 PROSE = [{"role": "assistant", "content": ""}, {"content": "It "}, {"content": "is <b>"}, {"content": " sunny"}]
 KINDS: dict[str, tuple[dict[str, Any], Any]] = {
     "streamed call": (WITH_TOOLS, stream_of(*CALL_DELTAS, reason="tool_calls")),
+    "streamed live call": (
+        WITH_TOOLS,
+        stream_of(
+            {"tool_calls": [entry("", index=0)]},
+            *({"tool_calls": [{"index": 0, "function": {"arguments": each}}]} for each in ARGUMENTS),
+            reason="tool_calls",
+        ),
+    ),
     "streamed leak": (WITH_TOOLS, stream_of({"content": LEAK}, reason="stop")),
     "streamed prose": (WITH_TOOLS | {"tool_choice": "auto"}, stream_of(*PROSE, reason="stop")),
     "streamed document": (WITH_DOCUMENT, stream_of({"content": '{"a"'}, {"content": ": 1}"}, reason="stop")),
@@ -114,7 +122,7 @@ async def test_whichever_function_of_the_guard_raises_nobody_calls_the_answer_cl
     results: list[Any] = []
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
-    refusing = {"mode": mode, "unjudged": "refuse"}
+    refusing = {"mode": mode, "unjudged": "refuse", "arguments": "live" if "live" in kind else "held"}
     async with running(config("hermes", refusing), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)
         assert results[-1].final in (Outcome.CLEAN, Outcome.RESCUED, Outcome.MARKER_LEAK)
@@ -149,7 +157,8 @@ async def test_where_unjudged_answers_pass_a_fault_of_the_guard_costs_no_answer_
     results: list[Any] = []
     monkeypatch.setattr(schema, "_CACHE_BYTES", 0)  # every request compiles its schemas
     pools = {("m", "speculative"): engine, ("m", "standard"): engine}
-    async with running(config("hermes", {"unjudged": "pass"}), pools, sink=results.append) as stack:
+    passing = {"unjudged": "pass", "arguments": "live" if "live" in kind else "held"}
+    async with running(config("hermes", passing), pools, sink=results.append) as stack:
         sound, crossed = await crossing(stack.url, body)
         raw = b"".join(response) if streamed else None
         passed = 0

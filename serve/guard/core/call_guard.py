@@ -184,7 +184,7 @@ class CallGuard:
         self._checked = 0  # calls that have been checked, of all that have begun
         self._withheld: list[HeldCall] = []  # checked, and not sent
         self._released = 0
-        self._goes_live = live and view.first
+        self._goes_live = live and (view.live is not None or not view.calls_sent)
         self._live: HeldCall | None = None  # the one of which a part has gone out
         self._prefix: LivePrefix | None = None  # of its arguments
         self._asked = -1  # index of the last call that was asked whether it can
@@ -230,7 +230,7 @@ class CallGuard:
             nothing was done.
         """
         call = self._newest
-        if call is None or place != call.place or (self._goes_live and self._asked < call.index == self._checked):
+        if call is None or place != call.place or (self._goes_live and self._may_begin(call)):
             return None
         prefix = call.prefix
         call.pieces.append(arguments)
@@ -238,9 +238,12 @@ class CallGuard:
         if prefix.broken:
             self._report_early(call)
         elif prefix is self._prefix and prefix.ready and (ready := self._more()):
-            self._view.note_sent(ready)
             return ready
         return ""
+
+    def _may_begin(self, call: HeldCall) -> bool:
+        """Returns whether a call may begin to go out, or goes on with one that an earlier attempt has begun."""
+        return self._asked < call.index == self._checked or (call is self._live and not self._view.first)
 
     def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:
         """Keeps details with the call of the last entry; returns False if there is none that is still held."""
@@ -257,6 +260,9 @@ class CallGuard:
             call = calls[self._checked]
             if not call.is_whole:
                 break
+            if call is self._live and self._contradicts(call):
+                self._report_contradiction()
+                break
             right = self._judge(call)
             if right and (call is self._live or (not self._withheld and not self._log.blocked)):
                 steps += self._release(call)
@@ -268,7 +274,7 @@ class CallGuard:
         """Returns what may go out of the first call that is not whole."""
         calls = self._assembly.calls
         if self._live is not None:
-            return [self._view.extend_call(ready)] if (ready := self._more()) else []
+            return [self._view.more_of_call(ready)] if (ready := self._more()) else []
         if self._checked < len(calls) and self._asked < self._checked:
             return self._begin_live(calls[self._checked])
         return []
@@ -279,6 +285,9 @@ class CallGuard:
             return []
         self._asked = call.index
         outline = None
+        begun = self._view.live
+        if begun is not None and not self._view.may_continue(call.index, call.name):
+            return []
         if call.index == call.place and not self._withheld and not self._log.blocked and not call.prefix.broken:
             outline = self._check.outline(call.name)
         if outline is None:
@@ -288,12 +297,19 @@ class CallGuard:
         if not prefix.begun:
             return []
         self._live, self._prefix = call, prefix
-        return [self._view.begin_call(call.id, call.name, prefix.take())]
+        if begun is None:
+            return [self._view.begin_call(call.id, call.name, prefix.take())]
+        return [self._view.more_of_call(ready)] if (ready := self._more()) else []
 
     def _more(self) -> str:
         """Returns what may go out of the call that has begun."""
         prefix = self._prefix
-        return prefix.take() if prefix is not None and prefix.ready and not self._log.blocked else ""
+        if prefix is None or not prefix.ready or self._log.blocked:
+            return ""
+        ready = self._view.extend_call(prefix.take())
+        if self._view.contradicted:
+            self._report_contradiction()
+        return ready
 
     def finish(self, *, cut: bool, by_length: bool = False) -> list[Step]:
         """Completes all calls.
@@ -306,7 +322,10 @@ class CallGuard:
         tokens: list[TokenDetails] = []
         steps: list[Step] = []
         for call in self._unchecked():
-            if call is self._live and not (cut and by_length and self._is_cut(call)):
+            if call is self._live and self._contradicts(call):
+                self._checked += 1
+                self._report_contradiction()
+            elif call is self._live and not (cut and by_length and self._is_cut(call)):
                 if self._judge(call):
                     steps += self._release(call)
                 else:
@@ -368,14 +387,22 @@ class CallGuard:
         defect = self._check.defect(call, self._choice)
         return defect is not None and defect.severity is not Severity.NOTE
 
+    def _contradicts(self, call: HeldCall) -> bool:
+        """Returns whether a call does not go on with what an earlier attempt has sent of it."""
+        begun = self._view.live
+        return begun is not None and not begun.is_continued_by(call.name, call.arguments)
+
     def _check_continued(self) -> None:
         """Reports if the attempt does not go on with the call that an earlier one has begun to send."""
         begun = self._view.live
         if begun is None or self._view.first:
             return
         if not any(begun.is_continued_by(call.name, call.arguments) for call in self._assembly.calls):
-            self._log.contradicts = True
-            self._log.report(Outcome.FAILED, "the rerun's calls do not begin with what went out", once=True)
+            self._report_contradiction()
+
+    def _report_contradiction(self) -> None:
+        self._log.contradicts = True
+        self._log.report(Outcome.FAILED, "the rerun's calls do not begin with what went out", once=True)
 
     def _release_all(self) -> list[Step]:
         released = self._withheld

@@ -93,32 +93,6 @@ class ReadyCall:
 
 
 @dataclass
-class LiveCall:
-    """A call that goes out as it grows.
-
-    Attributes:
-        index: The client's.
-        id: As the client has it.
-        name: Of the tool.
-        pieces: Of the arguments, as far as they have gone out.
-    """
-
-    index: int
-    id: str
-    name: str
-    pieces: list[str] = field(default_factory=list)
-
-    @property
-    def sent(self) -> str:
-        """The arguments that have gone out."""
-        return "".join(self.pieces)
-
-    def is_continued_by(self, name: str, arguments: str) -> bool:
-        """Returns whether a call begins with what has gone out."""
-        return name == self.name and arguments.startswith(self.sent)
-
-
-@dataclass
 class _Text:
     """One text field over several attempts.
 
@@ -164,6 +138,32 @@ class _Text:
         if text:
             self.pieces.append(text)
         return text
+
+
+@dataclass
+class LiveCall:
+    """A call that goes out as it grows.
+
+    Attributes:
+        index: The client's.
+        id: As the client has it.
+        name: Of the tool.
+        text: The arguments, as far as they have gone out.
+    """
+
+    index: int
+    id: str
+    name: str
+    text: _Text
+
+    @property
+    def sent(self) -> str:
+        """The arguments that have gone out."""
+        return self.text.sent + "".join(self.text.pieces)
+
+    def is_continued_by(self, name: str, arguments: str) -> bool:
+        """Returns whether a call begins with what has gone out."""
+        return name == self.name and arguments.startswith(self.sent)
 
 
 class ClientView:
@@ -216,6 +216,8 @@ class ClientView:
         self.first = False
         for text in self._texts.values():
             text.restart()
+        if self.live is not None:
+            self.live.text.restart()
         self._unmatched = list(self._sent)
         self._waiting = []
         self._diverged_tokens = []
@@ -249,19 +251,36 @@ class ClientView:
             name: Of the tool.
             arguments: What goes out of them at once.
         """
-        self.live = live = LiveCall(len(self._sent), self._unique_id(identity, name), name, [arguments])
-        return Step({"tool_calls": [_opening(live.index, live.id, name, arguments)]}, live=True)
+        self.live = LiveCall(len(self._sent), self._unique_id(identity, name), name, _Text())
+        first = self.live.text.feed(arguments)
+        return Step({"tool_calls": [_opening(self.live.index, self.live.id, name, first)]}, live=True)
 
-    def extend_call(self, arguments: str) -> Step:
-        """Sends more of the arguments of the call that has begun."""
+    def may_continue(self, index: int, name: str) -> bool:
+        """Returns whether a call of a rerun goes on with the one that has begun: what came before is the same.
+
+        Args:
+            index: The call's, in the attempt.
+            name: Of its tool.
+        """
+        live = self.live
+        if live is None or (live.index, live.name) != (index, name) or len(self._waiting) != index:
+            return False
+        return all(map(ReadyCall.equals, self._unmatched, self._waiting))
+
+    def extend_call(self, arguments: str) -> str:
+        """Returns the part of more arguments that goes out: what the client does not have yet."""
         assert self.live is not None  # nothing is extended that has not begun
-        self.note_sent(arguments)
-        return Step({"tool_calls": [{"index": self.live.index, "function": {"arguments": arguments}}]})
+        return self.live.text.feed(arguments)
 
-    def note_sent(self, arguments: str) -> None:
-        """Notes that more of the arguments of the call that has begun went out."""
+    @property
+    def contradicted(self) -> bool:
+        """True if the present attempt's call differs from what went out of it."""
+        return self.live is not None and self.live.text.diverged is not None
+
+    def more_of_call(self, arguments: str) -> Step:
+        """Returns more of the call that has begun as a delta."""
         assert self.live is not None
-        self.live.pieces.append(arguments)
+        return Step({"tool_calls": [{"index": self.live.index, "function": {"arguments": arguments}}]})
 
     def end_call(self, call: ReadyCall) -> list[Step]:
         """Sends what is left of the call that has begun."""
@@ -285,7 +304,7 @@ class ClientView:
         self._match(ReadyCall.shares_name)
         steps += [step for call in self._waiting for step in self._send(call)]
         content = self._texts.get("content")
-        if content is not None and not self._sent and (text := content.append_diverged()):
+        if content is not None and not self._sent and self.live is None and (text := content.append_diverged()):
             steps.append(Step({"content": text}, tokens=tuple(self._diverged_tokens)))
         self.finished = True
         return steps

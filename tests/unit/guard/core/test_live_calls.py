@@ -216,3 +216,47 @@ def test_under_any_fault_the_client_has_what_is_valid_or_an_error(seed: int, gra
                 jsonschema.Draft202012Validator(TOOL_PARAMETERS).validate(json.loads(each["arguments"]))
         if first is sound:
             assert message == held
+
+
+def test_a_rerun_goes_on_live_from_where_the_first_attempt_broke_off() -> None:
+    guard = Guard(GuardConfig(), BODY, live=True)
+    sent = through_first(guard, streamed('{"path": "a", "content": "b"}', CODE[:5000], reason=None))
+    guard.restart("standard")
+    silent = longest = 0
+    for each in streamed('{"path": "a", "content": "b"}', CODE):
+        out = guard.feed(each)
+        silent = 0 if out or len(arguments_in(read(sent))[1]) < 5000 else silent + 1
+        longest = max(longest, silent)
+        sent += out
+    sent += guard.finish()
+    assert arguments_in(read(sent)) == ['{"path": "a", "content": "b"}', CODE]
+    assert longest < 50
+
+
+def through_first(guard: Guard, chunks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what goes out of an attempt whose stream ends."""
+    return [*(out for each in chunks for out in guard.feed(each)), *guard.finish()]
+
+
+def test_a_rerun_that_contradicts_is_given_up_as_soon_as_that_shows() -> None:
+    guard = Guard(GuardConfig(), BODY, live=True)
+    through_first(guard, streamed(CODE[:5000], reason=None))
+    guard.restart("standard")
+    read_chunks = 0
+    for each in streamed(CODE.replace("div", "pre")):
+        guard.feed(each)
+        read_chunks += 1
+        if guard.state is not GuardState.OPEN:
+            break
+    assert read_chunks < 100
+    assert guard.state is GuardState.FAILED
+
+
+def test_a_rerun_of_which_nothing_has_gone_out_is_live_as_well() -> None:
+    guard = Guard(GuardConfig(), BODY, live=True)
+    sent = through_first(guard, [chunk({"role": "assistant", "content": ""})])
+    guard.restart("standard")
+    sent += [out for each in streamed(CODE, reason=None) for out in guard.feed(each)]
+    assert len(arguments_in(read(sent))[0]) > len(CODE) - 150
+    sent += [*guard.feed(chunk({}, "tool_calls")), *guard.finish()]
+    assert arguments_in(read(sent)) == [CODE]

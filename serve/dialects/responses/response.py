@@ -95,17 +95,23 @@ class ResponseObject:
         Raises:
             EngineError: The call of a custom tool holds no text.
         """
+        item = self.begun_call(index, call)
+        if "input" not in item:
+            return {**item, "arguments": call.arguments, "status": "completed"}
+        text = msgspec.json.decode(call.arguments).get(CUSTOM_INPUT)
+        if not isinstance(text, str):
+            raise EngineError(f"The model called the custom tool {item['name']!r} without its input.")
+        return {**item, "input": text, "status": "completed"}
+
+    def begun_call(self, index: int, call: Call) -> Item:
+        """Returns a call of which nothing but the name is told yet."""
         tool = self.memo.tools.client_tool(call.name)
+        custom = tool.kind == "custom"
+        kind, prefix = ("custom_tool_call", "ctc") if custom else ("function_call", "fc")
         named = {"call_id": call.id, "name": tool.name}
         named |= {} if tool.namespace is None else {"namespace": tool.namespace}
-        if tool.kind == "custom":
-            text = msgspec.json.decode(call.arguments).get(CUSTOM_INPUT)
-            if not isinstance(text, str):
-                raise EngineError(f"The model called the custom tool {tool.name!r} without its input.")
-            return {"id": self.item_id("ctc", index), "type": "custom_tool_call", **named, "input": text,
-                    "status": "completed"}  # fmt: skip
-        return {"id": self.item_id("fc", index), "type": "function_call", **named, "arguments": call.arguments,
-                "status": "completed"}  # fmt: skip
+        said = {"input" if custom else "arguments": "", "status": "in_progress"}
+        return {"id": self.item_id(prefix, index), "type": kind, **named, **said}
 
 
 def output_text(text: str) -> dict[str, Any]:

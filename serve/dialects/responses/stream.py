@@ -9,6 +9,7 @@ from serve.dialects.answer import REASONING, TEXT, Call
 from serve.dialects.failure import Failure
 from serve.dialects.responses.errors import stream_error
 from serve.dialects.responses.response import Item, ResponseObject, output_text, reasoning_part, text_status
+from serve.dialects.responses.tools import CustomText
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,6 +55,7 @@ class ResponsesEncoder:
         self._texts: list[str] = []  # of the open item
         self._delta_head = b""
         self._growing = ""  # id of the call whose item is open
+        self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
         self._sent_calls = 0  # whose items have had their end
         self._late: list[tuple[str, str]] = []  # texts that came while it was
 
@@ -143,15 +145,15 @@ class ResponsesEncoder:
 
     def _grow(self) -> bytes:
         """Returns the events for more of the call that grows; the calls before it end, as they are complete."""
-        if self._response.memo.tools.client_tool(self._answer.growing).kind == "custom":
-            return b""  # its client gets a text, and no JSON
         more = self._answer.take_more()
         begun = b""
         if more.id != self._growing:
             begun = b"".join(self._send_calls(self._answer.calls_before())) + self._close("completed")
-            begun += self._begin_call(self._response.call(len(self._output), more))
+            begun += self._begin_call(self._response.begun_call(len(self._output), more))
             self._growing = more.id
-        return begun + self._more_arguments(more.arguments)
+            self._text_of_call = CustomText() if _is_custom(self._item) else None
+        text = more.arguments if self._text_of_call is None else self._text_of_call.feed(more.arguments)
+        return begun + self._more_arguments(text) if text else begun
 
     def _send_calls(self, calls: list[Call]) -> list[bytes]:
         """Returns the events of calls that have not been sent, and of the texts that came behind an open one.

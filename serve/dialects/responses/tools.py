@@ -4,6 +4,8 @@ An engine knows functions only. A custom tool becomes a function with one string
 with the namespace in their name, and a hosted tool, which only OpenAI can run, is left out.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,6 +14,8 @@ from typing import Any, Literal
 from serve.errors import InvalidRequestError
 
 CUSTOM_INPUT = "input"  # the one parameter of a custom tool's function
+_BEFORE_TEXT = re.compile(rf'\s*{{\s*"{CUSTOM_INPUT}"\s*:\s*"')
+_TEXT = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+')  # whole characters
 _NAME_LIMIT = 64  # characters, OpenAI's own
 _DIGEST = 12
 _PLAIN_CHOICES = ("auto", "none", "required")  # some clients send them as objects
@@ -22,6 +26,27 @@ _CUSTOM_PARAMETERS: dict[str, Any] = {
     "required": [CUSTOM_INPUT],
     "additionalProperties": False,
 }
+
+
+class CustomText:
+    """Reads the text that a custom tool is to get out of arguments that come piece by piece."""
+
+    def __init__(self) -> None:
+        self._waiting = ""  # what is not read yet
+        self._begun = False
+
+    def feed(self, arguments: str) -> str:
+        """Returns the text in more arguments."""
+        self._waiting += arguments
+        if not self._begun:
+            found = _BEFORE_TEXT.match(self._waiting)
+            if found is None:
+                return ""
+            self._begun = True
+            self._waiting = self._waiting[found.end() :]
+        end = _TEXT.match(self._waiting).end()  # type: ignore[union-attr]
+        text, self._waiting = self._waiting[:end], self._waiting[end:]
+        return str(json.loads(f'"{text}"'))
 
 
 @dataclass(frozen=True, slots=True)

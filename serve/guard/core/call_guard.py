@@ -418,7 +418,7 @@ class CallGuard:
         ready = ReadyCall(call.id, call.name, call.arguments, value, tuple(call.tokens))
         if call is not self._live:
             return self._view.feed_call(ready)
-        self._live = None
+        self._live = self._prefix = None
         return self._view.end_call(ready)
 
     def _report_early(self, call: HeldCall) -> None:

@@ -67,11 +67,6 @@ class LivePrefix(JsonPrefix):
         """True once anything may go out."""
         return self._safe > 0
 
-    @property
-    def taken(self) -> int:
-        """Characters that have gone out."""
-        return self._taken
-
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""
         self._texts.append(text)
@@ -125,7 +120,7 @@ class LivePrefix(JsonPrefix):
         while place < len(text) and not self.broken:
             place = self._steps[self._state](text, place)
         self._read += len(text)
-        if self.broken:
+        if self.broken or (self._whole is not None and self._read - self._whole.start > _LONG_VALUE):
             self._stop()
         elif self._growing is not None and self._state == "string":
             self._scan(self._growing, self._read)

@@ -17,7 +17,7 @@ from serve.guard.core.schema_cost import ValueSize
 
 _MOST_PARTS = 64  # schemas for one value that are put together
 _MOST_JUDGES = 64  # compiled parts of one schema
-_DEEPEST = 8  # to which it is asked whether there is a value at all
+_DEEPEST = 32  # to which it is asked whether there is a value at all
 _TYPE_OF = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 _TYPE_OF_VALUE: dict[type, str] = {
     dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null", int: "number", float: "number",
@@ -137,6 +137,7 @@ class SchemaOutline:
         self._defs: Mapping[str, Any] = plain.get("$defs", {}) if isinstance(plain, dict) else {}
         self._rules: dict[tuple[int, str], Rule] = {}
         self._judges: dict[int, Callable[[Any], bool]] = {}
+        self._possible: dict[int, bool] = {}  # whether a part may have values
 
     def rule(self, schema: Any, sign: str) -> Rule:
         """Returns the rule for a value.
@@ -247,8 +248,13 @@ class SchemaOutline:
     def _is_possible(self, schema: Any, depth: int) -> bool:
         if isinstance(schema, bool) or depth == _DEEPEST:
             return schema is not False
-        kinds = [kind for kind in _OF_TYPE if self._may_be(schema, kind)]
-        return any(self._has_values(self._rule_of(schema, kind), depth + 1) for kind in kinds)
+        known = self._possible.get(id(schema))
+        if known is None:
+            self._possible[id(schema)] = True  # as far as is known, should it hold itself
+            kinds = [kind for kind in _OF_TYPE if self._may_be(schema, kind)]
+            known = any(self._has_values(self._rule_of(schema, kind), depth + 1) for kind in kinds)
+            self._possible[id(schema)] = known
+        return known
 
 
 def _rule(told: Mapping[str, Any], kind: str) -> Rule:

@@ -343,3 +343,58 @@ def more_items(text: str, items: int, schema: Json, root: Any) -> str:
     comma = "" if text.rstrip().endswith("[") else ", "
     more = [sample_of(schema.get("items", True), root)] * (schema.get("minItems", 0) - items)
     return comma + ", ".join(map(json.dumps, more)) if more else ""
+
+
+def test_a_schema_that_multiplies_is_read_in_time() -> None:
+    names = [f"m{number}" for number in range(20)]
+    definitions = {
+        f"d{depth}": {
+            "type": "object",
+            "properties": {name: {"$ref": f"#/$defs/d{depth + 1}"} for name in names},
+            "required": names,
+        }
+        for depth in range(10)
+    }
+    schema = {"$ref": "#/$defs/d0", "$defs": {**definitions, "d10": {"type": "string"}}}
+    out, _ = live(schema, ['{"m0": {"m1": {"m2": '])
+    assert out == '{"m0": {"m1": {'
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": False}, "required": ["a"]},
+        {"type": "object", "properties": {}, "required": ["a"], "additionalProperties": False},
+        {"type": "object", "properties": {"a": {"type": "string", "minLength": 2, "maxLength": 1}}, "required": ["a"]},
+        {"type": "object", "properties": {"a": {"type": "array", "minItems": 1, "items": False}}, "required": ["a"]},
+    ],
+)
+def test_of_a_schema_that_nothing_satisfies_nothing_goes_out(schema: Json) -> None:
+    assert live(schema, ['{"b": "text", "a": "text"'])[0] == ""
+
+
+def test_a_format_counts_where_the_schema_is_strict() -> None:
+    schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+    assert live(schema, ['{"day": "some'])[0] == '{"day": "some'
+    assert live(schema, ['{"day": "some', 'day", "'], strict=True)[0] == "{"
+    assert live(schema, ['{"day": "2026-01-31', '", "'], strict=True)[0] == '{"day": "2026-01-31"'
+
+
+def test_a_long_value_that_only_its_end_decides_waits_for_the_whole_call() -> None:
+    schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "x$"}}}
+    out, prefix = live(schema, ['{"a": 1, "code": "', *["text"] * 2000, 'x", "b": 2'])
+    assert out == '{"a": 1'
+    assert prefix.stuck
+
+
+@pytest.mark.parametrize("number", ["1e999", "1" * 301, "-", "1.", "NaN"])
+def test_a_number_that_is_none_does_not_go_out(number: str) -> None:
+    assert live(True, ['{"a": ', number, ', "b": '])[0] == "{"
+
+
+def test_work_is_linear_in_the_length_however_it_is_cut() -> None:
+    texts = ["x", "<", "\\u4f60", "\\n", '", "b": "', "<b>"]
+    schema = {"type": "object", "properties": {"b": {"type": "string", "maxLength": 10**9}}}
+    for text in texts:
+        prefix = live(schema, ['{"a": "', *[text] * 20_000])[1]
+        assert not prefix.broken

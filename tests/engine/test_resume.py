@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from lab.scripted.arrival import Arrival
 from lab.scripted.engine import ScriptedEngine
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
+from serve.telemetry.instruments import Telemetry
 
 pytestmark = pytest.mark.engine
 GRAMMARS = {"tiny-kimi": "kimi_k2", "tiny-qwen": "qwen3_coder"}
@@ -49,7 +51,7 @@ class Lost:
 
 
 @asynccontextmanager
-async def lossy(model: str, url: str) -> AsyncIterator[tuple[Stack, Lost]]:
+async def lossy(model: str, url: str, telemetry: Telemetry) -> AsyncIterator[tuple[Stack, Lost]]:
     """A gateway whose first pool is lost on demand, in front of one engine."""
     engine, lost = ScriptedEngine(model), Lost(url)
     engine.script = lost
@@ -69,7 +71,7 @@ async def lossy(model: str, url: str) -> AsyncIterator[tuple[Stack, Lost]]:
         (model, "second"): RemotePool(Endpoint(url, ENGINE_KEY), {}),
     }
     try:
-        async with running(settings, {}, routes) as stack:
+        async with running(settings, {}, routes, telemetry) as stack:
             yield stack, lost
     finally:
         await engine.hang_up()
@@ -86,7 +88,8 @@ async def answer(client: openai.AsyncOpenAI, **asked: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("model", ["tiny-kimi", "tiny-qwen"])
 async def test_a_greedy_answer_is_the_same_wherever_its_engine_is_lost(model: str) -> None:
-    async with lossy(model, await engine_url(model, "standard")) as (stack, lost):
+    telemetry = Telemetry({})
+    async with lossy(model, await engine_url(model, "standard"), telemetry) as (stack, lost):
         for said in SAID:
             asked: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": said}]}
             if "weather" in said:
@@ -95,3 +98,5 @@ async def test_a_greedy_answer_is_the_same_wherever_its_engine_is_lost(model: st
             meant = await answer(stack.client, **asked)
             for lost.after in range(3, 40, 9):
                 assert await answer(stack.client, **asked) == meant, (said, lost.after)
+    told = telemetry.metrics.exposition().decode()
+    assert re.findall(r"specgate_resumes_total\{(.*)\}", told) == [f'model="{model}",outcome="sound",reason="failed"']

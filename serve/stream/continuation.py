@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serve.errors import EngineError, encode_json
-from serve.http1.sse import is_done
+from serve.http1.sse import encode_frame, is_done
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
 from serve.stream.parsed import RawChoice, merged
@@ -61,22 +61,21 @@ class Continuation(Stage):
             return (frame,)  # whoever judges the answer will see it
         choice = _only_choice(chunk)
         envelope = _envelope(chunk, "chat.completion.chunk")
-        frames: list[Frame] = []
+        chunks: list[dict[str, Any]] = []
         if choice is not None:
             if not self._begun:
                 self._begun = True
                 delta = {"role": "assistant", **self._prefix.delta}
-                frames.append(Frame.of({**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
+                chunks.append({**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
             told = {"index": 0, "delta": self._delta(choice), **self._end(choice)}
-            frames.append(Frame.of({**envelope, "choices": [told]}))
+            chunks.append({**envelope, "choices": [told]})
         elif not chunk.get("choices") and chunk.get("usage"):
-            frames.append(Frame.of({**envelope, "choices": []}))
+            chunks.append({**envelope, "choices": []})
         else:
             return (frame,)
         if usage := self._usage(chunk):
-            assert frames[-1].chunk is not None
-            frames[-1].chunk["usage"] = usage
-        return frames
+            chunks[-1]["usage"] = usage
+        return [Frame(encode_frame(each), chunk=each) for each in chunks]  # whose bytes others read
 
     def whole(self, body: bytes) -> bytes:
         """Returns the whole chat answer for a completion that does not stream."""

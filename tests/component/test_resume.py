@@ -23,6 +23,9 @@ from lab.conform.apis.turn import End, ToolCall, Turn
 from lab.conform.client import Reply, send
 from lab.scripted.tokens import TokenFault, TokenModel
 from serve.guard.attempt_result import AttemptResult
+from serve.limits.answer_meter import Meter
+from serve.limits.null import NullAccounts, NullCharge
+from serve.limits.usage import Usage
 from serve.proxy import keep_alive
 from serve.telemetry.instruments import Telemetry
 
@@ -272,6 +275,41 @@ def test_resumes_are_counted_told_and_logged(qwen: Two) -> None:
     assert (status, headers["x-specgate-rerun"]) == (200, f"standard; resumed={kept}")
     assert json.loads(body)["specgate"] == {"rerun": "standard", "reasons": ["schema_mismatch"], "resumed": kept}
     assert 'specgate_resumes_total{model="m",outcome="sound",reason="schema_mismatch"}' in metrics_of(qwen)
+
+
+class _Metered(NullCharge):
+    """A charge whose meters measure."""
+
+    counts = True
+
+    def __init__(self) -> None:
+        self.meters: list[Any] = []
+
+    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Any:
+        self.meters.append(Meter(pool, speculative, takes_out))
+        return self.meters[-1]
+
+
+class _Accounts(NullAccounts):
+    def __init__(self) -> None:
+        self.charge = _Metered()
+
+    async def admit(self, *_: Any, **__: Any) -> NullCharge:
+        return self.charge
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_is_charged_is_the_whole_answer_once(stream: bool) -> None:
+    accounts, length = _Accounts(), len(TokenModel({}, "qwen3_coder", QWEN_MARKERS).encode(QWEN))
+    at = len(TokenModel({}, "qwen3_coder", QWEN_MARKERS).encode(QWEN[:_OPENED]))
+    fault = TokenFault("damage", at, DAMAGE["schema_mismatch"])
+    pair = [TokenModel({SAID: QWEN}, "qwen3_coder", QWEN_MARKERS, faults) for faults in ([fault], [])]
+    async with resuming(*pair, accounts=accounts) as (stack, _):
+        turn = await _asked(stack.url, "chat", {"stream": stream})
+    assert turn.end is End.COMPLETE
+    assert resumed(pair[1])
+    assert accounts.charge.meters[-1].usage == Usage(len(SAID) + 1, 0, length + 1)
+    assert turn.tokens is None if stream else turn.tokens == (len(SAID) + 1, length + 1)
 
 
 def test_an_engine_without_ids_is_rerun() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from lab.scripted.engine import ScriptedEngine
 from lab.scripted.tokens import PATHS, TokenModel
 from serve.guard.attempt_result import AttemptResult
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
 from serve.telemetry.instruments import Telemetry
@@ -49,6 +50,7 @@ async def resuming(
     guard: Mapping[str, Any] | None = None,
     thinking: bool = False,
     telemetry: Telemetry | None = None,
+    accounts: AnyAccounts = NULL_ACCOUNTS,
     **more: Any,
 ) -> AsyncIterator[tuple[Stack, list[AttemptResult]]]:
     """A stack whose speculative pool is the first model, and whose standard pool is the second one.
@@ -60,6 +62,7 @@ async def resuming(
         guard: The guard's configuration.
         thinking: The models think, whatever a request says.
         telemetry: Keeps the metrics.
+        accounts: Count what is used.
         more: Further configuration.
     """
     judged: list[AttemptResult] = []
@@ -81,7 +84,7 @@ async def resuming(
     }
     routes = {("m", name): RemotePool(Endpoint(str(pool["url"]), None), {}) for name, pool in pools.items()}
     try:
-        async with running(config, {}, routes, telemetry, judged.append) as stack:
+        async with running(config, {}, routes, telemetry, judged.append, accounts) as stack:
             yield stack, judged
     finally:
         for engine in engines:

@@ -40,7 +40,7 @@ class GuardConfig:
             them as suspicions against the pool, `rerun` them once as well, or `off`.
         resume: Which answers go on elsewhere where they broke, in place of a rerun from the start: `guarded` ones, or
             none (`off`); with `all`, plain chat streams go on as well when their engine is lost. vLLM is asked for the
-            ids of their tokens, which clients do not see (docs/adr/0089).
+            ids of their tokens, which clients do not see (docs/adr/0089). Only where broken responses are rerun, too.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 

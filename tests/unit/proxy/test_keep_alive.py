@@ -53,6 +53,17 @@ async def test_a_client_that_reads_nothing_is_sent_one_event_at_a_time() -> None
     client.keep_alive.stop()
 
 
+async def test_nothing_is_sent_between_the_pieces_of_an_event() -> None:
+    client = Client()
+    client.keep_alive.within = True
+    client.keep_alive.watch()
+    await asyncio.sleep(0.01)
+    assert client.events == 0
+    client.keep_alive.within = False
+    await client.until(1)
+    client.keep_alive.stop()
+
+
 async def test_what_was_sent_since_the_last_look_stands_in_for_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep_alive, "PERIOD_S", 3600)
     client = Client()

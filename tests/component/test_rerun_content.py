@@ -43,6 +43,7 @@ async def reruns(audit: Path, keeps: bool = True) -> AsyncIterator[Ports]:
         config = {
             "models": {"m": {"family": "sim", "grammar": "qwen3_coder", "pools": pools}},
             "policy": {"advisories": NO_ADVISORIES},
+            "quarantine": {"reference_share": 0},
             "admin": {"rerun_content": keeps},
         }
         async with serving(config, authenticate=keys, audit=audit) as ports:

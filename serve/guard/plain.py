@@ -104,9 +104,11 @@ class PlainStream(Check):
         return (frame,)
 
     def _note(self, choice: Mapping[str, Any]) -> None:
-        delta = choice.get("delta")
+        delta = choice.get("delta") or {}
+        if delta.get("tool_calls"):  # for which nobody has asked
+            self._answer.readable = False
         for name in TEXTS:
-            if isinstance(delta, dict) and isinstance(text := delta.get(name), str):
+            if isinstance(text := delta.get(name), str):
                 self._answer.add(name, text)
         self._answer.finished = self._answer.finished or bool(choice.get("finish_reason"))
 
@@ -139,7 +141,7 @@ class ResumedStream(PlainStream):
             return ()
         if not choice:
             return (Frame.of(chunk),) if self._usage and chunk.get("usage") else ()
-        delta = {name: new for name, text in choice["delta"].items() if (new := self._new(name, text))}
+        delta = {name: new for name, text in (choice.get("delta") or {}).items() if (new := self._new(name, text))}
         if not delta and choice.get("finish_reason") is None:
             return ()
         return super().feed(Frame.of({**chunk, "choices": [{**choice, "delta": delta}]}))
@@ -253,4 +255,6 @@ def _first(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the first choice of a chunk; an empty one if there is none: a foreign engine may send anything."""
     choices = chunk.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    return choice if isinstance(choice, dict) and isinstance(choice.get("delta"), dict | None) else {}
+    if not isinstance(choice, dict) or not isinstance(choice.get("delta"), dict | None):
+        return {}
+    return choice if isinstance(choice.get("finish_reason"), str | None) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Literal, NamedTuple
@@ -24,6 +25,9 @@ from serve.stream.continuation import Continuation, KeptPrefix, without_turn_end
 from serve.stream.parsed import MODELS_OWN_IDS, RawChoice
 from serve.stream.token_ids import TokenIds
 from serve.telemetry.metrics import Metrics
+from serve.telemetry.request_log import log_fault
+
+log = logging.getLogger("ray.serve.specgate.guard")
 
 ResumeEnd = Literal["sound", "broken", "refused"]
 _PATH = "/v1/completions"
@@ -133,8 +137,12 @@ class Resumes:
         try:
             return await self._resumption(request, model, broken(), written, candidates)
         except CannotResumeError as error:
-            self._count(request.decision.model, "rerun", str(error)).inc()
-            return None
+            reason = str(error)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the resume, the request can run again
+            log_fault(log, "a resume failed", request.request_id)
+            reason = "fault"
+        self._count(request.decision.model, "rerun", reason).inc()
+        return None
 
     def ended(self, model: str, resumption: Resumption, outcome: ResumeEnd) -> None:
         """Counts what came of a resumption.

@@ -22,6 +22,7 @@ from lab.conform.apis import MESSAGES, RESPONSES
 from lab.conform.apis.turn import End, ToolCall, Turn
 from lab.conform.client import Reply, send
 from lab.scripted.tokens import TokenFault, TokenModel
+from serve.guard import resume
 from serve.guard.attempt_result import AttemptResult
 from serve.limits.answer_meter import Meter
 from serve.limits.null import NullAccounts, NullCharge
@@ -408,3 +409,13 @@ def test_guarded_answers_go_on_and_plain_ones_do_not_by_default(qwen: Two) -> No
     qwen.say(PLAIN, TokenFault("die", 30))
     assert qwen.ask(stream=True, tools=None).end is End.ERROR
     assert not any("return_token_ids" in body for _, body in qwen.first.bodies)
+
+
+def test_a_resume_that_fails_is_a_rerun(qwen: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(resume, "continuation", fails)
+    qwen.say(QWEN, TokenFault("die", 60))
+    assert said(qwen.ask(stream=True))[2] == [("get_weather", ARGUMENTS), ("plan_trip", OTHERS)]
+    assert 'specgate_resumes_total{model="m",outcome="rerun",reason="fault"}' in metrics_of(qwen)

@@ -16,10 +16,10 @@ class SimStats:
 
     Args:
         kv: Its KV memory, if that is simulated.
-        drafts: It has a drafter: without one, vLLM has no counters of drafts.
+        drafts: It speculates; without that vLLM has no counters of drafts, by which an engine is known.
     """
 
-    def __init__(self, kv: KvCache | None = None, *, drafts: bool = False) -> None:
+    def __init__(self, kv: KvCache | None = None, *, drafts: bool = True) -> None:
         self._kv = kv
         self._has_drafter = drafts
         self.states: Counter[str] = Counter(

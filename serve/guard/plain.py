@@ -9,9 +9,9 @@ from typing import Any
 from policies import Candidate
 from serve.errors import EngineError, GatewayError
 from serve.guard.core import Outcome
-from serve.guard.cut import Had
+from serve.guard.cut import MOST_RESUMES, Had
 from serve.guard.path import rerun_order
-from serve.guard.resume import Broken, Resumes, Resumption, Written
+from serve.guard.resume import Broken, ResumeEnd, Resumes, Resumption, Written
 from serve.http1.sse import DONE, is_done
 from serve.proxy.attempts import Attempt, Attempts
 from serve.proxy.exchange import Exchange
@@ -36,6 +36,7 @@ class PlainAnswer:
         envelope: Of its chunks.
         finished: Its finish reason is out.
         readable: All that passed could be read.
+        begun: Something of the answer itself is out.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,10 @@ class PlainAnswer:
         self.envelope: dict[str, Any] = {}
         self.finished = False
         self._texts: dict[str, list[str]] = {}
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._texts) or not self.readable
 
     @property
     def had(self) -> Had:
@@ -61,7 +66,8 @@ class PlainAnswer:
 
     def add(self, name: str, text: str) -> None:
         """Notes what goes out of a text."""
-        self._texts.setdefault(name, []).append(text)
+        if text:
+            self._texts.setdefault(name, []).append(text)
 
 
 class PlainStream(Check):
@@ -69,10 +75,14 @@ class PlainStream(Check):
 
     Args:
         answer: Notes what passes.
+
+    Attributes:
+        failure: The engine's, where it gave the answer up.
     """
 
     def __init__(self, answer: PlainAnswer) -> None:
         self.over = False
+        self.failure: EngineError | None = None
         self._answer = answer
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
@@ -81,8 +91,8 @@ class PlainStream(Check):
             self._answer.add(template.place.field, frame.text)
             return (frame,)
         data = frame.data()
-        if error_around(frame.raw) is not None:
-            self.over = True
+        if (failure := error_around(frame.raw)) is not None:
+            self.failure, self.over = failure, True
             return ()
         if data is None:
             self._answer.readable = self._answer.readable and frame.whole
@@ -95,13 +105,20 @@ class PlainStream(Check):
             self._answer.readable = False
             return (frame,)
         choice = _first(chunk)
-        reason = choice.get("finish_reason")
-        if error_in(chunk) is not None or (reason and not is_finish(reason)):
-            self.over = True
+        if self._gives_up(chunk, choice):
             return ()
         self._answer.envelope = self._answer.envelope or {name: chunk[name] for name in _ENVELOPE if name in chunk}
         self._note(choice)
         return (frame,)
+
+    def _gives_up(self, chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> bool:
+        """Returns whether the engine gives the answer up."""
+        reason = choice.get("finish_reason")
+        self.failure = error_in(chunk)
+        if self.failure is None and reason and not is_finish(reason):
+            self.failure = EngineError(f"The engine gave the answer up ({reason}).")
+        self.over = self.failure is not None
+        return self.over
 
     def _note(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {}
@@ -136,8 +153,7 @@ class ResumedStream(PlainStream):
             return ()
         chunk = {**frame.parsed(data), **self._answer.envelope}
         choice = _first(chunk)
-        if error_in(chunk) is not None:
-            self.over = True
+        if self._gives_up(chunk, choice):
             return ()
         if not choice:
             return (Frame.of(chunk),) if self._usage and chunk.get("usage") else ()
@@ -199,18 +215,23 @@ class PlainPath:
             try:
                 failure, written = await self._go_on(exchange, request, answer, tried, resumption)
             except GatewayError as error:
-                self._resumes.ended(request.decision.model, resumption, "refused")
+                self._count(request, resumption, "refused")
                 raise failure from error
         await exchange.end_stream([Frame(DONE)])
 
     async def _resumption(
         self, request: RoutedRequest, answer: PlainAnswer, tried: list[Candidate], written: Written
     ) -> Resumption | None:
+        """Returns how a stream goes on, from the start as long as nothing of it is out; None if it can't."""
+
         def broken() -> Broken:
             return Broken(Outcome.FAILED, answer.had, resumed=len(tried) - 1)
 
         candidates = rerun_order(request.decision.candidates, tried, request.decision.trial)
-        return await self._resumes.resumption(request, broken, written, candidates)
+        resumption = await self._resumes.resumption(request, broken, written, candidates)
+        if resumption is None and not answer.begun and len(tried) <= MOST_RESUMES:
+            return Resumption(request, candidates, Written(candidates[0].pool, (), (), None), Outcome.FAILED)
+        return resumption
 
     async def _go_on(
         self,
@@ -225,7 +246,7 @@ class PlainPath:
         Raises:
             GatewayError: No engine goes on.
         """
-        model, written = request.decision.model, resumption.written
+        written = resumption.written
         async with AsyncExitStack() as resources:
             attempt = await self._attempts.first_response(resumption.request, resumption.candidates, resources)
             if not attempt.response.is_stream:
@@ -235,8 +256,9 @@ class PlainPath:
             exchange.span.set_attribute("specgate.resumed", len(written.kept))
             resumed = ResumedStream(answer, usage=not leaves_usage_out(request.parsed))
             failure = await self._send(exchange, attempt, resumed)
-        self._resumes.ended(model, resumption, "sound" if answer.finished else "broken")
-        return failure, written._replace(ids=attempt.ids)
+        self._count(request, resumption, "sound" if answer.finished else "broken")
+        pool = written.pool if written.kept else attempt.candidate.pool
+        return failure, written._replace(pool=pool, ids=attempt.ids)
 
     async def _send(self, exchange: Exchange, attempt: Attempt, stream: PlainStream) -> EngineError:
         """Sends an attempt's stream; returns why it broke, if it did."""
@@ -244,7 +266,11 @@ class PlainPath:
             await send_stream(exchange, attempt.response, line_of(attempt, exchange, stream))
         except EngineError as error:
             return error
-        return EngineError(INCOMPLETE)
+        return stream.failure or EngineError(INCOMPLETE)
+
+    def _count(self, request: RoutedRequest, resumption: Resumption, outcome: ResumeEnd) -> None:
+        if resumption.written.kept:  # else it was a rerun, which is counted with its reason
+            self._resumes.ended(request.decision.model, resumption, outcome)
 
     def _add_fault(self, request: RoutedRequest, candidate: Candidate, failure: EngineError) -> None:
         faults = request.attribution.faults

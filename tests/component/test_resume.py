@@ -391,11 +391,11 @@ def test_a_plain_stream_goes_on_when_its_engine_is_lost(plain: Two) -> None:
     plain.say(PLAIN)
     meant = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
     assert (meant.end, meant.faults) == (End.COMPLETE, [])
-    for at in range(2, len(plain.first.encode(PLAIN)), 3):
+    for at in range(0, len(plain.first.encode(PLAIN)), 3):  # at 0 nothing is out: then the request runs again
         plain.say(PLAIN, TokenFault("die", at), then=[TokenFault("abort", 20)])
         got = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
         assert (said(got), got.tokens, got.faults) == (said(meant), meant.tokens, []), at
-        assert len(resumed(plain.second)) >= 1
+        assert len(resumed(plain.second)) >= (at > 0)
     plain.say(PLAIN, TokenFault("lost", 30))
     assert plain.ask(stream=True, tools=None).tokens is None  # nobody asked for usage
 

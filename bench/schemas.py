@@ -1,9 +1,11 @@
-"""Whether schemas are judged right, and how long one may take: `python -m bench.schemas [FILE] [--bombs]`.
+"""Whether schemas are judged right, and how long one may take: `python -m bench.schemas [FILE] [--bombs] [--live]`.
 
 Replays MaskBench (one JSON object a line: `case`, `schema`, `tests` of `valid` and `data`) through the guard's own
 check, and holds each verdict against MaskBench's label and against stock `jsonschema`. Labels count `format`, which the
 guard leaves to strict requests: where only the label differs, `format` is why. Then compiles the schemas of Moonshot's
-validator, and plays schemas that cost a naive validator seconds or ages.
+validator, and plays schemas that cost a naive validator seconds or ages. With `--live`, the values come piece by piece
+instead: how much of those that are valid goes out before its end, and whether any part goes out that `jsonschema` finds
+wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from typing import Any
 import jsonschema
 
 from lab.attacks.schema_costs import BOMBS
+from serve.guard.core.live_prefix import LivePrefix
 from serve.guard.core.schema import Schema
-from serve.guard.core.schema_budget import UnjudgedError
+from serve.guard.core.schema_budget import Budget, UnjudgedError
 
 SHARED = Path(os.environ.get("SPECGATE_SHARED", Path(__file__).parents[2] / "shared"))
 MASKBENCH = SHARED / "suites" / "maskbench.jsonl.gz"
@@ -120,6 +123,75 @@ def _print_suite(path: Path) -> None:
         print(f"    {took_s * _MS:6.2f} ms {case}")
 
 
+# Keywords that a single value fails for good once it is whole.
+_FINAL = frozenset(
+    {"type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+     "minLength", "maxLength", "required", "additionalProperties"}
+)  # fmt: skip
+_PIECE = 4  # characters of a token
+
+
+def written(value: Any, path: tuple[str | int, ...], ends: dict[tuple[str | int, ...], int], out: list[str]) -> None:
+    """Writes a value as JSON, and notes where each value in it ends.
+
+    Args:
+        value: To write.
+        path: Of the value.
+        ends: Takes the ends, in characters, by path.
+        out: Takes the text.
+    """
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        out.append("{" if isinstance(value, dict) else "[")
+        for number, (name, inner) in enumerate(items):
+            out.append(", " if number else "")
+            out.append(f"{json.dumps(name)}: " if isinstance(name, str) else "")
+            written(inner, (*path, name), ends, out)
+        out.append("}" if isinstance(value, dict) else "]")
+    else:
+        out.append(json.dumps(value))
+    ends[path] = sum(map(len, out))
+
+
+def live_length(schema: Any, text: str) -> int:
+    """Returns how many characters of a value go out before it is whole."""
+    prefix = LivePrefix(Schema(schema, strict=False).outline(), Budget(1.0))
+    for at in range(0, len(text), _PIECE):
+        prefix.feed(text[at : at + _PIECE])
+    return len(prefix.take())
+
+
+def _print_live(path: Path) -> None:
+    found: Counter[str] = Counter()
+    for row in rows(path):
+        for value in (test["data"] for test in row["tests"] if isinstance(test["data"], dict)):
+            ends: dict[tuple[str | int, ...], int] = {}
+            out: list[str] = []
+            written(value, (), ends, out)
+            text = "".join(out)
+            said, _ = verdict(row["schema"], value)
+            if said == "unjudged":
+                continue
+            length = live_length(row["schema"], text)
+            found[said] += 1
+            if said == "valid":
+                found["characters"] += len(text)
+                found["live"] += length
+                found["all"] += length >= len(text) - 2
+                continue
+            try:
+                errors = list(jsonschema.Draft202012Validator(row["schema"]).iter_errors(value))
+            except Exception:  # noqa: BLE001, S112 - bad patterns, references to nothing
+                continue
+            final = [ends[tuple(error.absolute_path)] for error in errors if error.validator in _FINAL]
+            found["wrong parts"] += len(final)
+            found["sent"] += sum(length >= end for end in final)
+    print(f"{path.name}, piece by piece: {found['valid']} valid and {found['invalid']} invalid objects")
+    print(f"  valid ones that go out but for their last bracket: {found['all'] / found['valid']:.1%}")
+    print(f"  characters of valid ones that go out: {found['live'] / found['characters']:.1%}")
+    print(f"  wrong parts of invalid ones: {found['wrong parts']}, of which went out: {found['sent']}")
+
+
 def _print_moonshot(path: Path) -> None:
     found: Counter[tuple[str, str]] = Counter()
     worst_s = 0.0
@@ -150,8 +222,12 @@ def main() -> None:
         "file", nargs="?", type=Path, default=MASKBENCH, help="rows as MaskBench's, .jsonl or .jsonl.gz"
     )
     parser.add_argument("--bombs", action="store_true", help="only what costs a naive validator ages")
+    parser.add_argument("--live", action="store_true", help="only how much of the values goes out while they grow")
     arguments = parser.parse_args()
     gc.disable()  # what it looks through here is this benchmark's own
+    if arguments.live:
+        _print_live(arguments.file)
+        return
     if not arguments.bombs:
         _print_suite(arguments.file)
         if MOONSHOT.is_file():

@@ -86,7 +86,7 @@ class AuditLog:
         key_file: Seals the lines, and is made if there is none; None leaves them without a seal.
 
     Raises:
-        ConfigError: Somebody else writes there, or the lines there were sealed with a key that is gone.
+        ConfigError: Somebody else writes there.
     """
 
     def __init__(
@@ -105,8 +105,10 @@ class AuditLog:
             try:
                 self._continue(folder)
                 self._begin_file(folder)
-            except OSError as error:
-                log.error("%s: until it can, nothing can be changed here", _unwritable(folder, error))
+            except BlockingIOError as error:
+                raise ConfigError(f"another admin API writes its audit log in {folder}") from error
+            except (OSError, ConfigError) as error:
+                log.error("%s: until then, nothing can be changed here", _unwritable(folder, error))
 
     def write(self, entry: AuditEntry) -> None:
         """Appends a line. It is on the disk when this returns, whole; otherwise nothing of it is.
@@ -122,7 +124,7 @@ class AuditLog:
             if self._folder is not None:
                 self._append(self._folder, line + b"\n", last)
         except (OSError, ConfigError) as error:
-            reason = _unwritable(self._folder, error) if isinstance(error, OSError) else str(error)
+            reason = _unwritable(self._folder, error)
             log.error("%s", reason)
             message = f"Nothing was changed, since {reason}. Make room there or mend it, and ask again."
             raise StorageError(message) from error
@@ -175,8 +177,8 @@ class AuditLog:
         """Takes the folder for this process, and goes on after the last line there.
 
         Raises:
-            OSError: It can't be used.
-            ConfigError: As of the class.
+            OSError: It can't be used; `BlockingIOError` if somebody else writes there.
+            ConfigError: The key that seals its lines is gone, or is none.
         """
         lock = None
         try:
@@ -201,14 +203,12 @@ class AuditLog:
                 self._seal.move(last)
             self._number = max((_number(path) for path in files), default=0)
             self._lock = lock
-        except BaseException as error:
+        except BaseException:
             if self._seal is not None:
                 self._seal.close()
                 self._seal = None
             if lock is not None:
                 lock.close()
-            if isinstance(error, BlockingIOError):
-                raise ConfigError(f"another admin API writes its audit log in {folder}") from error
             raise
 
     def _sealed(self, folder: Path, is_sealed: bool) -> Seal | None:
@@ -331,8 +331,13 @@ def _lines(files: Sequence[Path]) -> Iterator[tuple[str, bytes | None]]:
                 yield f"{path.name}:{number}", line.removesuffix(b"\n")
 
 
-def _unwritable(folder: Path | None, error: OSError) -> str:
-    return f"the audit log can't be written in {folder} ({error.strerror or error})"
+def _unwritable(folder: Path | None, error: OSError | ConfigError) -> str:
+    if isinstance(error, ConfigError):
+        return str(error)
+    if isinstance(error, BlockingIOError):
+        return f"another admin API writes its audit log in {folder}"
+    where = f": {error.filename}" if error.filename else ""
+    return f"the audit log can't be written in {folder} ({error.strerror or error}{where})"
 
 
 def _short(entry: dict[str, Any]) -> dict[str, Any]:

@@ -293,13 +293,37 @@ def test_a_log_that_was_begun_without_a_key_goes_on_with_one(tmp_path: Path) -> 
         assert verify(folder, key_file=key).faults == ()
 
 
+def without(key: Path) -> Path:
+    key.unlink()
+    return key
+
+
+@pytest.mark.parametrize("name", ["audit.key", "audit.key.head"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "text"])
+def test_what_is_no_key_keeps_changes_from_happening_and_is_named(tmp_path: Path, name: str, kind: str) -> None:
+    log = AuditLog(tmp_path / "audit", key_file=tmp_path / "audit.key")
+    log.close()
+    path = without(tmp_path / name)
+    made = {"folder": Path.mkdir, "fifo": os.mkfifo, "text": lambda path: path.write_text("nonsense")}
+    made[kind](path)
+    log = AuditLog(tmp_path / "audit", key_file=tmp_path / "audit.key")
+    if (name, kind) == ("audit.key.head", "text"):
+        log.write(ENTRY)  # as if no line had been written yet
+    else:
+        with pytest.raises(StorageError, match=str(path)):
+            log.write(ENTRY)
+    log.close()
+
+
 def test_a_sealed_log_goes_on_with_its_own_key_alone(sealed: tuple[Path, Path]) -> None:
     folder, key = sealed
-    with pytest.raises(ConfigError, match=r"is sealed: set `admin\.audit_key_file`"):
-        AuditLog(folder)
-    key.unlink()
-    with pytest.raises(ConfigError, match=f"gone from {key}: put it back"):
-        AuditLog(folder, key_file=key)
+    for log, says in [
+        (AuditLog(folder), r"is sealed: set `admin\.audit_key_file`"),
+        (AuditLog(folder, key_file=without(key)), f"gone from {key}: put it back"),
+    ]:
+        with pytest.raises(StorageError, match=says):
+            log.write(ENTRY)
+        log.close()
     with pytest.raises(ConfigError, match="no key of the audit log"):
         verify(folder, key_file=key)
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,6 +21,7 @@ from serve.config.gateway import GatewayConfig
 from serve.gateway.engine_watch import PoolWatch, addresses_of
 from serve.gateway.ingress import GatewayReplica
 from serve.http1.asgi import AsgiApp
+from serve.http1.fetch import fetch
 from serve.routing.endpoint import Endpoint
 from serve.routing.remote_pool import RemotePool
 
@@ -213,6 +213,18 @@ async def test_addresses_of_a_name_come_and_go_and_a_new_one_is_asked_first() ->
         assert await used() == {urls["two"]}, "what was known last"
 
 
+async def test_an_engine_that_hangs_is_left_out_while_another_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = hanging(monkeypatch)
+    async with listening(RunningEngine()) as engine:
+        pool = RemotePool([Endpoint(silent, None), engine], FACTS)
+        watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None)
+        await watch.look()
+        await watch.look()
+        async with AsyncExitStack() as held:
+            holds = [await held.enter_async_context(pool.reserve()) for _ in range(4)]
+    assert {endpoint.url for endpoint in holds} == {engine.url}
+
+
 async def test_a_name_is_looked_up_with_its_port_and_path() -> None:
     assert await addresses_of("http://127.0.0.1:8000/base") == ["http://127.0.0.1:8000/base"]
 
@@ -226,6 +238,19 @@ async def test_a_session_stays_with_its_engine() -> None:
         for _ in range(5):
             await post(url, CHAT)
     assert sorted(engine.served for engine in engines) == [0, 0, 5]
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Returns the URL of a server that accepts connections and never answers: nobody waits until that is sure."""
+    silent = "http://silent:8000"
+
+    async def answered(url: str, *how: Any) -> Any:
+        if url == silent:
+            raise TimeoutError
+        return await fetch(url, *how)
+
+    monkeypatch.setattr("serve.discovery.asking.fetch", answered)
+    return silent
 
 
 def remote(url: str) -> dict[str, Any]:
@@ -287,15 +312,12 @@ async def test_front_refuses_what_is_no_base_url(url: str) -> None:
 
 
 async def test_front_says_what_is_wrong_with_what_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.discovery.asking._PASSIVE_TIMEOUT_S", 0.2)
-    silent = socket.create_server(("127.0.0.1", 0))  # the kernel accepts, and nobody answers
+    silent = hanging(monkeypatch)
     async with listening(page()) as html, listening(RunningEngine()) as engine:
-        hanging = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        code, output = await ask(hanging, html.url, "http://127.0.0.1:9", engine.url)
-        none, all_wrong = await ask(hanging, "http://127.0.0.1:9")
-    silent.close()
+        code, output = await ask(silent, html.url, "http://127.0.0.1:9", engine.url)
+        none, all_wrong = await ask(silent, "http://127.0.0.1:9")
     assert (code, none) == (1, 2)
-    assert f"left out: {hanging}: it does not answer (no answer in time)" in output
+    assert f"left out: {silent}: it does not answer (no answer in time)" in output
     assert f"left out: {html.url}: /v1/models lists no model" in output
     assert "left out: http://127.0.0.1:9: it does not answer" in output
     assert "no engine tells what it serves" in all_wrong

@@ -9,7 +9,7 @@ from serve.config.gateway import GatewayConfig
 from serve.dialects.table import as_chat
 from serve.request.features import FeatureReader
 from serve.request.field_rules import RequestReader
-from serve.request.model_suffix import NO_SPECULATION, take_suffix
+from serve.request.model_suffix import NO_SPECULATION, put_own_name, take_suffix
 from serve.request.schema_limits import check_schemas
 
 
@@ -45,6 +45,8 @@ class Decider:
         _, request, patch = self._reader.read(as_chat(body, headers, api))
         check_schemas(request, self.config.limits)
         if request.model.endswith(NO_SPECULATION):
-            take_suffix(patch, request, self._features.known)
+            take_suffix(patch, request, self._features.names)
+        if request.model not in self._features.names.exact:
+            put_own_name(patch, request, self._features.names)
         features = self._features.read(request, headers)
         return features, decide(self.policy, features, features.preference)

@@ -80,3 +80,13 @@ def test_what_the_gateway_refuses_is_refused_here_too(specgate, kimi, body):
     refused = json.dumps({**json.loads(body()), "prompt_embeds": "AAAA"})
     code, out = specgate("explain", "-c", kimi(), "-r", "-", stdin=refused)
     assert (code, "prompt_embeds" in out) == (2, True)
+
+
+def test_a_name_that_a_pattern_matches_is_decided_as_the_model_that_has_it(specgate, kimi, body, tmp_path):
+    config = kimi()
+    config.write_text(config.read_text().replace("[k2]", '["claude-*"]'))
+    request = tmp_path / "body.json"
+    request.write_text(body(model="claude-opus-4-5:nospec"))
+    code, output = specgate("explain", "-c", config, "-r", request, "--json")
+    assert code == 0
+    assert (json.loads(output)["model"], json.loads(output)["speculative"]) == ("kimi", False)

@@ -128,6 +128,16 @@ async def test_text_completions_models_metrics_and_health() -> None:
             assert response.status == 404
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
+async def test_counters_of_drafts_tell_an_engine_with_a_drafter(drafts: int) -> None:
+    async with (
+        engine(num_speculative_tokens=drafts) as url,
+        aiohttp.ClientSession(url) as session,
+        session.get("/metrics") as response,
+    ):
+        assert ("vllm:spec_decode_num_drafts_total" in await response.text()) == bool(drafts)
+
+
 async def test_health_says_503_until_the_engine_is_ready() -> None:
     async with (
         engine(ready_after_s=60) as url,

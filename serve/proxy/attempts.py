@@ -320,15 +320,10 @@ class Attempts:
             request.attribution.answering = Answering(slot.candidate, meter, sent_s)
         if span.is_recording():
             tell_beginning(span, response, time.monotonic() - sent_s)
-<<<<<<< HEAD
-            resources.callback(tell_usage, span, meter)
-        continued = request.continued or PASS
-        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed)
-=======
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
-        return Attempt(slot.candidate, response, sent.last_frames(), meter, rename, parsed)
->>>>>>> e627c756 (Commands decide by patterns too, and new pictures of the dashboard)
+        continued = request.continued or PASS
+        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from lab.claims import engine_rules, kv_cache, request_fields, tool_parsers
+from lab.claims import engine_rules, kv_cache, reasoning_parsers, request_fields, tool_parsers
 
 Cases = Callable[[], Iterator[bool]]
 
 
 def _parsers(*names: str, **how: Any) -> Cases:
     return lambda: chain.from_iterable(tool_parsers.broken_calls(name, **how) for name in names)
+
+
+def _thoughts(*names: str) -> Cases:
+    return lambda: chain.from_iterable(reasoning_parsers.broken_thoughts(name) for name in names)
 
 
 def _states(*wanted: kv_cache.Mode) -> Cases:
@@ -43,6 +47,7 @@ CLAIMS: Mapping[str, Cases] = {
     "mtp-prefix-cache-on-hybrid-plain": _states(_DROP, _LOOKAHEAD),
     "old-multi-token-tool-parsers": _parsers("minimax_m2"),
     "qwen-multi-token-tool-parser": _parsers("qwen3_coder"),
+    "reasoning-start-marker-leaks": _thoughts("deepseek_r1", "holo2"),
     "sampling-refused-by-speculation": request_fields.refusals,
     "stop-strings-shift-markers": request_fields.stop_strings,
     "two-structured-backends-in-one-engine": engine_rules.other_backend_refused,

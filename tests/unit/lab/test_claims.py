@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch's own deprecations, raised while vLLM is imported
     pytest.importorskip("vllm")
-    from lab.claims import kv_cache, table, tool_parsers
+    from lab.claims import kv_cache, reasoning_parsers, table, tool_parsers
 
 from lab.claims.verification import Tried, differs
 from lab.cli import verify as commands
@@ -41,6 +41,11 @@ def test_every_claim_belongs_to_an_advisory() -> None:
 
 def test_one_token_at_a_time_no_parser_is_wrong() -> None:
     assert not any(any(tool_parsers.broken_calls(name, most=1)) for name in tool_parsers.FORMATS)
+    assert not any(any(reasoning_parsers.broken_thoughts(name, most=1)) for name in ("deepseek_r1", "holo2"))
+
+
+def test_reasoning_parsers_that_no_advisory_names_stand_several_tokens_at_a_time() -> None:
+    assert not any(any(reasoning_parsers.broken_thoughts(name)) for name in ("qwen3", "glm45"))
 
 
 def test_the_state_that_a_hybrid_hands_out_stands_where_attention_goes_on() -> None:

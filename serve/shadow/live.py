@@ -55,7 +55,7 @@ class _Drawn(NamedTuple):
     began_s: float
 
 
-class Tally:
+class PairTally:
     """The pairs of one candidate and class.
 
     Attributes:
@@ -122,7 +122,7 @@ class Shadows:
         self._shadows = dict(_shadows(config))
         self._drawn: dict[str, _Drawn] = {}
         self._copies: set[asyncio.Task[None]] = set()
-        self._tallies: defaultdict[Key, Tally] = defaultdict(Tally)
+        self._tallies: defaultdict[Key, PairTally] = defaultdict(PairTally)
         self.skipped = 0
 
     def begins(self, request: RoutedRequest) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from serve.http1.asgi import Drain, Sink
 from serve.http1.sse import MAX_FRAME_BYTES
 from serve.stream.frame import Frame
-from serve.stream.reader import Edit, FrameReader, Pattern
+from serve.stream.reader import Edit, FramePattern, FrameReader
 
 _QUOTE = ord('"')
 _LONG_FRAME_BYTES = 8 * 1024  # a frame of so much may hold hundreds of calls
@@ -119,7 +119,7 @@ class Line:
         self._reader = FrameReader(
             min(limits) if limits else MAX_FRAME_BYTES, exact=exact, edit=edit, allowance_bytes=allowance_bytes
         )
-        self._pattern: Pattern | None = None  # of what comes next, if it only adds to the same text
+        self._pattern: FramePattern | None = None  # of what comes next, if it only adds to the same text
         self.over = False
         self.slow = self._is_slow()
 

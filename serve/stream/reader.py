@@ -22,7 +22,7 @@ _STRING = re.compile(rb'"(?:[^"\\\r\n]|\\[^\r\n])*"\Z')
 Edit = Callable[[bytes], bytes]
 
 
-class Pattern:
+class FramePattern:
     """Frames that differ in one text alone, by their bytes. A JSON string holds no line break and no quote of its own.
 
     Args:
@@ -108,7 +108,7 @@ class FrameReader:
             rest = self._edit(rest)
         return (Frame(rest, whole=not self._in_pieces),)
 
-    def pattern(self, frame: Frame) -> Pattern | None:
+    def pattern(self, frame: Frame) -> FramePattern | None:
         """Returns what frames look like that differ from the last one in a text alone; None if something follows it."""
         raw = frame.raw
         if not self._between or not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
@@ -118,7 +118,7 @@ class FrameReader:
             if (found := raw.find(member, choices)) >= 0:
                 begin = found + len(member)
                 end = raw.find(b'"', begin)
-                return None if raw[end - 1 : end] == b"\\" or CR in raw else Pattern(raw[:begin], raw[end:])
+                return None if raw[end - 1 : end] == b"\\" or CR in raw else FramePattern(raw[:begin], raw[end:])
         return None
 
     def _frames(self, cut: list[bytes]) -> Iterator[Frame]:

@@ -103,8 +103,8 @@ def engines(request: pytest.FixtureRequest) -> Iterator[Two]:
 
 @pytest.fixture(scope="module", params=["qwen3_coder", "kimi_k2"])
 def strict(request: pytest.FixtureRequest) -> Iterator[Two]:
-    """Engines whose models think, and write several tokens a step; what violates a schema is never delivered."""
-    with two(request.param, thinking=True, per_chunk=3, mode="strict") as pair:
+    """Models that think and write several tokens a step; calls go out as they grow, and no violation is delivered."""
+    with two(request.param, thinking=True, per_chunk=3, mode="strict", arguments="live") as pair:
         yield pair
 
 

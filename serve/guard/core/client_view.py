@@ -203,8 +203,8 @@ class ClientView:
 
     @property
     def names_sent(self) -> list[str]:
-        """The tools of the calls that went out."""
-        return [call.name for call in self._sent]
+        """The tools of the calls that went out, and of the one that has begun to."""
+        return [call.name for call in self._sent] + ([self.live.name] if self.live is not None else [])
 
     def text_sent(self, name: str) -> str:
         """Returns what went out of a text."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from unicodedata import normalize
 
 from serve.guard.core.argument_names import ENDINGS, is_file, is_number, is_place
 from serve.guard.core.slip import Slip
@@ -47,22 +48,32 @@ def is_opaque(slip: Slip) -> bool:
     return digits >= _RECORD_DIGITS or (digits > 0 and source.isupper())
 
 
+def says_twice(slip: Slip) -> bool:
+    """Returns whether the call says a part of the name twice."""
+    if slip.meant or len(slip.said) < _LEAST_REPETITION:
+        return False
+    return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
+
+
 def _is_other_spelling(slip: Slip) -> bool:
-    """Capitals, or the signs between words: `foo-bar` for `foo_bar`, 1,000 for 1000."""
+    """Capitals, the signs between words, or other code points: `foo-bar` for `foo_bar`, 1,000 for 1000."""
     if _letters(slip.name) == _letters(slip.source):
         return True
-    return slip.said.casefold() == slip.meant.casefold() and not is_opaque(slip)
+    if not slip.name.isascii() and normalize("NFKC", slip.name) == normalize("NFKC", slip.source):
+        return True
+    uniform = slip.name.isupper() or slip.name.islower()  # as who writes `W2378156` for a user's `w2378156`
+    return slip.said.casefold() == slip.meant.casefold() and (uniform or not is_opaque(slip))
 
 
 def _is_longer_or_shorter(slip: Slip) -> bool:
     """What stands before or behind a name, or not: `US91488179` for `91488179`, a path from another folder."""
-    if slip.said and slip.meant:
+    if (slip.said and slip.meant) or says_twice(slip):
         return False
     more = slip.said or slip.meant
     if more.isalpha() and _letters(slip.name).isdigit() != _letters(slip.source).isdigit():
         return True
     if slip.before and slip.behind:
-        return not more.isalnum() and not _is_repetition(slip)
+        return not more.isalnum()
     neighbour = slip.behind[:1] if slip.behind else slip.before[-1:]
     return not neighbour.isalnum() or len(more) > 1
 
@@ -116,8 +127,10 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     """Another word, as another file's name has; not another token within one."""
     if slip.size <= 1:
         return False
+    if says_twice(slip):
+        return False
     if not (slip.said + slip.meant).isalnum():
-        return not _is_repetition(slip)
+        return True
     if is_opaque(slip):
         is_kind = slip.said == slip.word and slip.word.isalpha()
         return is_kind or (slip.size > _TOKEN_CHARS and 2 * slip.size > len(slip.source_word))
@@ -128,13 +141,6 @@ def _is_other_word(slip: Slip, *, creates: bool) -> bool:
     stem = _FAMILIAR.sub("", slip.source_word)
     kept = len(stem) - len(slip.meant)
     return kept < 2 or 2 * kept < len(stem)  # one letter, or less than half of the word, may be chance
-
-
-def _is_repetition(slip: Slip) -> bool:
-    """Returns whether the call says a part of the name twice."""
-    if slip.meant or len(slip.said) < _LEAST_REPETITION:
-        return False
-    return slip.before.endswith(slip.said) or slip.behind.startswith(slip.said)
 
 
 def _letters(name: str) -> str:

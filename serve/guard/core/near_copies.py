@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from serve.guard.core.argument_names import brings_content, names_in
-from serve.guard.core.derived_names import is_derived, is_opaque
+from serve.guard.core.derived_names import is_derived, is_opaque, says_twice
 from serve.guard.core.slip import Slip
 
 _MOST_NAMES = 64  # of one answer that are looked up
@@ -73,10 +73,12 @@ class NearCopies:
         """Returns whether the prompt has the name in other capitals, or elsewhere the word that changed."""
         if self._folded is None:
             self._folded = (self._text or "").casefold()
+        if is_opaque(slip) or says_twice(slip):
+            return False
         if self._stands_in(self._folded, slip.name.casefold()):
             return True
         word = slip.word.casefold()
-        return len(word) > 1 and not is_opaque(slip) and self._stands_in(self._folded, word)
+        return len(word) > 1 and self._stands_in(self._folded, word)
 
     def _stands_in(self, text: str, name: str) -> bool:
         """Returns whether a text has a name as it is written, and not as a part of a longer word."""

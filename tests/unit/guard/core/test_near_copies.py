@@ -43,6 +43,8 @@ def suspected(name: Any, prompt: str = PROMPT, **others: Any) -> str | None:
         ("serve/gaurd/core/guard.py", "serve/guard/core/guard.py"),
         ("serve/guard/core/choise.py", "serve/guard/core/choice.py"),
         ("serve/gateway/pipelines/pipeline.py", None),
+        ("serve/serve/guard/core/choice.py", "serve/guard/core/choice.py"),
+        ("call_Zk3vQ81mXw0PbL7tR5yHn2AcHn2Ac", "call_Zk3vQ81mXw0PbL7tR5yHn2Ac"),
         ("#W2387156", "#W2378156"),
         ("yusuf_rossi_9260", "yusuf_rossi_9620"),
         ("TCK-2024-473313", "TCK-2024-471313"),
@@ -78,6 +80,7 @@ def test_one_slip_in_a_name_of_the_prompt_is_suspected(name: Any, source: str | 
         "https://github.com/acme/router/pull/1184",
         "TCK-2024-471314",
         "W2378156",
+        "#w2378156",
         "1,523.75",
         "10.21.37.1",
         "9c2f41ab",
@@ -102,6 +105,11 @@ def test_a_file_that_is_written_may_have_a_new_name_and_one_that_is_read_may_not
     prompt = "see src/parsing/annotated_value.py"
     assert suspected("src/parsing/annotxqed_value.py", prompt) == "src/parsing/annotated_value.py"
     assert suspected("src/parsing/annotxqed_value.py", prompt, content="a = 1\nb = 2\n") is None
+
+
+def test_another_way_to_write_the_same_characters_is_no_slip() -> None:
+    assert suspected("docs/résumé_2024_final.md", "see docs/résume\u0301_2024_final.md") is None
+    assert suspected("docs/rаsumé_2024_final.md", "see docs/resumé_2024_final.md") is not None
 
 
 def test_a_name_with_two_neighbours_is_one_of_a_row() -> None:

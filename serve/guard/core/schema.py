@@ -68,7 +68,7 @@ class Schema:
         Raises:
             UnjudgedError: The schema can't be applied, or not within the budget.
         """
-        kept = _compiled.kept(_text_of(self._schema), self.strict)
+        kept = _compiled.kept(msgspec.json.encode(self._schema), self.strict)
         if kept is not None:
             self._compiled = kept
             return kept.outline
@@ -180,7 +180,7 @@ class _Cache:
         Raises:
             UnjudgedError: It is not valid, or may take too long.
         """
-        text = _text_of(schema)
+        text = msgspec.json.encode(schema)
         compiled = self.kept(text, strict)
         if compiled is not None:
             return compiled
@@ -194,10 +194,6 @@ class _Cache:
             (dropped, _), _ = self._kept.popitem(last=False)
             self.size_bytes -= estimated_bytes(dropped)
         return compiled
-
-
-def _text_of(schema: Any) -> bytes:
-    return msgspec.json.encode(schema)
 
 
 def estimated_bytes(text: bytes) -> int:

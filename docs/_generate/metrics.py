@@ -4,9 +4,10 @@ from docs._generate.markdown import code, table
 from serve.gateway.ingress import GatewayReplica
 from serve.telemetry.metrics import Declared
 
+_POOL = {"kind": "remote", "url": "http://unused"}
 _ALL_ON = {
     "models": {
-        "m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": {"kind": "remote", "url": "http://unused"}}}
+        "m": {"family": "qwen3", "grammar": "hermes", "pools": {"p": _POOL, "q": _POOL}, "shadow": {"pool": "q"}}
     },
     "policy": {"load": "observe"},
     "quarantine": {"enabled": True},

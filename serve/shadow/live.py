@@ -107,6 +107,9 @@ class Shadows:
         attempts: Sends copies; apart from those of clients, so that no load or limit counts them.
         chance: Returns numbers from 0 to 1, each as likely.
         clock: Monotonic seconds.
+
+    Attributes:
+        skipped: Copies that were not made or not answered because of the load, by model and pool.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class Shadows:
         self._drawn: dict[str, _Drawn] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._tallies: defaultdict[Key, PairTally] = defaultdict(PairTally)
-        self.skipped = 0
+        self.skipped: Counter[tuple[str, str]] = Counter()
 
     def begins(self, request: RoutedRequest) -> None:
         """Draws whether a guarded request that begins is to be copied."""
@@ -148,7 +151,7 @@ class Shadows:
         if not result.verdict.counts:
             return
         if len(self._copies) >= shadow.terms.max_ongoing:
-            self.skipped += 1
+            self.skipped[result.model, shadow.candidate.pool] += 1
             return
         seconds = self._clock() - drawn.began_s
         task = asyncio.create_task(self._compare(shadow, drawn.request, result.verdict, seconds))
@@ -190,7 +193,7 @@ class Shadows:
             async with asyncio.timeout(_TIMEOUT_S):
                 verdict = await self._verdict(shadow, request)
         except OverloadedError:  # says nothing of its answers
-            self.skipped += 1
+            self.skipped[request.decision.model, shadow.candidate.pool] += 1
             return
         except (GatewayError, TimeoutError) as error:
             log.info("%s: the candidate %s has no answer: %s", request.request_id, shadow.candidate.pool, error)

@@ -18,5 +18,5 @@ def show_shadows(metrics: Metrics, shadows: Shadows) -> None:
     )  # fmt: skip
     metrics.read(
         "counter", "specgate_shadow_skipped", "Copies that were not made or not answered because of the load",
-        (), lambda: [((), shadows.skipped)],
+        ["model", "pool"], shadows.skipped.items,
     )  # fmt: skip

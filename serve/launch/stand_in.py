@@ -44,16 +44,16 @@ def standing_in(folder: Path, program: str | Path) -> Iterator[None]:
 def _watch(folder: Path, program: str | Path, stop: threading.Event) -> None:
     """Looks after HAProxy until it is told to stop; the stand-in ends with this thread at the latest."""
     other: subprocess.Popen[bytes] | None = None
-    seen, misses = False, 0
+    misses = 0
     while not stop.wait(_LOOK_S):
         home = next((path.parent for path in folder.glob(f"*/{_SOCKET}")), None)
         if home is not None and _answers(home / _SOCKET):
-            seen, misses = True, 0
+            misses = 0
             if other is not None:
                 _dismiss(other)
                 other = None
             continue
-        misses += seen
+        misses += home is not None  # the socket is there since HAProxy has listened on it
         if home is not None and misses >= _MISSES and (other is None or other.poll() is not None):
             log.warning("HAProxy is gone; a stand-in takes its port until Ray has started another")
             with suppress(OSError):

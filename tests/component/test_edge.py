@@ -159,7 +159,7 @@ async def test_who_asks_is_what_the_edge_sees(edge: Edge) -> None:
     made_up = ("x-forwarded-for", "x-real-ip", "forwarded", "x-forwarded-host", "x-forwarded-proto")
     recorder = Engine(answer)
     async with listening(recorder) as behind, edge(behind.url) as client:
-        await client.models.list(extra_headers=dict.fromkeys(made_up, "203.0.113.7"))
+        await client.post("/models", cast_to=object, options={"headers": dict.fromkeys(made_up, "203.0.113.7")})
     seen = next(headers for headers, _ in recorder.requests if "authorization" in headers)
     assert seen["x-forwarded-for"] == "127.0.0.1"
     assert seen["x-forwarded-proto"] == "https"

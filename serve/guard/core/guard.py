@@ -40,6 +40,7 @@ class Guard:
         settings: As given.
         state: Progress of the answer.
         verdicts: One for each attempt that is over.
+        takes_long: Checking one call may take longer than other requests should wait, since the prompt is long.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Guard:
         self._whole = whole
         self._live = live and not whole and not self._observing
         self._expected = Expectation(request, grammar)
+        self.takes_long = settings.near_copies != "off" and self._expected.prompt.is_long
         self._wants_usage = whole or self._expected.wants_usage  # a whole answer always carries it
         self._attempt = AttemptGuard()
         self._views: dict[int, ClientView] = {}
@@ -88,11 +90,6 @@ class Guard:
         lost = self.state in (GuardState.RERUN, GuardState.FAILED)
         over = lost and not self._unfinished() and not self._attempt.failed
         return over and self._wants_usage and not self._usage.reported
-
-    @property
-    def takes_long(self) -> bool:
-        """True if checking one call may take longer than other requests should wait, since the prompt is long."""
-        return self.settings.near_copies != "off" and self._expected.prompt.is_long
 
     @property
     def outcome(self) -> Outcome:

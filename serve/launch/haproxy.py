@@ -11,7 +11,8 @@ becomes HAProxy (ADR 0024):
 - A request that no replica has answered gets an error in OpenAI's and Anthropic's shape with 502, 503 or 504, where
   Ray's template makes a plain text with 500 of all three.
 - A request without a route gets the same 503. Ours is the route of all paths, so there is none only before the gateway
-  is up and while it stops: Ray's template makes that a 404, which no client tries again.
+  is up and while it stops: Ray's template makes that a 404, which no client tries again, and so does Ray's own proxy,
+  to which HAProxy turns where no replica is left. All 404s of ours are JSON.
 - A head may have 1,000 lines instead of 101, so that it is our listener that refuses too large ones, in OpenAI's shape.
   What HAProxy's parser refuses still gets its HTML, which is compiled in and which no `errorfile` replaces.
 - HAProxy stops accepting, finishes its streams and ends when the process that started it dies, so that no orphan keeps
@@ -31,6 +32,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HEAD_TIMEOUT_S = 30
 _OURS = "    tune.http.maxhdr 1000\n"
 _NO_ROUTE = re.compile(r"^    http-request return status 404 .*$", re.MULTILINE)
+_SERVERS = "    # Servers in this backend\n"
+_IS_NO_ROUTE = "{ status 404 } { res.hdr(content-type) -m beg text/plain }"
 _RETRY_AFTER_S = 1
 _ERRORS = {
     502: ("Bad Gateway", "gateway_failed", "The gateway replica failed before it answered. Please try again."),
@@ -60,6 +63,7 @@ def harden(config: str, folder: Path, stats_host: str = "127.0.0.1") -> str:
         ("  bind *:", f"  bind {stats_host}:"),
     ):
         config = config.replace(found, replacement, 1)
+    config = config.replace(_SERVERS, f"    http-response deny deny_status 503 if {_IS_NO_ROUTE}\n{_SERVERS}")
     return _NO_ROUTE.sub("    http-request deny deny_status 503", config)
 
 

@@ -52,6 +52,7 @@ frontend clients
     default_backend gateways
 backend gateways
     http-reuse always
+    # Servers in this backend
     server a 127.0.0.1:{a}
     server b 127.0.0.1:{b}
 """
@@ -211,9 +212,12 @@ class Ready(BaseHTTPRequestHandler):
     """Answers 200 and keeps the connection."""
 
     protocol_version = "HTTP/1.1"
+    status = 200
+    kind = "text/plain"
 
     def do_GET(self) -> None:
-        self.send_response(200)
+        self.send_response(self.status)
+        self.send_header("content-type", self.kind)
         self.send_header("content-length", "0")
         self.end_headers()
 
@@ -221,10 +225,23 @@ class Ready(BaseHTTPRequestHandler):
         pass
 
 
+class NoRoute(Ready):
+    """Ray's own proxy, which knows no route."""
+
+    status = 404
+    kind = "text/plain; charset=utf-8"
+
+
+class NotFound(NoRoute):
+    """A gateway that has no such thing."""
+
+    kind = "application/json"
+
+
 @contextmanager
-def ready_on(port: int) -> Iterator[None]:
-    """A gateway of few words."""
-    with ThreadingHTTPServer(("127.0.0.1", port), Ready) as server:
+def ready_on(port: int, handler: type[Ready] = Ready) -> Iterator[None]:
+    """A server of few words."""
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         server.daemon_threads = True
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
@@ -233,6 +250,19 @@ def ready_on(port: int) -> Iterator[None]:
         finally:
             server.shutdown()
             serving.join()
+
+
+@pytest.mark.parametrize(("handler", "status"), [(NoRoute, 503), (NotFound, 404)])
+def test_where_rays_proxy_knows_no_route_a_request_may_be_tried_again(
+    tmp_path: Path, handler: type[Ready], status: int
+) -> None:
+    ports = {name: free_port() for name in ("front", "a", "b")}
+    with ExitStack() as resources:
+        for port in (ports["a"], ports["b"]):
+            resources.enter_context(ready_on(port, handler))
+        resources.enter_context(haproxy_before(tmp_path, ports))
+        client = resources.enter_context(closing(HTTPConnection("127.0.0.1", ports["front"], timeout=10)))
+        assert status_of(client) == status
 
 
 def test_a_request_on_a_kept_connection_is_answered_although_haproxy_is_being_replaced(tmp_path: Path) -> None:

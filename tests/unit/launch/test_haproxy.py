@@ -49,6 +49,7 @@ listen stats
         "    tune.bufsize {{",
         "    balance {{",
         "    http-request return status 404 ",
+        "    # Servers in this backend\n",
     ],
 )
 def test_rays_template_still_has_what_the_wrapper_changes(anchor: str) -> None:

@@ -1,6 +1,5 @@
 """The declarative file: what is wrong with it is said without repeating a value, since one may be a token."""
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.odd_files import ODD_KINDS, put_odd
 
 from serve.access.key_file import KeyTerms, key_row, read_key_file
 from serve.access.key_record import KeyRecord, SecretHash
@@ -126,16 +126,11 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
     assert key.expires_s == datetime(2027, 2, 20, tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 @pytest.mark.parametrize("read", [read_key_file, read_provider_keys])
 def test_what_is_no_file_is_refused_and_holds_nobody(tmp_path: Path, kind: str, read: Callable[[Path], Any]) -> None:
     path = tmp_path / "keys"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    put_odd(kind, path)
     with pytest.raises(ConfigError, match="not a regular file"):
         read(path)
 

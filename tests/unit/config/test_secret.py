@@ -1,11 +1,11 @@
 """Keys and passwords are read where they are used, and never repeated."""
 
 import logging
-import os
 import traceback
 from pathlib import Path
 
 import pytest
+from support.odd_files import ODD_KINDS, put_odd
 
 from serve.config.secret import PERIOD_S, LiveSecret, Secret
 from serve.errors import ConfigError
@@ -97,13 +97,8 @@ def test_a_secret_that_is_missing_at_the_start_is_an_error(tmp_path: Path) -> No
         LiveSecret(in_file(tmp_path / "key"))
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "device"])
+@pytest.mark.parametrize("kind", ODD_KINDS)
 def test_what_is_no_file_is_refused_and_holds_nobody(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "key"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    put_odd(kind, path)
     assert "not a regular file" in refusal(in_file(path))

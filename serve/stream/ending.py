@@ -90,7 +90,7 @@ def error_around(frame: bytes) -> EngineError | None:
     Args:
         frame: With any line ends.
     """
-    if frame == _BOM or (frame.startswith(b"data: ") and frame.find(b"\n") >= len(frame) - 2):
+    if frame == _BOM or (frame.startswith(b"data: ") and frame.find(b"\n") >= len(frame) - 2 and b"\r" not in frame):
         return None  # one line of data, as nearly always
     for line in frame.splitlines():
         name, _, value = line.partition(b":")

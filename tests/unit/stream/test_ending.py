@@ -46,6 +46,12 @@ def test_the_lines_that_server_sent_events_may_have_are_no_error(frame: bytes) -
     assert error_around(frame) is None
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("last", [b"", b"\n", b"\r", b"\r\n"])
+def test_the_name_of_an_event_is_read_with_any_line_ends(end: bytes, last: bytes) -> None:
+    assert error_around(b"data: {}" + end + b"event: error" + last + last) is not None
+
+
 def test_an_engines_words_are_told_and_not_all_of_them() -> None:
     error = error_in({"error": {"message": "out of\nmemory " * 1000}})
     assert error is not None

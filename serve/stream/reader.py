@@ -12,9 +12,9 @@ from serve.stream.frame import Frame, TemplateLearner
 
 _BOM = b"\xef\xbb\xbf"
 # A CR that nothing follows yet may be the half of a CR LF.
-_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r(?!\Z)|\n)")
+_FRAME_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r(?!\Z)|\n)")
 _TAIL_BYTES = 3  # one less than the longest end of a frame
-_ENDED = re.compile(rb"(?>\r\n|\r|\n){2}\Z")
+_ENDS_FRAME = re.compile(rb"(?>\r\n|\r|\n){2}\Z")  # where nothing will follow
 _CHUNK = b"data: {"
 _CHOICES = b'"choices":[{'
 _TEXTS = (b'"content":"', b'"reasoning":"', b'"reasoning_content":"', b'"text":"', b'"arguments":"')
@@ -102,7 +102,7 @@ class FrameReader:
         rest, self._rest = bytes(self._rest), bytearray()
         if not rest and not self._in_pieces:
             return ()
-        if not _ENDED.search(rest):
+        if not _ENDS_FRAME.search(rest):
             rest += BLANK_LINE
         if self._edit is not None and not self._in_pieces:
             rest = self._edit(rest)
@@ -174,11 +174,11 @@ class FrameReader:
         """Does what `_cut` does for any read: one within a frame, or with CR."""
         seen = self._rest[-_TAIL_BYTES:] + data  # what came before holds no end of a frame, so nobody looks there again
         self._rest += data
-        if not _END.search(seen):
+        if not _FRAME_END.search(seen):
             return []
         text = bytes(self._rest)
         frames, start = [], 0
-        for end in _END.finditer(text):
+        for end in _FRAME_END.finditer(text):
             frames.append(text[start : end.end()])
             start = end.end()
         self._rest = bytearray(text[start:])

@@ -190,7 +190,8 @@ class LeakScanner:
     def _shape_of_object(self, text: str, start: int, *, ended: bool) -> MarkerShape:
         """Returns what a bracket of JSON is: stray, where it begins a line and a call to a tool without its marker."""
         quotation = self._quotation
-        if self._json or self._thoughts or not self._tools or not quotation.line_is_blank or quotation.kind:
+        begins_line = quotation.line_is_blank or quotation.line.strip() == "["
+        if self._json or self._thoughts or not self._tools or not begins_line or quotation.kind:
             return MarkerShape.MENTION
         return shape_of_object(text[start : start + AHEAD], self._tools, ended=ended)
 

@@ -242,24 +242,63 @@ def _object(place: MarkerPlace, rest: str) -> MarkerShape | None:
     return MarkerShape.CALL if damaged is not None and _names(damaged[1], place.tools) else None
 
 
-_BARE_OBJECT = re.compile(r'\{\s*"name"\s*:\s*"([^"\n]*)"\s*,\s*"(?:arguments|parameters)"\s*:')
-_OPEN_BARE_OBJECT = re.compile(
-    r'\{\s*(?:"(?:n(?:a(?:m(?:e(?:"\s*(?::\s*(?:"[^"\n]*(?:"\s*(?:,\s*(?:"[a-z]*(?:"\s*)?)?)?)?)?)?)?)?)?)?)?)?\Z'
-)
+_TOKEN = re.compile(r'\s*(?:"([^"\\\n]*)"|([{\[:,]))')
+_OPEN_TOKEN = re.compile(r'\s*(?:"([^"\\\n]*))?\Z')
+_KEYS_OF_A_WRAPPER = ("tool_calls", "tool_call", "function_call", "function")
+_KINDS = ("function", "function_call", "tool_call", "tool_use")
+_KEYS_OF_A_NAME = ("name", "tool_name", "tool", "function")
+_KEYS_OF_ARGUMENTS = ("arguments", "parameters", "input", "args")
+_ANY = ("",)  # word
+_FIRST_KEYS: tuple[str, ...] = ("type", "id", "call_id", *_KEYS_OF_A_WRAPPER, *_KEYS_OF_A_NAME)
 
 
 def shape_of_object(text: str, tools: Container[str], *, ended: bool) -> MarkerShape:
     """Returns what a JSON object at the beginning of a line is: stray, if it is a call without the markup around it.
+
+    A call is written as its format has it, as OpenAI's or Anthropic's APIs have it, or in a list of such.
 
     Args:
         text: From its bracket on.
         tools: Names of the tools that may be called.
         ended: Whether nothing more will come.
     """
-    if (call := _BARE_OBJECT.match(text)) is not None:
-        return MarkerShape.STRAY if call[1] in tools else MarkerShape.MENTION
-    open_ = not ended and len(text) < AHEAD and _OPEN_BARE_OBJECT.match(text)
-    return MarkerShape.OPEN if open_ else MarkerShape.MENTION
+    name, words, rest = _head_of_a_call(text)
+    if not words:
+        return MarkerShape.STRAY if name in tools else MarkerShape.MENTION
+    half = _OPEN_TOKEN.match(rest)
+    could = half is not None and (words is _ANY or half[1] is None or any(each.startswith(half[1]) for each in words))
+    return MarkerShape.OPEN if could and not ended and len(text) < AHEAD else MarkerShape.MENTION
+
+
+def _head_of_a_call(text: str) -> tuple[str, tuple[str, ...], str]:
+    """Reads the members before a call's arguments.
+
+    Returns:
+        The call's name, if there is one so far; the words that may come next, none if the arguments have begun or this
+            is no call; and the text behind what was read.
+    """
+    place, name, key, keys = 0, "", "", _FIRST_KEYS
+    while (token := _TOKEN.match(text, place)) is not None:
+        word, sign = token.groups()
+        if sign == ":":
+            if name and key in _KEYS_OF_ARGUMENTS:
+                return name, (), ""
+        elif sign == ",":
+            key, keys = "", _KEYS_OF_ARGUMENTS if name else _FIRST_KEYS
+        elif sign is not None:
+            if key and key not in _KEYS_OF_A_WRAPPER:
+                break
+            key, keys = "", _FIRST_KEYS
+        elif word not in (_KINDS if key == "type" else (word,) if key else keys):
+            break
+        elif not key:
+            key = word
+        elif key in _KEYS_OF_A_NAME:
+            name = word
+        place = token.end()
+    else:
+        return name, _ANY if key else keys, text[place:]
+    return "", (), ""
 
 
 def _function(place: MarkerPlace) -> MarkerShape:
@@ -430,6 +469,7 @@ def _argument(place: MarkerPlace) -> MarkerShape:
 _CALLS_IN_WORDS = (
     re.compile(r"(?<![`\"'])to=functions\.([\w.\-]{1,128})\s*(?:json|code)?\s*\{"),
     re.compile(r'(?<![`"])call tool="([^"\n]{1,128})" index="\d{1,4}"'),
+    re.compile(r"(?<![`\"'\w])functions\.([\w.\-]{1,128}):\d{1,4}\s*\{"),
     re.compile(r'(?<![`"])functools\s?\[\s*\{\s*"name"\s*:\s*"([^"\n]{1,128})"'),
 )
 

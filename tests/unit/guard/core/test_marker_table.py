@@ -170,6 +170,8 @@ def test_a_word_about_markup_is_text(text: str, size: int) -> None:
         'Here.responsetoolscall tool="bash" index="1"argument key="command" type="string"ls\nls -l\nargumentcalltools',
         'analysisI look.assistantcommentary to=functions.bash json{"command": "ls"}',
         'functools[{"name": "bash", "arguments": {}}]',
+        'I look. functions.bash:0{"command": "ls"}',
+        'functions.bash:12 {"command": "ls"}functions.bash:13 {"command": "pwd"}',
     ],
 )
 def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: str, size: int) -> None:
@@ -177,8 +179,66 @@ def test_a_call_whose_special_tokens_were_skipped_is_noticed_by_its_words(text: 
     assert scanned(cut(text.replace("bash", "mop"), size))[3] is False
 
 
+# The ways in which models, and engines that lost the markup, write a call as JSON.
+OBJECTS = {
+    "hermes": '{"name": "bash", "arguments": {"command": "ls"}}',
+    "llama": '{"name": "bash", "parameters": {"command": "ls"}}',
+    "a kind first": '{"type": "function", "name": "bash", "parameters": {}}',
+    "OpenAI's": '{"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}',
+    "Anthropic's": '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}',
+    "a message's": '{"tool_calls": [{"type": "function", "function": {"name": "bash", "arguments": "{}"}}]}',
+    "a function": '{"function": "bash", "arguments": {}}',
+    "a tool": '{\n  "tool": "bash",\n  "args": {}\n}',
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("before", ["", "I look.\n", "[", "[\n  "])
+@pytest.mark.parametrize("call", OBJECTS.values(), ids=OBJECTS)
+def test_an_object_that_is_a_call_without_its_markup_is_stray(call: str, before: str, size: int) -> None:
+    assert scanned(cut(before + call, size)) == (before, call, MarkerShape.STRAY, False)
+    other = before + call.replace("bash", "mop")
+    assert scanned(cut(other, size)) == (other, "", MarkerShape.MENTION, False)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Write {"name": "bash", "arguments": {}} for it.',
+        '```json\n{"name": "bash", "arguments": {}}\n```',
+        '{"name": "bash", "version": "5.2", "arguments": []}',
+        '{"type": "object", "name": "bash", "input": 1}',
+        '{"scripts": {"name": "bash", "arguments": {}}}',
+        '{"name": ["bash"], "arguments": {}}',
+        '{"bash": {"name": "bash", "arguments": {}}}',
+        "{bash}",
+        '{"name": "bash"',
+    ],
+)
+def test_an_object_that_is_no_call_or_stands_in_a_sentence_is_text(text: str, size: int) -> None:
+    assert scanned(cut(text, size)) == (text, "", MarkerShape.MENTION, False)
+
+
 PIECES = st.lists(
-    st.sampled_from([*sorted(CANONICAL), *CALLS.values(), " ", "\n", "`", "a", "bash", "[", "]", "<", '"', "{", "to="]),
+    st.sampled_from(
+        [
+            *sorted(CANONICAL),
+            *CALLS.values(),
+            *OBJECTS.values(),
+            " ",
+            "\n",
+            "`",
+            "a",
+            "bash",
+            "[",
+            "]",
+            "<",
+            '"',
+            "{",
+            "to=",
+        ]
+    ),
     max_size=8,
 )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from policies.command_line import EngineCommand
 from policies.conditions import short_name
@@ -12,13 +12,11 @@ from policies.engine_args import facts_from_engine_args, variant_of
 from policies.facts import PoolFacts, Scalar
 from policies.model_names import NamedModel, model_of
 from policies.stated_facts import UNKNOWN, method_of
-from policies.vllm_args import chosen_runner, falls_back_to_v1
+from policies.vllm_args import chosen_runner, default_runner, falls_back_to_v1
 from policies.vllm_options import full_names
 
 MODEL, POOL = "model", "engine"
 _NO_MODEL = NamedModel("", None, None)
-_V1_ONLY = frozenset({"medusa", "mlp_speculator", "custom_class"})
-_ON_V2 = frozenset({None, "mtp", "eagle", "eagle3", "dflash", "dspark"})  # since V2 is the default
 _OWN_HEAD = frozenset({"eagle", "mtp"})  # SGLang's EAGLE without a drafter is the model's own head
 _OLD_MEMBERS = {
     "speculative_model": "model",
@@ -78,7 +76,7 @@ def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
         method, drafter = _by_old_flags(args), base.drafter  # vLLM would look into the drafter's configuration
     own = _own_method(args) if not spec_open else None
     method = own or method
-    runner = _runner(command, args, method)
+    runner = _runner(command, args, method, base.hybrid)
     return replace(
         base,
         method=method,
@@ -178,24 +176,17 @@ def _says_method(args: Mapping[str, Any]) -> bool:
     )
 
 
-def _runner(command: EngineCommand, args: Mapping[str, Any], method: str | None) -> str | None:
-    """Returns the runner where it is certain.
-
-    From 0.22 to 0.28 it depends on the model's architecture; up to 0.31 some methods, and stages, go back to V1.
-    """
+def _runner(command: EngineCommand, args: Mapping[str, Any], method: str | None, hybrid: bool | None) -> str | None:
+    """Returns the runner where it is certain."""
     named = full_names(args)
     if (chosen := chosen_runner(f"{MODEL}/{POOL}", named, command.env)) is not None:
         return chosen
-    if method in _V1_ONLY or falls_back_to_v1(method, named.get("speculative_config") or {}, named):
+    if falls_back_to_v1(method, named.get("speculative_config") or {}, named):
         return "v1"
-    try:
-        release = Version(command.version or "")
-    except InvalidVersion:
+    if method == UNKNOWN:
         return None
-    if release < Version("0.22"):
-        return "v1"
-    settled = method in _ON_V2 and int(named.get("pipeline_parallel_size") or 1) == 1
-    return "v2" if release >= Version("0.32" if not settled else "0.29") and method != "suffix" else None
+    stages = int(named.get("pipeline_parallel_size") or 1)
+    return default_runner(method, command.version, hybrid=hybrid, stages=stages)
 
 
 def _scheduling(said: Any, runner: str | None, method: str | None) -> bool | None:

@@ -43,7 +43,9 @@ def changed(facts: PoolFacts, change: Mapping[str, Any]) -> PoolFacts:
     settings = {**facts.settings, **change.get("settings", {})}
     after = replace(facts, **{**change, "settings": settings})
     if "engine_version" in change and "runner" not in change and facts.engine == "vllm" and facts.runner is not None:
-        after = replace(after, runner=default_runner(after.method, after.engine_version))
+        stages = int(after.settings.get("pipeline_parallel_size") or 1)
+        runner = default_runner(after.method, after.engine_version, hybrid=after.hybrid, stages=stages)
+        after = replace(after, runner=runner)
     return after
 
 

@@ -33,6 +33,7 @@ _OPT_IN: dict[str, Scalar] = {
     "disable_any_whitespace": False,
     "decode_context_parallel_size": 1,
     "enable_lora": False,
+    "enable_prompt_embeds": False,
     "enable_adaptive_verification": False,
     "cudagraph_mode": "default",
     "drafter_context_shorter": False,
@@ -73,7 +74,8 @@ def facts_from_engine_args(
     args = _args(f"{model}/{pool}", engine_args) if stated.get("kind", "vllm") == "vllm" else {}
     names = " ".join(map(str, (model, family, version, args.get("model", "")))).lower()
     known_as = f"{names} {family}-{version}".lower()
-    hybrid = bool(_HYBRID.search(known_as) or _HYBRID.search(known_as.replace("_", "-")))  # or by vLLM's model types
+    by_name = bool(_HYBRID.search(known_as) or _HYBRID.search(known_as.replace("_", "-")))  # or by vLLM's model types
+    hybrid = by_name or bool(stated.get("hybrid"))
     derived = PoolFacts(
         model,
         pool,
@@ -84,7 +86,7 @@ def facts_from_engine_args(
         settings=_OPT_IN,
     )
     if derived.kind == "vllm":
-        found = facts_of_vllm(f"{model}/{pool}", args, stated, env or {})
+        found = facts_of_vllm(f"{model}/{pool}", args, stated, env or {}, hybrid=hybrid)
         derived = replace(derived, **{**found, "settings": {**_OPT_IN, **found["settings"]}})
     elif derived.kind == "sim":
         derived = replace(derived, engine="sim")
@@ -92,7 +94,7 @@ def facts_from_engine_args(
         derived = replace(derived, method=UNKNOWN)  # an engine that others started may draft
     merged = {
         **stated,
-        "hybrid": hybrid or bool(stated.get("hybrid")),
+        "hybrid": hybrid,
         "proven": frozenset(stated.get("proven", ())),
         "settings": {**derived.settings, **stated.get("settings", {})},
     }

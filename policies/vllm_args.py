@@ -24,7 +24,8 @@ _METHOD_BY_NAME = {"eagle-": "eagle", "eagle3": "eagle3", "dflash": "dflash", "d
 # Where vLLM looks into the drafter's own configuration, its name has to do.
 _METHOD_BY_LIKELY_NAME = ("eagle", "mtp", "medusa", "ngram", "suffix")
 _V1_ONLY = frozenset({"suffix", "custom_class", "medusa", "mlp_speculator"})
-_NGRAM = frozenset({"ngram", "ngram_gpu"})  # have one drafter on the V2 runner
+# The vLLM from which on the V2 runner has a drafter of this method.
+_FIRST_ON_V2 = {"ngram": "0.32", "ngram_gpu": "0.32", "draft_model": "0.31", "dflash": "0.24"}
 _NEVER_ASYNC = frozenset({"ngram", "suffix", "custom_class"})  # on the V1 runner
 _PARALLEL = frozenset({"dflash", "dspark"})  # draft in parallel on the V2 runner, other methods on V1 only
 _PARTS = ("speculative_config", "model", "tool_call_parser", "reasoning_parser")  # facts of their own
@@ -33,7 +34,7 @@ _SIMPLE_OFFLOAD_SWITCH = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
 
 def facts_of_vllm(
-    where: str, args: Mapping[str, Any], stated: Mapping[str, Any], env: Mapping[str, str]
+    where: str, args: Mapping[str, Any], stated: Mapping[str, Any], env: Mapping[str, str], *, hybrid: bool
 ) -> dict[str, Any]:
     """Returns what vLLM's arguments tell, by the names of `PoolFacts`.
 
@@ -42,6 +43,7 @@ def facts_of_vllm(
         args: vLLM's arguments, as `full_names` returns them.
         stated: Facts stated by the operator, which take part where others follow from them.
         env: Environment variables of the engine's process.
+        hybrid: The model has layers with a recurrent state.
 
     Raises:
         PolicyError: An environment variable can't be read.
@@ -52,7 +54,8 @@ def facts_of_vllm(
     version = stated.get("engine_version", installed or pinned_engine())
     on_v1 = (on_cpu and version == installed) or falls_back_to_v1(method, spec, args)
     chosen = chosen_runner(where, args, env)
-    runner = stated.get("runner", chosen or ("v1" if on_v1 else default_runner(method, version)))
+    default = "v1" if on_v1 else default_runner(method, version, hybrid=hybrid, stages=_stages(args))
+    runner = stated.get("runner", chosen or default)
     is_async = False if runner == "v1" and method in _NEVER_ASYNC else True if runner == "v2" else None
     return {
         "engine": "vllm",
@@ -210,15 +213,34 @@ def _drafter(method: str | None, spec: Mapping[str, Any]) -> str | None:
     return spec.get("model")
 
 
-def default_runner(method: str | None, version: str | None) -> str | None:
-    """Returns the default on a GPU: V2 from 0.29 on, for ngram from 0.32 on. A running engine reports its own."""
+def default_runner(
+    method: str | None, version: str | None, *, hybrid: bool | None = None, stages: int = 1
+) -> str | None:
+    """Returns the runner that vLLM takes by default on a GPU; None where it depends on what nothing here tells.
+
+    V2 is every model's from 0.29 on. From 0.22 to 0.28 it goes by the architecture, and by whether the model is a
+    mixture of experts. A running engine reports its own.
+
+    Args:
+        method: The speculative method.
+        version: Of vLLM.
+        hybrid: The model has layers with a recurrent state; None if nobody knows.
+        stages: Of the pipeline.
+    """
     if method in _V1_ONLY:
         return "v1"
+    if method == "dspark":
+        return "v2"
     try:
-        release = Version(str(version))
+        release = Version(Version(str(version)).base_version)
     except InvalidVersion:
         return None
-    return "v2" if release >= Version("0.32" if method in _NGRAM else "0.29") else "v1"
+    first = Version("0.30" if method == "eagle3" and stages > 1 else _FIRST_ON_V2.get(str(method), "0.22"))
+    if release < first:
+        return "v1"
+    if release >= Version("0.29"):
+        return "v2"
+    return "v1" if hybrid and method != "dflash" else None
 
 
 def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[str, Scalar]:

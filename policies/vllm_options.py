@@ -13,7 +13,7 @@ READ = frozenset(
     kv_offloading_size kv_offloading_backend pipeline_parallel_size data_parallel_size enable_expert_parallel
     all2all_backend tokenizer_mode enable_dbo ubatch_size distributed_executor_backend watermark_config
     attention_config tool_strict_level tensor_parallel_size decode_context_parallel_size enable_lora compilation_config
-    max_model_len
+    max_model_len enable_prompt_embeds
     """.split()  # noqa: SIM905 - 300 quoted names would be a wall
 )
 """Options from which `policies.vllm_args` derives facts or settings that advisories name."""
@@ -42,7 +42,7 @@ WITHOUT_EFFECT = frozenset(
     enable_logging_iteration_details enable_mamba_cache_stochastic_rounding
     enable_mamba_shared_prefix_checkpoint enable_mfu_metrics enable_mixed_moe_lora_format enable_mm_embeds
     enable_moe_shared_loras enable_nccl_comm_suspend enable_offline_docs enable_per_request_metrics
-    enable_prompt_embeds enable_prompt_tokens_details enable_request_id_headers enable_return_routed_experts
+    enable_prompt_tokens_details enable_request_id_headers enable_return_routed_experts
     enable_scale_out enable_server_load_tracking enable_shm_tensor_arena enable_sleep_mode enable_ssl_refresh
     enable_tokenizer_info_endpoint enable_tower_connector_lora enable_trace_replay enforce_eager engram_config
     eplb_config exclude_tools_when_tool_choice_none expert_placement_strategy fail_on_environ_validation

@@ -15,6 +15,7 @@ from policies import (
     decide,
     facts_from_engine_args,
 )
+from policies.vllm_args import default_runner
 
 HERE = Path(__file__).parent
 # A plain engine of which all is known, so that nothing is found by not knowing.
@@ -58,21 +59,17 @@ class Entry(NamedTuple):
     @property
     def pools(self) -> tuple[PoolFacts, PoolFacts]:
         """The speculating pool, and one beside it that does not."""
-        stated = {"runner": _runner(self.facts), **_PLAIN, **self.facts}
+        stated = {**_PLAIN, **self.facts}
         stated["settings"] = {**_SETTINGS, **self.facts.get("settings", {})}
+        if stated["engine"] == "vllm" and "runner" not in stated:
+            stages = stated["settings"].get("pipeline_parallel_size", 1)
+            version, hybrid = stated["engine_version"], stated["hybrid"]
+            stated["runner"] = default_runner(stated["method"], version, hybrid=hybrid, stages=stages)
         if stated["method"] in _NO_DRAFTER and "drafter" not in self.facts:
             stated["drafter"] = "none"
         family, version = stated.pop("family", "llama"), stated.pop("model_version", None)
         own = facts_from_engine_args("m", "speculative", family, version, {}, stated)
         return own, facts_from_engine_args("m", "standard", family, version, {}, {**stated, "method": "none"})
-
-
-def _runner(facts: Mapping[str, Any]) -> str | None:
-    """Returns the runner that a vLLM of this version has by default."""
-    if facts.get("engine", "vllm") != "vllm" or facts.get("engine_version") is None:
-        return None
-    minor = int(str(facts["engine_version"]).split(".")[1])
-    return "v2" if minor >= (32 if str(facts["method"]).startswith("ngram") else 29) else "v1"
 
 
 def load(name: str) -> tuple[Entry, ...]:

@@ -137,7 +137,7 @@ def test_an_images_tag_tells_the_version_only_if_it_is_one(image, version):
         ("vllm serve Qwen/Qwen3-8B --speculative-model '[ngram]' --num-speculative-tokens 5", "method", "ngram"),
         ("docker run vllm/vllm-openai:v0.33.0 Qwen/Qwen3-8B --spec-method mtp", "runner", "v2"),
         ("docker run vllm/vllm-openai:v0.30.0 Qwen/Qwen3-8B --spec-method mtp", "runner", "v2"),
-        ("docker run vllm/vllm-openai:v0.30.0 Qwen/Qwen3-8B --spec-method ngram", "runner", None),
+        ("docker run vllm/vllm-openai:v0.30.0 Qwen/Qwen3-8B --spec-method ngram", "runner", "v1"),
         ("docker run vllm/vllm-openai:v0.32.0 Qwen/Qwen3-8B --spec-method ngram", "runner", "v2"),
         ("docker run vllm/vllm-openai:v0.33.0 Qwen/Qwen3-8B --spec-method mtp --enable-dbo", "runner", "v1"),
         ("docker run vllm/vllm-openai:v0.25.1 Qwen/Qwen3-8B --spec-method mtp", "runner", None),

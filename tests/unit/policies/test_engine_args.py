@@ -59,13 +59,22 @@ def test_prefix_caching_is_on_unless_switched_off(args, on):
 
 @pytest.mark.parametrize(
     ("version", "method", "runner"),
-    [("0.28.0", "eagle3", "v1"), ("0.29.0", "eagle3", "v2"), ("0.31.0", "ngram", "v1"), ("9.0", "ngram", "v2"),
-     ("0.31.0", "ngram_gpu", "v1"), ("9.0", "ngram_gpu", "v2"), ("9.0", "suffix", "v1"), ("9.0", "medusa", "v1"),
-     ("9.0", "mlp_speculator", "v1"), ("nightly", "eagle3", None)],
+    [("0.21.0", "eagle3", "v1"), ("0.22.0", "eagle3", None), ("0.28.0", "eagle3", None), ("0.29.0", "eagle3", "v2"),
+     ("0.29.0rc1", "eagle3", "v2"), ("0.23.0", "dflash", "v1"), ("0.24.0", "dflash", None), ("0.25.0", "dspark", "v2"),
+     ("0.30.0", "draft_model", "v1"), ("0.31.0", "draft_model", "v2"), ("0.31.0", "ngram", "v1"),
+     ("9.0", "ngram", "v2"), ("0.31.0", "ngram_gpu", "v1"), ("9.0", "ngram_gpu", "v2"), ("9.0", "suffix", "v1"),
+     ("9.0", "medusa", "v1"), ("9.0", "mlp_speculator", "v1"), ("nightly", "eagle3", None)],
 )  # fmt: skip
 def test_the_runner_follows_version_and_method(version, method, runner):
     spec = {"speculative-config": {"method": method, "num_speculative_tokens": 3, "model": "d"}}
     assert facts(spec, engine_version=version).runner == runner
+
+
+def test_from_0_22_to_0_28_the_runner_goes_by_the_model_and_only_hybrids_are_sure_of_the_old_one():
+    spec = {"speculative-config": {"method": "eagle3", "num_speculative_tokens": 3, "model": "d"}}
+    assert facts(spec, engine_version="0.28.0", hybrid=True).runner == "v1"
+    assert facts({**spec, "pipeline-parallel-size": 2}, engine_version="0.29.0").runner == "v1"
+    assert facts({**spec, "pipeline-parallel-size": 2}, engine_version="0.30.0").runner == "v2"
 
 
 def test_async_scheduling_is_unknown_where_the_default_depends_on_more():

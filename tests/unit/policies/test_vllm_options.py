@@ -116,7 +116,7 @@ def test_short_names_are_read(args, setting, value):
     ],
 )
 def test_the_environment_chooses_the_runner(args, env, runner):
-    assert facts(args, env, engine_version="0.28.0").runner == runner
+    assert facts(args, env, engine_version="0.21.0").runner == runner
 
 
 def test_a_switch_of_the_environment_that_is_no_number_is_refused():

@@ -137,6 +137,7 @@ def _base(command: EngineCommand, named: NamedModel | None, args: Mapping[str, A
         engine_version=command.version,
         quantization=None if variant == "none" else variant,
         hybrid=True if facts.hybrid else known.hybrid,
+        settings={**facts.settings, "platform": command.platform},
     )
 
 

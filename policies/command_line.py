@@ -17,6 +17,9 @@ _IMAGES = {
     "vllm": re.compile(r"(?:^|/)vllm(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
     "sglang": re.compile(r"(?:^|/)sglang[\w-]*(?=:|@|$)"),
 }
+# Accelerators that an image's name or tag tells of; everything else is CUDA.
+_PLATFORMS = {"ascend": "ascend", "cann": "ascend", "npu": "ascend", "metax": "metax", "maca": "metax", "xpu": "xpu",
+              "gaudi": "gaudi", "habana": "gaudi", "rocm": "rocm", "mi35x": "rocm", "mi30x": "rocm"}  # fmt: skip
 _TAG = re.compile(r":v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?=$|[-+@])")
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -50,6 +53,7 @@ class EngineCommand:
         args: Options by their names with underscores.
         unknown: Options whose values the line leaves to variables.
         env: Environment variables that it sets.
+        platform: As the image tells it; `cuda` if nothing does.
     """
 
     engine: str
@@ -58,6 +62,7 @@ class EngineCommand:
     args: Mapping[str, Any]
     unknown: frozenset[str] = frozenset()
     env: Mapping[str, str] = field(default_factory=dict)
+    platform: str = "cuda"
 
 
 def read_command(words: Sequence[str]) -> EngineCommand:
@@ -75,22 +80,25 @@ def read_command(words: Sequence[str]) -> EngineCommand:
         found = _of_container(found[0]) or _split(found[0])
     env: dict[str, str] = {}
     version = None
+    platform = "cuda"
     for place, word in enumerate(found):
         rest = found[place + 1 :]
         if entry := _entry(word, rest):
             engine, words_of_its_own = entry
-            return _command(engine, version, found[place + words_of_its_own :], env)
+            return replace(_command(engine, version, found[place + words_of_its_own :], env), platform=platform)
         if word in _SHELL and rest and _mentions(rest[0]):
             inner = read_command(rest[:1])
-            return replace(inner, version=inner.version or version, env={**env, **inner.env})
+            inner = replace(inner, version=inner.version or version, env={**env, **inner.env})
+            return inner if platform == "cuda" else replace(inner, platform=platform)
         if _ASSIGNMENT.match(word.removeprefix("--env=")):
             name, value = word.removeprefix("--env=").split("=", 1)
             env[name] = _filled(value, env)
         elif engine_of_image := _image(word, found[place - 1] if place else ""):
-            version = _version(word)
+            version, platform = _version(word), _platform(word)
             named_later = any(_mentions(each) or _entry(each, rest[at + 1 :]) for at, each in enumerate(rest))
             if engine_of_image == "vllm" and not named_later:
-                return _command("vllm", version, rest, env)  # the image's own entry point is the engine
+                command = _command("vllm", version, rest, env)  # the image's own entry point is the engine
+                return replace(command, platform=platform)
     raise PolicyError(
         "no engine in the command line: it should hold `vllm serve MODEL`, `python -m "
         "vllm.entrypoints.openai.api_server`, `python -m sglang.launch_server`, `sglang serve`, or an image of vLLM"
@@ -171,6 +179,10 @@ def _image(word: str, before: str) -> str | None:
 def _version(image: str) -> str | None:
     match = _TAG.search(image)
     return match[1] if match else None
+
+
+def _platform(image: str) -> str:
+    return next((platform for mark, platform in _PLATFORMS.items() if mark in image.lower()), "cuda")
 
 
 def _filled(word: str, env: Mapping[str, str]) -> str:

@@ -40,6 +40,7 @@ _OPT_IN: dict[str, Scalar] = {
     "speculative_adaptive": False,
     "enable_custom_logit_processor": False,
     "enable_dp_attention": False,
+    "platform": "cuda",
     "enable_hierarchical_cache": False,
     "speculative_accept_threshold_single": 1.0,
     "speculative_accept_threshold_acc": 1.0,

@@ -198,3 +198,16 @@ def test_a_container_in_a_file_is_read_like_its_command_line(text):
     found = facts(text)
     assert (found.engine_version, found.runner, found.family, found.tool_parser) == ("0.20.1", "v2", "qwen3", "hermes")
     assert (found.method, found.drafter, found.num_speculative_tokens) == ("eagle3", "a/b", 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "platform"),
+    [
+        ("docker run quay.io/ascend/vllm-ascend:v0.18.0 vllm serve Qwen/Qwen3-8B", "ascend"),
+        ("docker run lmsysorg/sglang-rocm:v0.5.14 bash -c 'python3 -m sglang.launch_server --model a/b'", "rocm"),
+        ("docker run vllm/vllm-openai:v0.33.0 Qwen/Qwen3-8B", "cuda"),
+        ("vllm serve Qwen/Qwen3-8B", "cuda"),
+    ],
+)
+def test_an_image_tells_the_accelerator(line, platform):
+    assert facts(line).settings["platform"] == platform

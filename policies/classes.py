@@ -32,6 +32,7 @@ MODIFIERS = (
     "prompt_logprobs",
     "images",  # images or video among the messages
     "thinking_budget",  # thinking_token_budget: a bound on the tokens of thinking
+    "near_end",  # prompt and answer may fill the model's context
 )
 # Needed by advisories but of no interest to readers: not among a request's published classes.
 IMPLIED = (

@@ -26,6 +26,7 @@ _WITHOUT: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "penalties": ("leave out the penalties", {"penalties": False}),
     "prompt_logprobs": ("leave out `prompt_logprobs`", {"prompt_logprobs": False}),
     "thinking_budget": ("leave out `thinking_token_budget`", {"thinking_budget": False}),
+    "near_end": ("lower `max_tokens`, or shorten the conversation", {"near_end": False}),
     "guided": ("replace `guided_*` by `structured_outputs`", {"guided": False, "structured_outputs": True}),
 }
 

@@ -12,7 +12,7 @@ _STREAM, _STOP, _SINGLE, _HISTORY = (BIT[n] for n in ("stream", "stop", "single"
 _LOGPROBS, _MANY, _LOOSE, _WHOLE = BIT["logprobs"], BIT["many"], BIT["loose"], BIT["whole"]
 _UNSPECULABLE, _PENALTIES = BIT["unspeculable"], BIT["penalties"]
 _PROMPT_LOGPROBS, _IMAGES = BIT["prompt_logprobs"], BIT["images"]
-_THINKING_BUDGET = BIT["thinking_budget"]
+_THINKING_BUDGET, _NEAR_END = BIT["thinking_budget"], BIT["near_end"]
 
 _FORCED = frozenset({"required", "named"})
 _BITS_OF_FORMAT = {
@@ -42,6 +42,7 @@ class RequestFeatures(NamedTuple):
         prompt_logprobs: It asks for log-probabilities of the prompt.
         images: A message holds images or video.
         thinking_budget: It bounds the tokens of thinking.
+        near_end: Prompt and answer together may fill the model's context.
         tool_history: The conversation already holds tool calls or their results.
         conversation_key: The same for each turn of a conversation; empty if unknown.
         preference: The caller's `enable_speculative`; None leaves it to the policy.
@@ -67,6 +68,7 @@ class RequestFeatures(NamedTuple):
     prompt_logprobs: bool = False
     images: bool = False
     thinking_budget: bool = False
+    near_end: bool = False
     tool_history: bool = False
     conversation_key: str = ""
     preference: bool | None = None
@@ -122,4 +124,5 @@ class RequestFeatures(NamedTuple):
             | (_PROMPT_LOGPROBS if self.prompt_logprobs else 0)
             | (_IMAGES if self.images else 0)
             | (_THINKING_BUDGET if self.thinking_budget else 0)
+            | (_NEAR_END if self.near_end else 0)
         )

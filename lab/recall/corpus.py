@@ -37,7 +37,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
         name: {name: True}
         for name in (
             "thinking", "stream", "stop", "logprobs", "unspeculable", "penalties", "prompt_logprobs", "images",
-            "thinking_budget",
+            "thinking_budget", "near_end",
         )
     },
 }  # fmt: skip

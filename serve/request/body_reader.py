@@ -59,6 +59,6 @@ class BodyReader:
             take_suffix(patch, parsed, self._features.names)
         if parsed.model not in self._features.names.exact:
             put_own_name(patch, parsed, self._features.names)
-        features = self._features.read(parsed, headers, may_use)
+        features = self._features.read(parsed, headers, may_use, size_bytes=len(body))
         self._features.set_switch(patch, parsed)
         return ReadRequest(body, parsed, features, patch)

@@ -25,6 +25,11 @@ _LONGEST_IMAGE = 12
 _WINDOW_BYTES = 1024 * 1024  # searched at once: no other thread runs meanwhile
 _NO_STOP = re.compile(rb'null|""|\[\s*\]')
 _SHOWN_CHARS = 100  # of a name that a client made up
+# A prompt has fewer tokens than that: three bytes are a Chinese character, or less than a token of English or code.
+_BYTES_PER_TOKEN = 3
+_USUAL_ANSWER = 4096  # tokens, where the request sets no bound
+_SHORT_CONTEXT = 8192  # tokens, where nobody states the model's
+_DIGITS = re.compile(rb'"?(\d{1,9})"?')
 
 
 def _any_model(_: str) -> bool:
@@ -43,15 +48,21 @@ class FeatureReader:
 
     def __init__(self, config: GatewayConfig) -> None:
         self.names = ModelNames(config.each_name())
+        contexts = _contexts(config)
         self._models = {
-            alias: (name, thinking_default(model), thinking_of(model.grammar))
+            alias: (name, thinking_default(model), thinking_of(model.grammar), contexts.get(name, _SHORT_CONTEXT))
             for alias, name in self.names.exact.items()
             for model in [config.models[name]]
         }
         self._names = tuple(config.models)
 
     def read(
-        self, request: CompletionRequest, headers: Mapping[str, str], may_use: Callable[[str], bool] = _any_model
+        self,
+        request: CompletionRequest,
+        headers: Mapping[str, str],
+        may_use: Callable[[str], bool] = _any_model,
+        *,
+        size_bytes: int = 0,
     ) -> RequestFeatures:
         """Returns the request's features, under the configuration's own name of the model.
 
@@ -59,15 +70,18 @@ class FeatureReader:
             request: The parsed body.
             headers: By lower-case name.
             may_use: False for a model, given its own name, that does not exist for this caller.
+            size_bytes: Of the body, which bounds the prompt's tokens.
 
         Raises:
             InvalidRequestError: The request contradicts itself or asks for something that does not exist.
             ModelNotFoundError: No model has that name; the message names those that the caller may use.
         """
-        name, default, thinking = self._models.get(request.model, (None, False, USUAL))
+        name, default, thinking, context = self._models.get(request.model, (None, False, USUAL, _SHORT_CONTEXT))
         features = features_of(request, headers, default, thinking)
         if name is None or not may_use(name):
             raise ModelNotFoundError.unknown(request.model, filter(may_use, self._names))
+        if size_bytes // _BYTES_PER_TOKEN + _longest_answer(request) >= context:
+            return features._replace(model=name, near_end=True)
         return features.of_model(name)
 
     def set_switch(self, patch: BodyPatch, request: CompletionRequest) -> None:
@@ -76,7 +90,7 @@ class FeatureReader:
         It stays as it is if the request says nothing about thinking, or in the template's own words.
         """
         if request.messages is not None and _speaks_of_thinking(request):
-            _, _, thinking = self._models[request.model]
+            _, _, thinking, _ = self._models[request.model]
             set_switch(patch, request, thinking)
 
 
@@ -126,6 +140,24 @@ def features_of(
         conversation_key=_conversation_key(request),
         preference=_preference(request, headers),
     )
+
+
+def _contexts(config: GatewayConfig) -> dict[str, int]:
+    """Returns the shortest context that the pools of each model state."""
+    stated: dict[str, int] = {}
+    for pool in config.pool_facts():
+        length = pool.settings.get("max_model_len")
+        if isinstance(length, int) and length > 0:
+            stated[pool.model] = min(length, stated.get(pool.model, length))
+    return stated
+
+
+def _longest_answer(request: CompletionRequest) -> int:
+    """Returns the tokens that the request allows for an answer."""
+    for bound in (request.max_completion_tokens, request.max_tokens):
+        if bound is not NONE and (digits := _DIGITS.fullmatch(bound)):
+            return int(digits[1])
+    return _USUAL_ANSWER
 
 
 def _tool_choice(request: CompletionRequest) -> str | None:

@@ -40,6 +40,7 @@ _RARER: tuple[dict[str, Any], ...] = (
     {"penalties": True},
     {"unspeculable": True},
     {"thinking": True, "thinking_budget": True},
+    {"near_end": True},
 )
 _STOCK_PARSERS = {
     "kimi_k2": "specgate_kimi_k2",

@@ -42,11 +42,11 @@ class Decider:
         Raises:
             GatewayError: The request is invalid or names an unknown model.
         """
-        _, request, patch = self._reader.read(as_chat(body, headers, api))
+        text, request, patch = self._reader.read(as_chat(body, headers, api))
         check_schemas(request, self.config.limits)
         if request.model.endswith(NO_SPECULATION):
             take_suffix(patch, request, self._features.names)
         if request.model not in self._features.names.exact:
             put_own_name(patch, request, self._features.names)
-        features = self._features.read(request, headers)
+        features = self._features.read(request, headers, size_bytes=len(text))
         return features, decide(self.policy, features, features.preference)

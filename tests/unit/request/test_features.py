@@ -394,3 +394,42 @@ def test_what_the_policy_takes_for_thinking_is_what_the_family_does():
     assert thinking("deepseek_v31", reasoning_effort="high")
     assert not thinking("hy_v3", chat_template_kwargs={"reasoning_effort": "no_think"})
     assert not thinking("kimi_k3", thinking={"type": "disabled"})
+
+
+def of_context(length, **pool):
+    args = {} if length is None else {"max-model-len": length}
+    pools = {"fast": {"engine_args": args, **pool}, "long": {"engine_args": {"max-model-len": 262144}}}
+    return GatewayConfig.model_validate(
+        {"models": {"m": {"family": "qwen3", "grammar": "hermes", "engine_args": {"model": "a/b"}, "pools": pools}}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "size_bytes", "fields", "near"),
+    [
+        (32768, 3000, {}, False),
+        (32768, 90_000, {}, True),  # 30,000 tokens at most, and an answer of the usual length
+        (32768, 3000, {"max_tokens": 31_000}, False),
+        (32768, 6000, {"max_tokens": 31_000}, True),
+        (32768, 6000, {"max_tokens": "31000"}, True),
+        (32768, 6000, {"max_tokens": 31_000, "max_completion_tokens": 5}, False),
+        (32768, 6000, {"max_tokens": None}, False),
+        (32768, 6000, {"max_tokens": -1}, False),
+        (262144, 90_000, {}, False),
+        ("auto", 3000, {}, False),
+        ("auto", 15_000, {}, False),  # the other pool states its length
+    ],
+)
+def test_a_request_is_near_the_end_of_the_shortest_context_that_a_pool_states(context, size_bytes, fields, near):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}).encode()
+    found = FeatureReader(of_context(context)).read(parse(body), {}, size_bytes=size_bytes)
+    assert ("near_end" in found.classes) is near
+
+
+def test_where_nobody_states_a_context_it_counts_as_a_short_one():
+    remote = {"kind": "remote", "url": "http://engine:8000", "facts": {"method": "none"}}
+    model = {"family": "qwen3", "grammar": "hermes", "pools": {"far": remote}}
+    reader = FeatureReader(GatewayConfig.model_validate({"models": {"m": model}}))
+    request = parse(b'{"model":"m","messages":[{"role":"user","content":"hi"}]}')
+    assert not reader.read(request, {}, size_bytes=9000).near_end
+    assert reader.read(request, {}, size_bytes=13_000).near_end

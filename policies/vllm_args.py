@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from policies.errors import PolicyError
 from policies.facts import Scalar
 from policies.stated_facts import UNKNOWN, method_of
+from policies.vllm_options import KNOWN
 
 _NO_DRAFTER = frozenset({"ngram", "ngram_gpu", "suffix", "mtp"})
 # A drafter's name outweighs any method but these, with which it is not looked at.
@@ -246,8 +247,9 @@ def default_runner(
 def _speculative_settings(method: str | None, spec: Mapping[str, Any]) -> dict[str, Scalar]:
     if method is None:
         return {}
+    # Where an option of the engine has the same name (`kv_cache_dtype`, `max_model_len`), the drafter's is no setting.
     settings: dict[str, Scalar] = {
-        key: value for key, value in spec.items() if isinstance(value, str | int | float | bool)
+        key: value for key, value in spec.items() if isinstance(value, str | int | float | bool) and key not in KNOWN
     }
     settings["dynamic_draft_length"] = bool(spec.get("num_speculative_tokens_per_batch_size"))
     if method.startswith("ngram"):  # a missing bound takes the other's value; both are 5 if neither is given

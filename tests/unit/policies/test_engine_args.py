@@ -77,6 +77,20 @@ def test_from_0_22_to_0_28_the_runner_goes_by_the_model_and_only_hybrids_are_sur
     assert facts({**spec, "pipeline-parallel-size": 2}, engine_version="0.30.0").runner == "v2"
 
 
+def test_what_the_drafter_has_of_its_own_is_no_setting_of_the_engine():
+    spec = {
+        "method": "dflash",
+        "model": "d",
+        "num_speculative_tokens": 7,
+        "kv_cache_dtype": "auto",
+        "max_model_len": 2048,
+    }
+    found = facts({"speculative-config": spec, "kv-cache-dtype": "fp8", "max-model-len": 8192})
+    assert (found.settings["kv_cache_dtype"], found.settings["max_model_len"]) == ("fp8", 8192)
+    assert found.settings["drafter_context_shorter"] is True
+    assert "max_model_len" not in facts({"speculative-config": spec}).settings
+
+
 def test_async_scheduling_is_unknown_where_the_default_depends_on_more():
     assert facts(engine_version="9.0").async_scheduling is True
     assert facts(engine_version="0.19.1").async_scheduling is None

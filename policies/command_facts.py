@@ -41,6 +41,7 @@ _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "enable_dp_attention": ("enable_dp_attention",),
     "enable_hierarchical_cache": ("enable_hierarchical_cache",),
     "kv_connector": ("disaggregation_mode",),
+    "all2all_backend": ("moe_a2a_backend",),
 }  # fmt: skip
 
 
@@ -107,6 +108,9 @@ def _sglang(command: EngineCommand, named: NamedModel | None) -> PoolFacts:
     settings: dict[str, Scalar] = {
         name: value for name, spellings in _SGLANG_SETTINGS.items() if (value := _first(args, *spellings)) is not None
     }
+    experts = _first(args, "ep", "ep_size", "expert_parallel_size")
+    if experts is not None:
+        settings["enable_expert_parallel"] = experts != 1
     cached = None if base.hybrid is not False else True
     return replace(
         base,

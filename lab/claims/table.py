@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from lab.claims import engine_rules, kv_cache, reasoning_parsers, request_fields, tool_parsers
+from lab.claims import engine_rules, kv_cache, lagging_text, reasoning_parsers, request_fields, tool_parsers
 
 Cases = Callable[[], Iterator[bool]]
 
@@ -49,7 +49,7 @@ CLAIMS: Mapping[str, Cases] = {
     "qwen-multi-token-tool-parser": _parsers("qwen3_coder"),
     "reasoning-start-marker-leaks": _thoughts("deepseek_r1", "holo2"),
     "sampling-refused-by-speculation": request_fields.refusals,
-    "stop-strings-shift-markers": request_fields.stop_strings,
+    "stop-strings-shift-markers": lagging_text.broken_by_a_stop_string,
     "two-structured-backends-in-one-engine": engine_rules.other_backend_refused,
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
+from lab.claims.exceptions import CAUSES, SCOPES, UNSEEN
 from lab.claims.other_vllm import unpacked
 from policies import Advisory
 from serve.errors import ConfigError
@@ -85,23 +86,35 @@ def row_of(advisory: Advisory, tried: Tried | None) -> dict[str, Any]:
     }
 
 
-def covers(advisory: Advisory, version: str) -> bool:
-    """Returns whether an advisory speaks of this version of vLLM."""
+def covers(advisory: Advisory, version: str, engine: str = "vllm", scope: Mapping[str, str] | None = None) -> bool:
+    """Returns whether an advisory speaks of this version of an engine.
+
+    Args:
+        advisory: Any.
+        version: Of the engine.
+        engine: `vllm` or `sglang`.
+        scope: Only alternatives that name these facts count.
+    """
     return any(
-        conditions.get("engine", "vllm") == "vllm"
+        conditions.get("engine", engine) == engine
+        and all(conditions.get(name) == value for name, value in (scope or {}).items())
         and SpecifierSet(conditions.get("engine_version", "")).contains(version, prereleases=True)
         for conditions in advisory.affects
     )
 
 
-def differs(advisory: Advisory, version: str, shown: int) -> bool:
-    """Returns whether an engine does something else than a confirmed advisory says of its version.
-
-    A suspicion says nothing about what must be seen.
+def differs(advisory: Advisory, version: str, shown: int, engine: str = "vllm") -> bool:
+    """Returns whether an engine does something else than an advisory, be it a suspicion, says of its version.
 
     Args:
         advisory: One with a claim.
-        version: Of vLLM.
+        version: Of the engine.
         shown: Cases that showed the fault.
+        engine: `vllm` or `sglang`.
     """
-    return advisory.status == "confirmed" and covers(advisory, version) != bool(shown)
+    name = advisory.id
+    if advisory.status == "withdrawn":
+        return False
+    if covers(advisory, version, engine, SCOPES.get(name)):
+        return not shown and name not in UNSEEN
+    return bool(shown) and name not in CAUSES

@@ -1,6 +1,7 @@
 """What an engine shows of an advisory, beside what the advisory says of its version."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -22,9 +23,30 @@ def test_a_confirmed_advisory_must_be_seen_within_its_bounds_and_only_there(vers
     assert differs(BOUNDED, version, shown) is wrong
 
 
-def test_a_suspicion_is_never_contradicted():
+def test_a_suspicion_is_compared_as_well_unless_it_is_of_what_nobody_has_seen():
+    hermes = replace(ADVISORIES["hermes-multi-token-tool-parser"], status="suspected")
+    assert [differs(hermes, "0.18.1", shown) for shown in (0, 5)] == [True, False]
+    assert [differs(hermes, "0.32.0", shown) for shown in (0, 5)] == [False, True]
     assert covers(SUSPECTED, "0.32.0")
     assert not any(differs(SUSPECTED, "0.32.0", shown) for shown in (0, 5))
+
+
+def test_a_claim_about_one_of_several_parsers_is_held_to_that_parsers_bound():
+    parsers = ADVISORIES["old-multi-token-tool-parsers"]
+    assert covers(parsers, "0.30.0")
+    assert [differs(parsers, "0.30.0", shown) for shown in (0, 5)] == [False, True]
+    assert [differs(parsers, "0.17.1", shown) for shown in (0, 5)] == [True, False]
+
+
+def test_a_cause_that_other_versions_have_too_says_nothing_of_them():
+    residual = ADVISORIES["grammar-with-speculation-residual"]
+    assert not differs(residual, "0.20.0", 2)
+    assert differs(residual, "0.32.0", 0)
+
+
+def test_a_withdrawn_advisory_says_nothing():
+    withdrawn = replace(BOUNDED, status="withdrawn")
+    assert not any(differs(withdrawn, version, shown) for version in ("0.19.1", "0.32.0") for shown in (0, 3))
 
 
 def test_what_could_not_be_tried_is_told_and_does_not_differ():

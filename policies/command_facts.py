@@ -25,6 +25,10 @@ _OLD_MEMBERS = {
     "ngram_prompt_lookup_min": "prompt_lookup_min",
 }
 _OF_OLD_ENGINES = ("speculative_model", "use_v2_block_manager", "num_scheduler_steps")  # before the V1 engine
+_TOLD = (
+    "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
+    "prefix_caching", "async_scheduling",
+)  # fmt: skip
 # Options of SGLang, with their other names, that are facts or settings of the same meaning as vLLM's.
 _SGLANG_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "tensor_parallel_size": ("tp", "tp_size", "tensor_parallel_size"),
@@ -63,6 +67,24 @@ def facts_of_command(command: EngineCommand, stated: Mapping[str, Any] | None = 
     changes: dict[str, Any] = {name: getattr(given, name) for name in stated if name != "settings"}
     settings = {**found.settings, **{name: given.settings[name] for name in stated.get("settings", {})}}
     return replace(found, **{**changes, "settings": settings})
+
+
+def stated_by(command: EngineCommand) -> dict[str, Any]:
+    """Returns what a command line tells as the `facts` of a remote pool; what they leave out it does not tell.
+
+    Raises:
+        PolicyError: An option can't be read.
+    """
+    found = facts_of_command(command)
+    assumed = facts_from_engine_args(MODEL, POOL, None, None, {}, {"kind": "remote", "method": "none"}).settings
+    facts = {name: value for name in _TOLD if (value := getattr(found, name)) is not None}
+    settings: dict[str, Scalar] = {name: None for name in command.unknown if name in assumed}
+    settings |= {
+        name: value
+        for name, value in found.settings.items()
+        if assumed.get(name) != value and name not in ("model", "method", *_TOLD)
+    }
+    return {**facts, "method": found.method or "none", **({"settings": settings} if settings else {})}
 
 
 def _vllm(command: EngineCommand, named: NamedModel | None) -> PoolFacts:

@@ -12,7 +12,7 @@ from policies.errors import PolicyError
 from policies.vllm_options import known_option
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|\((\w+)\)|(\w+))")  # of a shell, and of Kubernetes
 _IMAGES = {
     "vllm": re.compile(r"(?:^|/)vllm(?:-openai|-cpu)?[\w-]*(?=:|@|$)"),
     "sglang": re.compile(r"(?:^|/)sglang[\w-]*(?=:|@|$)"),
@@ -77,7 +77,9 @@ def read_command(words: Sequence[str]) -> EngineCommand:
     """
     found = list(words)
     if len(found) == 1:
-        found = _of_container(found[0]) or _split(found[0])
+        if in_file := _of_file(found[0]):
+            return in_file
+        found = _split(found[0])
     env: dict[str, str] = {}
     version = None
     platform = "cuda"
@@ -87,7 +89,7 @@ def read_command(words: Sequence[str]) -> EngineCommand:
             engine, words_of_its_own = entry
             return replace(_command(engine, version, found[place + words_of_its_own :], env), platform=platform)
         if word in _SHELL and rest and _mentions(rest[0]):
-            inner = read_command(rest[:1])
+            inner = read_command([_filled(rest[0], env)])
             inner = replace(inner, version=inner.version or version, env={**env, **inner.env})
             return inner if platform == "cuda" else replace(inner, platform=platform)
         if _ASSIGNMENT.match(word.removeprefix("--env=")):
@@ -105,20 +107,33 @@ def read_command(words: Sequence[str]) -> EngineCommand:
     )
 
 
-def _of_container(text: str) -> list[str]:
-    """Returns the words that start the engine's container in a text of Compose or Kubernetes; none if it is no such."""
+def read_container(container: Mapping[str, Any]) -> EngineCommand | None:
+    """Reads a container as Compose or Kubernetes describes it; None if it runs no engine.
+
+    Raises:
+        PolicyError: Its command can't be split.
+    """
+    image = container.get("image")
+    if not isinstance(image, str):
+        return None
+    words = [*_environment(container), image, *_words(container.get("command")), *_words(container.get("args"))]
+    if not (
+        _image(image, "") or any(_mentions(each) or _entry(each, words[at + 1 :]) for at, each in enumerate(words))
+    ):
+        return None
+    return read_command([*words, ""])  # never one text alone, which would be read as a whole line
+
+
+def _of_file(text: str) -> EngineCommand | None:
+    """Returns the engine's command in a text of Compose or Kubernetes; None if it is no such text."""
     if "image:" not in text:
-        return []
+        return None
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
-        return []
-    for container in _mappings(document):
-        image = container.get("image")
-        if isinstance(image, str) and _image(image, ""):
-            command = [*_words(container.get("command")), *_words(container.get("args"))]
-            return [*_environment(container), image, *command]
-    return []
+        return None
+    commands = map(read_container, _mappings(document))
+    return next((command for command in commands if command is not None), None)
 
 
 def _mappings(node: Any) -> Iterator[Mapping[str, Any]]:
@@ -187,7 +202,7 @@ def _platform(image: str) -> str:
 
 def _filled(word: str, env: Mapping[str, str]) -> str:
     """Returns a word with those variables in place that the line itself has set."""
-    return _VARIABLE.sub(lambda match: env.get(match[1] or match[2], match[0]), word)
+    return _VARIABLE.sub(lambda match: env.get(match[1] or match[2] or match[3], match[0]), word)
 
 
 def _command(engine: str, version: str | None, words: Sequence[str], env: Mapping[str, str]) -> EngineCommand:

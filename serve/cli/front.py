@@ -2,39 +2,46 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
-from rich.markup import escape
-from rich.table import Table
 
+from serve.cli.front_report import FrontReport, as_file, as_json, print_found, unknowns
 from serve.cli.output import FOUND, Json, console, print_json
-from serve.cli.run import Access, AdminPort, Host, KeysDir, Port, StopWithParent, Verbose, run_here
-from serve.config.gateway import GatewayConfig
+from serve.cli.run import run_here
+from serve.cli.serving import Serving, with_serving
+from serve.config import layers
+from serve.config.gateway import GatewayConfig, args_of
 from serve.config.pool import check_url
 from serve.discovery.asking import ask_engine
-from serve.discovery.grouping import FoundEngine, StatedFact, models_of
+from serve.discovery.completion import PoolName, complete
+from serve.discovery.described import DescribedEngine, Description, explained, with_names
+from serve.discovery.grouping import FoundEngine, StatedFact, models_of, state
+from serve.discovery.manifests import read_description
 from serve.discovery.questions import Answers
 from serve.discovery.reading import read
 from serve.errors import ConfigError
+from serve.gateway.engine_watch import addresses_of
+from serve.launch.alone import needs_ray
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
 
-_EVERYDAY = ("stream", "thinking", "grammar", "strict")  # classes that a request has beside what it is for
-_SHOWN_CAUSES = 3
-_STYLE = {"certain": "green", "stated": "green", "likely": "yellow", "unknown": "red"}
-# What settles a fact that an engine did not tell.
-_SETTLES = {
-    "method": "--fact POOL.method=eagle3 (or mtp, ngram, ...; none if it does not draft)",
-    "family": "--fact MODEL.family=kimi-k2 (or qwen3, ...)",
-    "engine": "--fact POOL.engine=vllm and --fact POOL.engine_version=0.32.0",
-}
-
 Urls = Annotated[
-    list[str], typer.Argument(help="Base URLs of engines, such as http://10.0.0.5:8000.", metavar="URL...")
+    list[str] | None, typer.Argument(help="Base URLs of engines, such as http://10.0.0.5:8000.", metavar="[URL]...")
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        help="What starts these engines, or is in front of them now: `vllm serve ...`, a script, a Compose file, "
+        "Kubernetes manifests, LiteLLM's config.yaml, vLLM's router.",
+    ),
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="A configuration, whose remote pools are asked and completed.")
 ]
 Fact = Annotated[
     list[str] | None, typer.Option(help="A fact that can't be asked: POOL.FACT=VALUE, as speculative.method=eagle3.")
@@ -48,44 +55,138 @@ Check = Annotated[bool, typer.Option("--check", help="Ask and report only; exit 
 Passive = Annotated[bool, typer.Option("--passive", help="Ask nothing that makes an engine generate tokens.")]
 
 
+@with_serving
 def front(
-    urls: Urls,
+    serving: Serving,
+    urls: Urls = None,
+    from_: From = None,
+    config: Config = None,
     fact: Fact = None,
     api_key_env: KeyEnv = None,
     write: Write = None,
     check: Check = False,
     passive: Passive = False,
-    as_json: Json = False,
-    port: Port = 8000,
-    host: Host = "127.0.0.1",
-    admin_port: AdminPort = None,
-    access: Access = None,
-    state_dir: KeysDir = None,
-    verbose: Verbose = False,
-    stop_with_parent: StopWithParent = False,
+    json_: Json = False,
 ) -> None:
     """Ask running engines what they are, and serve in front of them; nothing of them is changed."""
-    named = list(dict.fromkeys(map(base_url, urls)))
-    keys = _key_names(api_key_env or [], named)
-    stated = [StatedFact.of(each) for each in fact or []]
-    found = asyncio.run(_found(named, keys, active=not passive))
-    engines = [engine for engine, _ in found if "served_names" in engine.findings]
-    silent = [(engine, why_silent(answers)) for engine, answers in found if engine not in engines]
-    if not engines:
-        raise ConfigError("\n".join(("no engine tells what it serves:", *(f"  {e.url}: {why}" for e, why in silent))))
-    document = {"models": models_of(engines, stated)}
-    config = GatewayConfig.parse(document, "what was found")
-    report = examine(Decider(config))
-    if as_json:
-        print_json(_as_json(engines, silent, document, report))
+    if config is not None and urls:
+        raise ConfigError("the engines of --config stand in it; add those URLs to its pools, or leave --config out")
+    if not (urls or from_ or config):
+        raise ConfigError("say which engines: their URLs, or a file that names them with --from or --config")
+    described = sum(map(_described, from_ or ()), Description())
+    facts = [StatedFact.of(each) for each in fact or []]
+    if config is not None:
+        found, parsed = _in_config(config, described, facts, api_key_env or [], not passive)
     else:
-        _print(engines, silent, document, report)
+        found, parsed = _in_urls(urls or [], described, facts, api_key_env or [], not passive)
+    if json_:
+        print_json(as_json(found))
+    else:
+        print_found(found)
     if write is not None:
-        write.write_text(_written(engines, document), encoding="utf-8")
+        write.write_text(as_file(found), encoding="utf-8")
         console().print(f"wrote {write}: specgate serve --config {write}", markup=False)
     if check:
-        raise typer.Exit(FOUND if silent or any(_open(document)) else 0)
-    run_here(config, None, port, host, admin_port, access, state_dir, verbose, stop_with_parent)
+        raise typer.Exit(FOUND if found.silent or any(unknowns(found.document)) else 0)
+    if (reason := needs_ray(parsed)) is not None:
+        raise ConfigError(f"{config} has {reason}: --write FILE, and `specgate serve --config FILE` with Ray")
+    run_here(parsed, None, serving)
+
+
+def _in_urls(
+    urls: Sequence[str], described: Description, facts: Sequence[StatedFact], keys: Sequence[str], active: bool
+) -> tuple[FrontReport, GatewayConfig]:
+    """Asks the engines of the command line and of files, and makes a configuration of them."""
+    files = [replace(each, url=each.url and base_url(each.url)) for each in described.engines]
+    by_url = {each.url: each for each in files if each.url is not None}
+    named = list(dict.fromkeys((*map(base_url, urls), *by_url)))
+    key_names = {url: each.key_env for url, each in by_url.items() if each.key_env} | _key_names(keys, named)
+    targets = [FoundEngine(url, key_names.get(url), {}, url in by_url and by_url[url].resolve) for url in named]
+    engines, silent = _told(asyncio.run(_asked(targets, active)))
+    nowhere = {engine.url for engine, _ in silent}
+    files = [replace(each, url=None) if each.url in nowhere else each for each in files]
+    engines, against = _explained(engines, files)
+    if not engines:
+        lines = (*(f"  {engine.url}: {why}" for engine, why in silent), *(f"  {each}" for each in described.left))
+        raise ConfigError("\n".join(("no engine tells what it serves:", *lines)))
+    models, names = with_names(models_of(engines, facts), files)
+    document = {"models": models}
+    parsed = GatewayConfig.parse(document, "what was found")
+    report = examine(Decider(parsed))["models"]
+    return FrontReport(engines, silent, document, report, (*described.left, *names, *against)), parsed
+
+
+def _in_config(
+    path: Path, described: Description, facts: Sequence[StatedFact], keys: Sequence[str], active: bool
+) -> tuple[FrontReport, GatewayConfig]:
+    """Asks the engines of a configuration's remote pools, and completes it."""
+    args = args_of(layers.read(path), path)
+    config = GatewayConfig.parse(args, path)
+    key_names = _key_names(keys, [url for *_, pool in config.each_pool() for url in pool.addresses])
+    asked = asyncio.run(_asked_of_config(config, key_names, active))
+    engines: list[FoundEngine] = []
+    silent: list[tuple[FoundEngine, str]] = []
+    told: dict[PoolName, list[FoundEngine]] = {}
+    against: list[str] = []
+    for place, answered in asked.items():
+        there, away = _told(answered)
+        told[place], denied = _explained(there, described.engines)
+        engines += told[place]
+        silent += away
+        against += denied
+    document = complete(args, config, told)
+    state(document["models"], {place: [each.findings for each in found] for place, found in told.items()}, facts)
+    parsed = GatewayConfig.parse(document, path)
+    report = examine(Decider(parsed))["models"]
+    return FrontReport(engines, silent, document, report, (*described.left, *against)), parsed
+
+
+async def _asked_of_config(
+    config: GatewayConfig, key_names: Mapping[str, str], active: bool
+) -> dict[PoolName, list[tuple[FoundEngine, Answers]]]:
+    found = {}
+    for model, _, name, pool in config.each_pool():
+        if pool.kind != "remote":
+            continue
+        secret = pool.api_key(f"models.{model}.pools.{name}")
+        key = secret.read() if secret is not None else None
+        urls = list(pool.addresses)
+        if pool.resolve:
+            urls = [each for url in urls for each in await addresses_of(url)]
+        targets = [FoundEngine(url, key_names.get(url), {}) for url in urls]
+        found[model, name] = await _asked(targets, active, key)
+    return found
+
+
+def _described(given: str) -> Description:
+    """Reads a file, or a text that is a command line itself.
+
+    Raises:
+        ConfigError: It can't be read, or holds no engine.
+    """
+    path = Path(given)
+    if " " in given.strip() and not path.exists():
+        return read_description(given, "the command line", os.environ)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--from {given}: it can't be read: {error}") from error
+    return read_description(text, path.name, os.environ)
+
+
+def _explained(
+    engines: Sequence[FoundEngine], described: Sequence[DescribedEngine]
+) -> tuple[list[FoundEngine], list[str]]:
+    pairs = [explained(engine, described) for engine in engines]
+    return [engine for engine, _ in pairs], [each for _, against in pairs for each in against]
+
+
+def _told(
+    asked: Sequence[tuple[FoundEngine, Answers]],
+) -> tuple[list[FoundEngine], list[tuple[FoundEngine, str]]]:
+    """Returns the engines that told what they serve, and the others with why they did not."""
+    told = [engine for engine, _ in asked if "served_names" in engine.findings]
+    return told, [(engine, why_silent(answers)) for engine, answers in asked if engine not in told]
 
 
 def base_url(text: str) -> str:
@@ -126,129 +227,31 @@ def _key_names(given: Sequence[str], urls: Sequence[str]) -> dict[str, str]:
         url, sign, name = each.rpartition("=")
         if sign and base_url(url) not in urls:
             raise ConfigError(f"--api-key-env {each}: {url} is none of the URLs")
-        if not os.environ.get(name):
-            raise ConfigError(f"--api-key-env {each}: the environment variable {name} is not set")
-        if not os.environ[name].isascii() or not os.environ[name].isprintable():
-            raise ConfigError(f"--api-key-env {each}: what {name} holds can't be in a header")
+        key_of(name, f"--api-key-env {each}")
         names |= {base_url(url): name} if sign else {url: name for url in urls if url not in names}
     return names
 
 
-async def _found(urls: Sequence[str], keys: dict[str, str], active: bool) -> list[tuple[FoundEngine, Answers]]:
-    async def one(url: str) -> tuple[FoundEngine, Answers]:
-        name = keys.get(url)
-        answers = await ask_engine(url, os.environ[name] if name else None, active)
-        return FoundEngine(url, name, read(answers)), answers
+def key_of(name: str, place: str) -> str:
+    """Returns the key that an environment variable holds.
 
-    return list(await asyncio.gather(*map(one, urls)))
-
-
-def _open(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (subject, fact) for what is not known and would change a decision."""
-    for name, model in document["models"].items():
-        if model["family"] == "unknown":
-            yield name, "family"
-        for pool, settings in model["pools"].items():
-            if settings["facts"].get("method", "unknown") == "unknown":
-                yield f"{name}/{pool}", "method"
-            if "engine" not in settings["facts"]:
-                yield f"{name}/{pool}", "engine"
+    Raises:
+        ConfigError: It is not set, or can't be in a header.
+    """
+    key = os.environ.get(name)
+    if not key:
+        raise ConfigError(f"{place}: the environment variable {name} is not set")
+    if not key.isascii() or not key.isprintable():
+        raise ConfigError(f"{place}: what {name} holds can't be in a header")
+    return key
 
 
-def _print(
-    engines: Sequence[FoundEngine],
-    silent: Sequence[tuple[FoundEngine, str]],
-    document: dict[str, Any],
-    report: dict[str, Any],
-) -> None:
-    out = console()
-    for engine in engines:
-        table = Table("fact", "value", "how sure", "source", title=escape(engine.url), title_justify="left")
-        for name, finding in engine.findings.items():
-            style = _STYLE[finding.confidence]
-            table.add_row(
-                name, escape(_shown(finding.value)), f"[{style}]{finding.confidence}[/]", escape(finding.source)
-            )
-        out.print(table)
-        if problem := parser_problem(engine):
-            out.print(f"warning: {engine.url}: {problem}", markup=False, style="yellow")
-    for engine, why in silent:
-        out.print(f"left out: {engine.url}: {why}", markup=False, style="red")
-    for name, model in document["models"].items():
-        for pool, settings in model["pools"].items():
-            out.print(f"{name}/{pool}: {', '.join(settings['urls'])}", markup=False)
-            for line in _safety(report["models"][name]["requests"], pool):
-                out.print(f"  {line}", markup=False)
-    for subject, fact in _open(document):
-        out.print(f"not known: {subject} {fact}; settle it with {_SETTLES[fact]}", markup=False, style="yellow")
+async def _asked(
+    targets: Sequence[FoundEngine], active: bool, key: str | None = None
+) -> list[tuple[FoundEngine, Answers]]:
+    async def one(target: FoundEngine) -> tuple[FoundEngine, Answers]:
+        own = key_of(target.key_env, target.url) if target.key_env else key
+        answers = await ask_engine(target.url, own, active)
+        return replace(target, findings=read(answers)), answers
 
-
-def _safety(rows: Sequence[dict[str, Any]], pool: str) -> Iterator[str]:
-    """Yields what is sent to a pool, and what is not and why."""
-    kinds: dict[tuple[str, ...], list[str]] = {}
-    for row in rows:
-        name = " ".join(each for each in row["classes"] if each not in _EVERYDAY)
-        kinds.setdefault(tuple(row["pools"][pool]["forbidden_by"]), []).append(name)
-    for causes, names in kinds.items():
-        more = f" and {len(causes) - _SHOWN_CAUSES} more" if len(causes) > _SHOWN_CAUSES else ""
-        verdict = f"not sent there, by {', '.join(causes[:_SHOWN_CAUSES])}{more}" if causes else "safe"
-        yield f"{verdict}: {', '.join(dict.fromkeys(names))}"
-
-
-def parser_problem(engine: FoundEngine) -> str | None:
-    """Returns what is wrong with an engine that reads calls in another form than its model writes; None if nothing."""
-    grammar, dialect = engine.findings.get("grammar"), engine.findings.get("dialect")
-    if grammar is None or dialect is None or grammar.value == dialect.value:
-        return None
-    return (
-        f"its tool-call parser reads {dialect.value}, and its chat template writes {grammar.value}: the engine leaves "
-        "calls in the text (the guard reads them); correct --tool-call-parser"
-    )
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
-
-
-def _as_json(
-    engines: Sequence[FoundEngine],
-    silent: Sequence[tuple[FoundEngine, str]],
-    document: dict[str, Any],
-    report: dict[str, Any],
-) -> dict[str, Any]:
-    return {
-        "engines": [
-            {
-                "url": engine.url,
-                "facts": {
-                    name: {"value": each.value, "source": each.source, "confidence": each.confidence}
-                    for name, each in engine.findings.items()
-                },
-                "problem": parser_problem(engine),
-            }
-            for engine in engines
-        ],
-        "left_out": [{"url": engine.url, "why": why} for engine, why in silent],
-        "config": document,
-        "unknown": [{"subject": subject, "fact": fact, "settle": _SETTLES[fact]} for subject, fact in _open(document)],
-        "models": report["models"],
-    }
-
-
-def _written(engines: Sequence[FoundEngine], document: dict[str, Any]) -> str:
-    """Returns the configuration as a file, which says where its facts come from."""
-    lines = ["# Written by `specgate front`; run it with `specgate serve --config FILE`. What engines told:"]
-    for engine in engines:
-        lines.append(f"# {engine.url}")
-        lines += [
-            f"#   {name}: {_shown(each.value)} ({each.confidence}; {each.source})"
-            for name, each in engine.findings.items()
-        ]
-    return "\n".join(lines) + "\n" + yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value with lists in place of tuples."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return list(await asyncio.gather(*map(one, targets)))

@@ -13,6 +13,7 @@ import typer
 from serve import VERSION
 from serve.cli.key_service import first_key
 from serve.cli.output import console
+from serve.cli.serving import Serving, with_serving
 from serve.config.access import AccessConfig, AccessMode
 from serve.config.contradictions import contradictions
 from serve.config.early import missing_folders, unknown_options
@@ -27,21 +28,6 @@ from serve.launch.supervisor import supervise
 LAPTOP = Path(__file__).parents[2] / "deploy" / "laptop.yaml"
 
 Config = Annotated[Path, typer.Option(help="A Serve config, or just the gateway's part of one.")]
-Port = Annotated[int, typer.Option(envvar="SPECGATE_PORT", min=1, max=65535, help="Port of the gateway.")]
-AdminPort = Annotated[
-    int | None,
-    typer.Option(
-        envvar="SPECGATE_ADMIN_PORT", min=1, max=65535, help="Port of the admin API. [default: 8001, or the next]"
-    ),
-]
-Host = Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")]
-Access = Annotated[
-    AccessMode | None, typer.Option(help="Whether clients need a key, in place of the configuration's `access.mode`.")
-]
-KeysDir = Annotated[
-    Path | None, typer.Option("--state-dir", help="Folder of the keys. [default: ~/.local/state/specgate]")
-]
-StopWithParent = Annotated[bool, typer.Option(help="Stop also when the process that started this one dies.")]
 AcceptHazards = Annotated[bool, typer.Option("--accept-hazards", help="Start even if facts contradict each other.")]
 WithRay = Annotated[
     bool | None,
@@ -51,18 +37,12 @@ WithRay = Annotated[
         "gateway replica]",
     ),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the replicas' logs.")]
 
 
+@with_serving
 def serve(
+    serving: Serving,
     config: Config = LAPTOP,
-    port: Port = 8000,
-    host: Host = "127.0.0.1",
-    admin_port: AdminPort = None,
-    access: Access = None,
-    state_dir: KeysDir = None,
-    verbose: Verbose = False,
-    stop_with_parent: StopWithParent = False,
     accept_hazards: AcceptHazards = False,
     ray: WithRay = None,
 ) -> None:
@@ -76,17 +56,18 @@ def serve(
     if not accept_hazards:
         _refuse_contradictions(loaded, config)
     if not _wants_ray(loaded, config, ray):
-        run_here(loaded, config, port, host, admin_port, access, state_dir, verbose, stop_with_parent)
+        run_here(loaded, config, serving)
         return
-    parsed = with_access(with_admin_port(loaded, port, admin_port), access, state_dir)
+    parsed = with_options(loaded, serving)
+    port, host = serving.port, serving.host
     stop = threading.Event()
     with prepared_environment():  # around both processes: whichever ends last, nothing is left behind
-        code = supervise(stop, with_parent=stop_with_parent)
+        code = supervise(stop, with_parent=serving.stop_with_parent)
         if code is not None:
             raise typer.Exit(code)
         _tell_of_access(parsed.access, host)
         _print(f"specgate {VERSION}, {config}")
-        with cluster(parsed, port, clocked(), verbose, host, stop):
+        with cluster(parsed, port, clocked(), serving.verbose, host, stop):
             if not stop.is_set():
                 models = ", ".join(parsed.models)
                 _print(f"specgate listens on http://{host}:{port}; models: {models}. Press Ctrl-C to stop.")
@@ -94,36 +75,20 @@ def serve(
             stop.wait()
 
 
-def run_here(
-    config: GatewayConfig,
-    path: Path | None,
-    port: int,
-    host: str,
-    admin_port: int | None,
-    access: AccessMode | None,
-    state_dir: Path | None,
-    verbose: bool,
-    stop_with_parent: bool = False,
-) -> None:
+def run_here(config: GatewayConfig, path: Path | None, serving: Serving) -> None:
     """Serves remote pools in this process, until Ctrl-C.
 
     Args:
         config: What to serve.
         path: Its file, for SIGHUP; None if there is none.
-        port: Port of the gateway.
-        host: Address to listen on.
-        admin_port: Port of the admin API; None for the first free one.
-        access: Replaces `access.mode`.
-        state_dir: Replaces `access.state_dir`.
-        verbose: Print all logs.
-        stop_with_parent: Stop also when the process that started this one dies.
+        serving: The operator's options.
     """
-    require_free(port)
-    parsed = with_access(with_admin_port(config, port, admin_port), access, state_dir)
-    log_to_stderr(verbose)
+    require_free(serving.port)
+    parsed = with_options(config, serving)
+    log_to_stderr(serving.verbose)
     _print(f"specgate {VERSION}" + (f", {path}" if path else ""))
-    _tell_of_access(parsed.access, host)
-    run_alone(parsed, host, port, path, _print, stop_with_parent, config)
+    _tell_of_access(parsed.access, serving.host)
+    run_alone(parsed, serving.host, serving.port, path, _print, serving.stop_with_parent, config)
 
 
 def _wants_ray(config: GatewayConfig, path: Path, asked: bool | None) -> bool:
@@ -173,6 +138,11 @@ def _refuse_unstartable(parsed: GatewayConfig, config: Path) -> None:
         cure = f"\n`specgate fetch --config {config}` lists the folders; with --download it fills them."
         message = "\n".join((f"{config} has engines that can't start:", *wrong))
         raise ConfigError(message + (cure if "the folder of" in message else ""))
+
+
+def with_options(config: GatewayConfig, serving: Serving) -> GatewayConfig:
+    """Returns the configuration with what the command line changes of it."""
+    return with_access(with_admin_port(config, serving.port, serving.admin_port), serving.access, serving.state_dir)
 
 
 def with_access(config: GatewayConfig, mode: AccessMode | None, state_dir: Path | None) -> GatewayConfig:

@@ -29,7 +29,7 @@ _FACTS = (
     "engine", "engine_version", "drafter", "num_speculative_tokens", "runner", "tool_parser", "reasoning_parser",
     "prefix_caching", "async_scheduling",
 )  # fmt: skip
-_SETTINGS = ("kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size")
+SETTINGS = ("kv_cache_dtype", "max_model_len", "structured_outputs_backend", "pipeline_parallel_size")
 
 
 def known(findings: Findings, name: str) -> Any:
@@ -44,6 +44,7 @@ def facts_of(findings: Findings) -> dict[str, Any]:
     What is missing counts as unknown, and so does the method unless it is known that there is none or which.
     """
     facts = {name: value for name in _FACTS if (value := known(findings, name)) is not None}
-    settings = {name: value for name in _SETTINGS if (value := known(findings, name)) is not None}
+    settings = {name: value for name in SETTINGS if (value := known(findings, name)) is not None}
+    settings = {**(known(findings, "settings") or {}), **settings}
     facts["method"] = known(findings, "method") or "unknown"
     return {**facts, "settings": settings} if settings else facts

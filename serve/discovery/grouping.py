@@ -26,11 +26,13 @@ class FoundEngine:
         url: Base URL, without `/v1`.
         key_env: Environment variable with its key; None if it needs none.
         findings: Facts by name.
+        resolve: Each address that the host of the URL has is an engine like this one.
     """
 
     url: str
     key_env: str | None
     findings: Findings
+    resolve: bool = False
 
 
 class StatedFact(NamedTuple):
@@ -79,9 +81,27 @@ def models_of(engines: Sequence[FoundEngine], stated: Iterable[StatedFact] = ())
         pool = _pool_of(engine, served if _differs(model, name, served, engine.findings) else None)
         place = _place(model["pools"], pool, _kind(engine.findings))
         members.setdefault((name, place), []).append(engine.findings)
+    state(models, members, stated)
+    return models
+
+
+def state(
+    models: dict[str, dict[str, Any]],
+    members: Mapping[tuple[str, str], Sequence[Findings]],
+    stated: Iterable[StatedFact],
+) -> None:
+    """Puts what the operator says into models.
+
+    Args:
+        models: As a configuration has them.
+        members: What was found of the engines of each pool.
+        stated: What the operator says.
+
+    Raises:
+        ConfigError: It is about no pool, or contradicts what an engine says.
+    """
     for fact in stated:
         _state(models, members, fact)
-    return models
 
 
 def _each_model(engines: Sequence[FoundEngine]) -> Iterator[tuple[str, str, FoundEngine]]:
@@ -155,6 +175,8 @@ def _kind(findings: Findings) -> str:
 
 def _pool_of(engine: FoundEngine, served: str | None) -> dict[str, Any]:
     pool: dict[str, Any] = {"kind": "remote", "urls": [engine.url]}
+    if engine.resolve:
+        pool["resolve"] = True
     if engine.key_env:
         pool["api_key_env"] = engine.key_env
     if served:
@@ -196,7 +218,7 @@ def _state(
     for findings in members[about[0]]:
         _check(fact, findings)
     model, pool = about[0]
-    models[model]["pools"][pool]["facts"][fact.name] = fact.value
+    models[model]["pools"][pool].setdefault("facts", {})[fact.name] = fact.value
 
 
 def _check(fact: StatedFact, findings: Findings) -> None:

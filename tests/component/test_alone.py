@@ -191,7 +191,8 @@ async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         from serve.cli.run import run_here
+        from serve.cli.serving import Serving
         from serve.errors import ConfigError
 
         with pytest.raises(ConfigError, match=str(port)):
-            run_here(GatewayConfig.load(path), path, port, "127.0.0.1", None, None, None, False)
+            run_here(GatewayConfig.load(path), path, Serving(port=port))

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.engines import whole
+from support.engines import live, whole
 from support.stack import listening
 from typer.testing import CliRunner
 
@@ -49,9 +49,7 @@ class RunningEngine:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": message["type"] + ".complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+            await live(receive, send)
             return
         body = b""
         while (message := await receive()).get("more_body"):
@@ -292,12 +290,66 @@ async def test_front_asks_for_the_key_that_an_engine_wants(monkeypatch: pytest.M
     assert json.loads(output)["config"]["models"]["m"]["pools"]["standard"]["api_key_env"] == "ENGINE_KEY"
 
 
+async def test_front_takes_urls_names_and_what_no_engine_tells_from_the_files_that_people_have(tmp_path: Path) -> None:
+    compose, litellm = tmp_path / "compose.yaml", tmp_path / "config.yaml"
+    async with listening(RunningEngine(drafts=True)) as drafting, listening(RunningEngine()) as standard:
+        port = drafting.url.rpartition(":")[2]
+        command = "--model Qwen/Qwen3-32B --served-model-name m --spec-method eagle3 --spec-model a/b --spec-tokens 3"
+        service = {"image": "vllm/vllm-openai:v0.32.0", "ports": [f"{port}:8000"], "command": command}
+        compose.write_text(json.dumps({"services": {"engine": service}}))
+        params = {"model": "hosted_vllm/m", "api_base": f"{standard.url}/v1", "timeout": 5}
+        entry = {"model_name": "claude-*", "litellm_params": params}
+        litellm.write_text(json.dumps({"model_list": [entry], "router_settings": {"num_retries": 3}}))
+        code, output = await ask("--from", str(compose), "--from", str(litellm), "--json")
+    found = json.loads(output)
+    model = found["config"]["models"]["m"]
+    assert code == 0
+    assert model["aliases"] == ["claude-*"]
+    assert {name: (pool["urls"], pool["facts"]["method"]) for name, pool in model["pools"].items()} == {
+        "speculative": ([drafting.url], "eagle3"), "standard": ([standard.url], "none"),
+    }  # fmt: skip
+    assert [each for each in found["not_carried_over"] if "router_settings" in each or "timeout" in each]
+
+
+async def test_front_completes_a_configuration_and_keeps_what_stands_there(tmp_path: Path) -> None:
+    path, whole = tmp_path / "gateway.yaml", tmp_path / "whole.yaml"
+    async with listening(RunningEngine()) as standard, listening(RunningEngine(drafts=True)) as drafting:
+        pools = {
+            "fast": {"kind": "remote", "url": drafting.url, "facts": {"method": "eagle3"}, "routing": "sticky"},
+            "plain": {"kind": "remote", "url": standard.url},
+        }
+        config = {"models": {"our-name": {"family": "qwen3", "pools": pools}}, "limits": {"max_tools": 7}}
+        path.write_text(json.dumps(config))
+        code, output = await ask("--config", str(path), "--write", str(whole))
+        assert code == 0, output
+        loaded = GatewayConfig.load(whole)
+        assert loaded.limits.max_tools == 7
+        fast, plain = loaded.models["our-name"].pools.values()
+        assert (fast.facts["method"], fast.routing, fast.served_name) == ("eagle3", "sticky", "m")
+        assert (plain.facts["method"], plain.facts["engine_version"]) == ("none", "0.32.0")
+        pools["fast"]["facts"] = {"method": "none", "engine_version": "0.32.0"}
+        pools["plain"] = {**pools["plain"], "urls": [standard.url, drafting.url], "url": None}
+        path.write_text(json.dumps(config))
+        code, output = await ask("--config", str(path))
+    assert code == 2
+    assert f"our-name/fast: {drafting.url}: speculates is False (the configuration), and the engine says True" in output
+    assert f"its engines are not alike: method is none at {standard.url}, unknown at {drafting.url}" in output
+
+
+async def test_front_wants_engines_and_in_one_way_only(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(json.dumps({"models": {"m": {"family": "qwen3", "pools": {"p": {"kind": "sim"}}}}}))
+    assert "say which engines" in (await ask())[1]
+    assert "stand in it" in (await ask("http://a", "--config", str(path)))[1]
+    assert "can't be read" in (await ask("--from", str(tmp_path / "none")))[1]
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["front", "--config", str(path)])
+    assert "has engines of its own" in re.sub(r"\s+", " ", result.output)
+
+
 def page() -> AsgiApp:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": message["type"] + ".complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+            await live(receive, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
         await send({"type": "http.response.body", "body": b"<html>Welcome</html>"})

@@ -23,9 +23,7 @@ class Engine:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            while (message := await receive())["type"] != "lifespan.shutdown":
-                await send({"type": message["type"] + ".complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+            await live(receive, send)
             return
         body = b""
         while True:
@@ -46,6 +44,13 @@ class Engine:
         gone.cancel()
         if not work.cancelled():
             work.result()
+
+
+async def live(receive: Any, send: Any) -> None:
+    """Answers a server that starts an app and stops it again."""
+    while (message := await receive())["type"] != "lifespan.shutdown":
+        await send({"type": message["type"] + ".complete"})
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 def frame(payload: Any) -> bytes:

@@ -24,7 +24,7 @@ from serve.discovery.manifests import read_description
 from serve.discovery.questions import Answers
 from serve.discovery.reading import read
 from serve.errors import ConfigError
-from serve.gateway.engine_watch import addresses_of
+from serve.gateway.engine_watch import look_up_of
 from serve.launch.alone import needs_ray
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
@@ -150,9 +150,8 @@ async def _asked_of_config(
             continue
         secret = pool.api_key(f"models.{model}.pools.{name}")
         key = secret.read() if secret is not None else None
-        urls = list(pool.addresses)
-        if pool.resolve:
-            urls = [each for url in urls for each in await addresses_of(url)]
+        look_up = look_up_of(pool)
+        urls = list(pool.addresses) if look_up is None else await look_up()
         targets = [FoundEngine(url, key_names.get(url), {}) for url in urls]
         found[model, name] = await _asked(targets, active, key)
     return found

@@ -56,6 +56,28 @@ class AutoscalingConfig(_Strict):
         return self
 
 
+class EndpointsConfig(_Strict):
+    """Engines behind Services of the Kubernetes cluster in which the gateway runs: their ready endpoints.
+
+    Attributes:
+        service: Name of the Service.
+        labels: In place of it, labels that one Service or several have.
+        namespace: By default the gateway's own.
+        port: Number or name of the endpoints' port; needed if they have several.
+    """
+
+    service: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)] | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | str | None = None
+
+    @model_validator(mode="after")
+    def _says_which(self) -> Self:
+        if (self.service is None) is not bool(self.labels):
+            raise ValueError("say either service, the name of a Service, or labels that Services have")
+        return self
+
+
 class PoolConfig(_Strict):
     """A pool of identically configured replicas of one model.
 
@@ -68,6 +90,9 @@ class PoolConfig(_Strict):
             own, and left out while it does not answer or turns out to be something else.
         resolve: Each address that the host of a URL has is a replica, as behind a headless Service; they are
             looked up again every few seconds. Plain `http` only, as certificates are for names.
+        endpoints: In place of `url`, engines behind a Service of Kubernetes. Each of its pods is a replica, and they
+            are looked up again every few seconds. Its account needs to list EndpointSlices:
+            `deploy/kubernetes/endpoints`.
         served_name: The name under which the engine of a `remote` pool serves the model, even a path. Clients use and
             see our own names. If not given, the body reaches the engine with the name that the client used.
         reasoning_field: The name under which the engine of a `remote` pool reads the reasoning of earlier turns:
@@ -98,6 +123,7 @@ class PoolConfig(_Strict):
     url: str | None = None
     urls: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     resolve: bool = False
+    endpoints: EndpointsConfig | None = None
     served_name: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = None
     api_key_env: str | None = None
@@ -124,8 +150,8 @@ class PoolConfig(_Strict):
 
     @model_validator(mode="after")
     def _kind_has_what_it_needs(self) -> Self:
-        if (self.kind == "remote") != bool(self.addresses):
-            raise ValueError("a pool of kind 'remote' has a url or urls, and only that kind has")
+        if (self.kind == "remote") != bool(self.addresses or self.endpoints):
+            raise ValueError("a pool of kind 'remote' has a url, urls or endpoints, and only that kind has")
         if self.kind != "vllm" and self.engine_args:
             raise ValueError(f"engine_args belong to a pool of kind 'vllm', not {self.kind!r}; use facts")
         if self.kind != "remote" and self.served_name:
@@ -146,6 +172,8 @@ class PoolConfig(_Strict):
     def _addresses_are_urls(self) -> Self:
         if self.url is not None and self.urls:
             raise ValueError("url and urls exclude each other; name all in urls")
+        if self.addresses and self.endpoints is not None:
+            raise ValueError("endpoints stand in place of a url or urls")
         for url in self.addresses:
             check_url(url)
         if len(set(self.addresses)) != len(self.addresses):

@@ -6,11 +6,13 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from serve.config.gateway import GatewayConfig
 from serve.config.pool import PoolConfig
 from serve.discovery.asking import LATE, ask_metrics, ask_passively
+from serve.discovery.endpoint_slices import endpoints_of
 from serve.discovery.identity import EngineIdentity, agreed
 from serve.discovery.questions import EngineAnswer
 from serve.discovery.reading import read
@@ -31,6 +33,25 @@ SILENT_PERIOD_S = 30.0  # of servers without metrics, which take five requests t
 _LATE_TWICE = 2
 
 Learn = Callable[[Mapping[PoolKey, dict[str, Any]]], None]
+
+
+LookUp = Callable[[], Awaitable[list[str]]]
+
+
+def look_up_of(pool: PoolConfig) -> LookUp | None:
+    """Returns what tells the addresses that a pool has now; None if they never change."""
+    if pool.endpoints is not None:
+        return partial(endpoints_of, pool.endpoints)
+    return partial(all_addresses_of, pool.addresses) if pool.resolve else None
+
+
+async def all_addresses_of(urls: Sequence[str]) -> list[str]:
+    """Returns the URLs of all addresses that the hosts of URLs have.
+
+    Raises:
+        OSError: One has none, or nobody knows.
+    """
+    return [url for each in await asyncio.gather(*map(addresses_of, urls)) for url in each]
 
 
 async def addresses_of(url: str) -> list[str]:
@@ -54,8 +75,7 @@ class PoolWatch:
         stated: Its facts, as configured.
         adopt: Takes facts that hold now.
         changed: Called when an engine is another one than before.
-        names: URLs whose hosts have an address for each engine; none if the pool's addresses never change.
-        resolve: Returns the URLs of all addresses that the host of a URL has.
+        look_up: Tells the pool's addresses; None if they never change.
     """
 
     def __init__(
@@ -65,16 +85,15 @@ class PoolWatch:
         stated: Mapping[str, Any],
         adopt: Callable[[Mapping[str, Any]], None],
         changed: Callable[[], None],
-        names: Sequence[str] = (),
-        resolve: Callable[[str], Awaitable[list[str]]] = addresses_of,
+        look_up: LookUp | None = None,
     ) -> None:
         self._label = label
         self._pool = pool
         self._stated = self._facts = stated
         self._adopt = adopt
         self._changed = changed
-        self._names = names
-        self._resolve = resolve
+        self._look_up = look_up
+        self._unheard = ""
         self._identities = {endpoint.url: EngineIdentity(stated) for endpoint in pool.addresses}
         self._late = Counter[str]()
         self._tells = False
@@ -95,8 +114,8 @@ class PoolWatch:
 
     async def look(self) -> None:
         """Looks at all engines once."""
-        if self._names:
-            await self._look_up()
+        if self._look_up is not None:
+            await self._take_addresses(self._look_up)
         endpoints = self._pool.addresses
         answers = await asyncio.gather(*(ask_metrics(endpoint.url, endpoint.key) for endpoint in endpoints))
         unknown = [each for each, answer in zip(endpoints, answers, strict=True) if self._must_be_asked(each, answer)]
@@ -104,15 +123,17 @@ class PoolWatch:
         await asyncio.gather(*map(self._ask, unknown))
         self._use()
 
-    async def _look_up(self) -> None:
-        """Takes the addresses that the names have now; without an answer, those of before."""
+    async def _take_addresses(self, look_up: LookUp) -> None:
+        """Takes the addresses that there are now; without an answer, those of before."""
         try:
-            found = await asyncio.gather(*map(self._resolve, self._names))
+            urls = set(await look_up())
         except OSError as error:
-            log.warning("%s: %s", self._label, error)
+            if str(error) != self._unheard:  # once, not every few seconds
+                log.warning("%s: %s", self._label, error)
+            self._unheard = str(error)
             return
-        urls = {url for each in found for url in each}
-        if urls and urls != self._identities.keys():
+        self._unheard = ""
+        if urls != self._identities.keys():
             known = self._identities
             self._identities = {url: known.get(url) or EngineIdentity(self._stated, is_new=True) for url in urls}
             self._pool.keep(urls)
@@ -152,7 +173,7 @@ class PoolWatch:
     def _period_s(self) -> float:
         if any(identity.facts is None for identity in self._identities.values()):
             return AGAIN_S
-        return PERIOD_S if self._tells else SILENT_PERIOD_S
+        return PERIOD_S if self._tells or not self._identities else SILENT_PERIOD_S
 
 
 class EngineWatch:
@@ -179,12 +200,14 @@ class EngineWatch:
 
     def _watch(self, key: PoolKey, pool: RemotePool, settings: PoolConfig, learn: Learn) -> PoolWatch:
         label, stated = "/".join(key), settings.facts
-        names = settings.addresses if settings.resolve else ()
 
         def changed() -> None:
             self._changes[key] += 1
 
-        return PoolWatch(label, pool, stated, lambda facts: learn({key: dict(facts)}), changed, names)
+        def adopt(facts: Mapping[str, Any]) -> None:
+            learn({key: dict(facts)})
+
+        return PoolWatch(label, pool, stated, adopt, changed, look_up_of(settings))
 
     async def run(self) -> None:
         """Watches for ever."""

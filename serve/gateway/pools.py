@@ -37,7 +37,7 @@ def build_pools(
     terms = WaitingTerms(None, limits.queue_timeout_s, limits.starve_s, limits.retry_after_s, limits.reserved_slots)
     pools: dict[PoolKey, Pool] = {}
     for model, _, pool, settings in config.each_pool():
-        if settings.addresses:
+        if settings.kind == "remote":
             key = settings.api_key(f"models.{model}.pools.{pool}")
             waiting = replace(terms, queued=settings.max_queued_requests)
             pools[model, pool] = RemotePool(

@@ -47,12 +47,14 @@ class ConnectionPool:
     Args:
         connect_timeout_s: Longest wait for a new connection.
         read_timeout_s: Longest silence of an engine while somebody waits for it.
+        authorities: File with the certificates that are trusted, in place of the system's.
     """
 
-    def __init__(self, connect_timeout_s: float, read_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, read_timeout_s: float, authorities: str | None = None) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._idle: defaultdict[Origin, dict[ClientConnection, asyncio.TimerHandle]] = defaultdict(dict)
+        self._authorities = authorities
         self._tls: ssl.SSLContext | None = None
 
     def take_idle(self, origin: Origin) -> ClientConnection | None:
@@ -113,5 +115,7 @@ class ConnectionPool:
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = ssl.create_default_context(cafile=self._authorities)
+            if self._authorities is not None:  # clusters make such certificates, and not always by the letter
+                self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return self._tls

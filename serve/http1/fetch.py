@@ -33,6 +33,7 @@ async def fetch(
     headers: Iterable[tuple[bytes, bytes]] = (),
     timeout_s: float = 10.0,
     most_bytes: int = _MAX_ANSWER_BYTES,
+    authorities: str | None = None,
 ) -> HttpResponse:
     """Sends a request; follows no redirect.
 
@@ -45,6 +46,7 @@ async def fetch(
         headers: Further ones.
         timeout_s: For all of the answer.
         most_bytes: What is beyond that is not read.
+        authorities: File with the certificates that are trusted, in place of the system's.
 
     Raises:
         OSError: It does not answer, or not in time.
@@ -54,7 +56,7 @@ async def fetch(
     if key is not None:
         fields.append((b"authorization", f"Bearer {key}".encode("latin-1")))
     head = encode_head(f"{method} {origin.prefix}{path} HTTP/1.1".encode("latin-1"), fields)
-    connections = ConnectionPool(_CONNECT_TIMEOUT_S, timeout_s)
+    connections = ConnectionPool(_CONNECT_TIMEOUT_S, timeout_s, authorities)
     async with asyncio.timeout(timeout_s):
         connection = await connections.connect(origin)
         try:

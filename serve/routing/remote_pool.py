@@ -45,7 +45,7 @@ class RemotePool:
     """A pool of URLs, each of which is a replica; whoever runs them balances what is behind one URL.
 
     Args:
-        endpoints: Their addresses; one may stand alone.
+        endpoints: Their addresses; one may stand alone, and there may be none yet.
         facts: What the configuration says about them.
         slots: Requests that all gateway replicas together may have at one address at the same time.
         terms: How further ones wait.
@@ -119,7 +119,7 @@ class RemotePool:
 
     def keep(self, urls: Collection[str]) -> None:
         """Takes other addresses; a new one is not used until `use` names it."""
-        key = next(iter(self._addresses.values())).endpoint.key
+        key = next((address.endpoint.key for address in self._addresses.values()), None)
         self._addresses = {
             url: self._addresses.get(url) or _Address(Endpoint(url, key), usable=False) for url in sorted(urls)
         }

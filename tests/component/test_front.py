@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.engines import live, whole
+from support.engines import RunningEngine, live
 from support.stack import listening
 from typer.testing import CliRunner
 
@@ -29,58 +29,6 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}
 OPTED_OUT = {**CHAT, "enable_speculative": False}
 FACTS = {"engine": "vllm", "engine_version": "0.32.0", "method": "none"}
-
-
-class RunningEngine:
-    """A vLLM server as its routes tell of it.
-
-    Attributes:
-        started: When its process started; another number is a restart.
-        drafts: It has a drafter.
-        key: It wants this key; None for none.
-        away: It answers nothing but errors.
-        served: Answered completions.
-    """
-
-    def __init__(self, drafts: bool = False, key: str | None = None) -> None:
-        self.started, self.drafts, self.key = 1.0, drafts, key
-        self.away = False
-        self.served = 0
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await live(receive, send)
-            return
-        body = b""
-        while (message := await receive()).get("more_body"):
-            body += message["body"]
-        body += message.get("body", b"")
-        status, answer = self._answer(scope["path"], body, dict(scope["headers"]))
-        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-        await send(
-            {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
-        )
-        await send({"type": "http.response.body", "body": data})
-
-    def _answer(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> tuple[int, Any]:
-        if self.away:
-            return 500, {}
-        if path == "/metrics":
-            cache = 'vllm:cache_config_info{cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
-            drafts = 'vllm:spec_decode_num_drafts_total{engine="0"} 0.0\n' if self.drafts else ""
-            return 200, f"process_start_time_seconds {self.started}\n{cache}{drafts}"
-        if path == "/version":
-            return 200, {"version": "0.32.0"}
-        if self.key is not None and headers.get(b"authorization") != f"Bearer {self.key}".encode():
-            return 401, {"error": "Unauthorized"}
-        if path == "/v1/models":
-            return 200, {"data": [{"id": "m", "owned_by": "vllm", "root": "Qwen/Qwen3-32B", "max_model_len": 4096}]}
-        if path != "/v1/chat/completions":
-            return 404, {"detail": "Not Found"}
-        if b'"min_p"' in body and self.drafts:
-            return 400, {"error": {"message": "min_p is not supported with speculative decoding"}}
-        self.served += 1
-        return 200, whole("hi")
 
 
 @asynccontextmanager
@@ -189,7 +137,7 @@ async def test_addresses_of_a_name_come_and_go_and_a_new_one_is_asked_first() ->
         }  # fmt: skip
         found = [urls["one"]]
 
-        async def resolve(_: str) -> list[str]:
+        async def look_up() -> list[str]:
             if not found:
                 raise OSError("no address")
             return found
@@ -201,7 +149,7 @@ async def test_addresses_of_a_name_come_and_go_and_a_new_one_is_asked_first() ->
             return {endpoint.url for endpoint in holds}
 
         pool = RemotePool(Endpoint("http://engines.svc:8000", None), FACTS)
-        watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None, ["http://engines.svc:8000"], resolve)
+        watch = PoolWatch("m/p", pool, FACTS, lambda _: None, lambda: None, look_up)
         assert await used() == {urls["one"]}
         found[:] = [urls["one"], urls["two"], urls["other"]]
         assert await used() == {urls["one"], urls["two"]}

@@ -1,4 +1,4 @@
-"""Hand-written engines with one fixed behaviour each, in vLLM's wire format."""
+"""Hand-written engines, in vLLM's wire format."""
 
 import asyncio
 import json
@@ -119,3 +119,55 @@ def silent() -> Engine:
         await asyncio.sleep(3600)
 
     return Engine(handle)
+
+
+class RunningEngine:
+    """A vLLM server as its routes tell of it.
+
+    Attributes:
+        started: When its process started; another number is a restart.
+        drafts: It has a drafter.
+        key: It wants this key; None for none.
+        away: It answers nothing but errors.
+        served: Answered completions.
+    """
+
+    def __init__(self, drafts: bool = False, key: str | None = None) -> None:
+        self.started, self.drafts, self.key = 1.0, drafts, key
+        self.away = False
+        self.served = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await live(receive, send)
+            return
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        body += message.get("body", b"")
+        status, answer = self._answer(scope["path"], body, dict(scope["headers"]))
+        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
+        )
+        await send({"type": "http.response.body", "body": data})
+
+    def _answer(self, path: str, body: bytes, headers: dict[bytes, bytes]) -> tuple[int, Any]:
+        if self.away:
+            return 500, {}
+        if path == "/metrics":
+            cache = 'vllm:cache_config_info{cache_dtype="auto",enable_prefix_caching="True"} 1.0\n'
+            drafts = 'vllm:spec_decode_num_drafts_total{engine="0"} 0.0\n' if self.drafts else ""
+            return 200, f"process_start_time_seconds {self.started}\n{cache}{drafts}"
+        if path == "/version":
+            return 200, {"version": "0.32.0"}
+        if self.key is not None and headers.get(b"authorization") != f"Bearer {self.key}".encode():
+            return 401, {"error": "Unauthorized"}
+        if path == "/v1/models":
+            return 200, {"data": [{"id": "m", "owned_by": "vllm", "root": "Qwen/Qwen3-32B", "max_model_len": 4096}]}
+        if path != "/v1/chat/completions":
+            return 404, {"detail": "Not Found"}
+        if b'"min_p"' in body and self.drafts:
+            return 400, {"error": {"message": "min_p is not supported with speculative decoding"}}
+        self.served += 1
+        return 200, whole("hi")

@@ -90,7 +90,7 @@ def test_the_front_builds_to_valid_objects_that_select_its_pods(problems: Proble
 def test_pods_are_restricted_as_pod_security_wants_it() -> None:
     assert len(pods()) > 1
     for pod in pods():
-        assert pod["automountServiceAccountToken"] is False
+        assert pod["automountServiceAccountToken"] is False  # but for the component `endpoints`
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in pod["containers"]:
@@ -107,6 +107,22 @@ def test_the_front_ends_its_streams_before_it_is_killed() -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_its_configuration_covers_every_hazard(path: Path) -> None:
     assert examine(Decider.load(path))["healthy"]
+
+
+def test_a_front_that_looks_endpoints_up_may_list_them_and_nothing_more(tmp_path: Path, problems: Problems) -> None:
+    shutil.copytree(DEPLOY / "kubernetes", tmp_path / "kubernetes")
+    file = tmp_path / "kubernetes" / "front" / "kustomization.yaml"
+    file.write_text(file.read_text().replace("# components: [../monitoring]", "components: [../endpoints]"))
+    found = {each["kind"]: each for each in built(file.parent)}
+    assert [message for each in found.values() for message in problems(each)] == []
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    account = found["ServiceAccount"]["metadata"]["name"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == (account, True)
+    assert found["Role"]["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]}
+    ]
+    assert found["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
 
 
 def test_what_not_every_cluster_has_is_a_component_that_can_be_added(tmp_path: Path) -> None:

@@ -235,6 +235,10 @@ image-gateway: ## the gateway's own image with buildah, as above, and the gatewa
 check-images: $(READY) ## what can be proven of the Dockerfiles without a Docker engine
 	@.ci/check-images
 
+.PHONY: check-chart
+check-chart: $(READY) ## render the Helm chart with Helm's library, and check every object
+	@.ci/check-chart
+
 clean: ## remove .venv and every cache
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist run *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

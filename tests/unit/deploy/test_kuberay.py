@@ -15,6 +15,7 @@ from serve.config.admin import AdminConfig
 from serve.config.gateway import GatewayConfig
 from serve.launch.applications import split_applications
 from serve.launch.cluster_rules import FLAGS
+from tests.unit.deploy.schemas import ray_service_validator
 
 ROOT = Path(__file__).parents[3]
 KUBERAY = ROOT / "deploy" / "kuberay"
@@ -28,23 +29,7 @@ KUBECTL = shutil.which("kubectl")
 
 @pytest.fixture(scope="module")
 def validator() -> jsonschema.Draft202012Validator:
-    """KubeRay's schema, strict: a key that Kubernetes would silently drop is an error."""
-
-    def strict(node: Any) -> Any:
-        if isinstance(node, dict):
-            open_ = node.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in node
-            closed = {"additionalProperties": False} if "properties" in node and not open_ else {}
-            return {key: strict(value) for key, value in node.items()} | closed
-        return [strict(each) for each in node] if isinstance(node, list) else node
-
-    schema = json.loads((ROOT / "tests" / "support" / "rayservice-v1.7.0.schema.json").read_text())
-    return jsonschema.Draft202012Validator(strict(_without_closed_names(schema)))
-
-
-def _without_closed_names(schema: dict[str, Any]) -> dict[str, Any]:
-    """Kubernetes itself describes `metadata`, so the schema's own is empty."""
-    schema["properties"]["metadata"] = {"type": "object"}
-    return schema
+    return ray_service_validator()
 
 
 def base() -> dict[str, Any]:

@@ -3,11 +3,9 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -15,6 +13,7 @@ from policies.vllm_options import KNOWN
 from serve.config.gateway import GatewayConfig
 from serve.tools.doctor.checkup import examine
 from serve.tools.doctor.decider import Decider
+from tests.unit.deploy.schemas import Problems, kubernetes_problems
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -29,19 +28,11 @@ PLAIN = sorted(
     if path.name not in NO_PLAIN_OBJECTS
 )
 CONFIGS = sorted(DEPLOY.rglob("gateway-config.yaml"))
-Problems = Callable[[dict[str, Any]], list[str]]
 
 
 @pytest.fixture(scope="module")
 def problems() -> Problems:
-    """What Kubernetes 1.33 says against an object, by its own schema, strict."""
-    schema = json.loads((ROOT / "tests" / "support" / "kubernetes-v1.33.schema.json").read_text())
-
-    def check(document: dict[str, Any]) -> list[str]:
-        one = {"$ref": f"#/$defs/{schema['kinds'][document['kind']]}", "$defs": schema["$defs"]}
-        return [error.message for error in jsonschema.Draft202012Validator(one).iter_errors(document)]
-
-    return check
+    return kubernetes_problems()
 
 
 def documents(path: Path) -> list[dict[str, Any]]:

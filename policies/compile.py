@@ -8,12 +8,15 @@ from policies.advisory import Advisory
 from policies.classes import masks_of_all
 from policies.errors import PolicyError
 from policies.facts import PoolFacts
-from policies.freshness import NEWER_ENGINE, newer_engine
+from policies.freshness import NEWER_ENGINE, NOT_QUALIFIED, newer_engine, not_qualified
 from policies.policy import Lift, ModelPolicy, Pin, Policy, Rule, ServingOption, digest_of
+from policies.qualification import Qualification
 from policies.settings import Override, PolicySettings
 
 MODES = ("speculative", "opt_out", "standard")  # in order of preference
 _ANY = masks_of_all(["any"])
+FAILED = "qualification-failed"
+"""The reason against what an engine drafted wrongly when it was qualified."""
 _FORCE = {
     ("forbid", "confirmed"): "forbid",
     ("forbid", "suspected"): "suspect",
@@ -40,30 +43,36 @@ def compile_policy(
         PolicyError: An override names a model, pool or advisory that does not exist.
     """
     pools = tuple(facts)
-    by_id = tuple(sorted(_with_built_in(advisories), key=lambda advisory: advisory.id))
+    by_id = tuple(sorted(_with_built_in(advisories, settings), key=lambda advisory: advisory.id))
     day = today or datetime.now(UTC).date()
     _check_names(pools, by_id, settings)
     overrides = tuple(override for override in settings.overrides if override.holds(day))
     names = dict.fromkeys(pool.model for pool in pools)
-    expiries = [override.expires for override in overrides if override.expires]
+    expiries = [
+        *(override.expires for override in overrides if override.expires),
+        *(each.qualification.expires for each in pools if each.qualification and each.qualification.holds(day)),
+    ]
     successor = compile_policy(pools, by_id, settings, min(expiries)) if expiries else None
     return Policy(
         facts=pools,
         advisories=by_id,
         settings=settings,
         today=day,
-        models={name: _model(name, pools, by_id, overrides) for name in names},
+        models={name: _model(name, pools, by_id, overrides, day) for name in names},
         digest=digest_of(pools, by_id, settings, day),
         successor=successor,
         until_s=datetime.combine(successor.today, time(), UTC).timestamp() if successor else 0.0,
     )
 
 
-def _with_built_in(advisories: Iterable[Advisory]) -> list[Advisory]:
-    """Returns the advisories, and the suspicion of engines that none of them was checked against."""
-    own = [advisory for advisory in advisories if advisory.id != NEWER_ENGINE]
+def _with_built_in(advisories: Iterable[Advisory], settings: PolicySettings) -> list[Advisory]:
+    """Returns the advisories, and what is held against engines that they, or nobody, was checked against."""
+    own = [advisory for advisory in advisories if advisory.id not in (NEWER_ENGINE, NOT_QUALIFIED)]
     suspicion = newer_engine(own)
-    return own if suspicion is None else [*own, suspicion]
+    built_in = [] if suspicion is None else [suspicion]
+    if settings.unqualified != "trust":
+        built_in.append(not_qualified(settings.unqualified == "quarantine"))
+    return [*own, *built_in]
 
 
 def with_pools(policy: Policy, model: str, facts: Iterable[PoolFacts]) -> Policy:
@@ -79,17 +88,21 @@ def with_pools(policy: Policy, model: str, facts: Iterable[PoolFacts]) -> Policy
     """
     own = tuple(facts)
     overrides = tuple(override for override in policy.settings.overrides if override.holds(policy.today))
-    compiled = {**policy.models, model: _model(model, own, policy.advisories, overrides)}
+    compiled = {**policy.models, model: _model(model, own, policy.advisories, overrides, policy.today)}
     others = tuple(pool for pool in policy.facts if pool.model != model)
     return replace(policy, facts=(*others, *own), models=compiled, successor=None, memory={})
 
 
 def _model(
-    name: str, pools: tuple[PoolFacts, ...], advisories: tuple[Advisory, ...], overrides: tuple[Override, ...]
+    name: str,
+    pools: tuple[PoolFacts, ...],
+    advisories: tuple[Advisory, ...],
+    overrides: tuple[Override, ...],
+    today: date,
 ) -> ModelPolicy:
     own = [pool for pool in pools if pool.model == name]
     options = [
-        ServingOption(facts.pool, mode, _place(facts, own), _rules(facts, mode, advisories, overrides))
+        ServingOption(facts.pool, mode, _place(facts, own), _rules(facts, mode, advisories, overrides, today))
         for mode in MODES
         for facts in own
         if mode in _modes(facts)
@@ -114,11 +127,12 @@ def _modes(facts: PoolFacts) -> tuple[str, ...]:
 
 
 def _rules(
-    facts: PoolFacts, mode: str, advisories: tuple[Advisory, ...], overrides: tuple[Override, ...]
+    facts: PoolFacts, mode: str, advisories: tuple[Advisory, ...], overrides: tuple[Override, ...], today: date
 ) -> tuple[Rule, ...]:
+    qualification = facts.qualification if facts.qualification and facts.qualification.holds(today) else None
     relevant = [override for override in overrides if override.speaks_of(facts.model, facts.pool)]
     by_advisory = [
-        _rule(advisory, facts, mode, relevant)
+        _rule(advisory, facts, mode, relevant, qualification)
         for advisory in advisories
         if advisory.effects[mode] != "allow" and advisory.matches(facts)
     ]
@@ -127,10 +141,20 @@ def _rules(
         for override in relevant
         if override.action == "forbid" and (override.pool or mode == "speculative")
     ]
-    return (*by_advisory, *by_operator)
+    return (*by_advisory, *_failed(qualification, mode), *by_operator)
 
 
-def _rule(advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Override]) -> Rule:
+def _failed(qualification: Qualification | None, mode: str) -> tuple[Rule, ...]:
+    """Returns what a pool must not draft, since it was seen to draft it wrongly."""
+    if qualification is None or not qualification.failed or mode != "speculative":
+        return ()
+    basis = f"measured n={qualification.trials}"
+    return (Rule(FAILED, masks_of_all(qualification.failed), "forbid", f"This engine was {qualification}", basis),)
+
+
+def _rule(
+    advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Override], qualification: Qualification | None
+) -> Rule:
     force = _FORCE[advisory.effects[mode], advisory.status]
     lifts = [
         Lift(masks_of_all(override.classes) or _ANY, "waived", f"waived until {override.expires}: {override.reason}")
@@ -145,6 +169,8 @@ def _rule(advisory: Advisory, facts: PoolFacts, mode: str, overrides: list[Overr
         force = ("suspect_death" if spared else "forbid") if advisory.kills else "suspect" if spared else "suspect_any"
     if facts.proven and suspected:  # a proof outweighs a suspicion; a confirmed hazard takes a waiver
         lifts.append(Lift(masks_of_all(facts.proven), "proven", "proven right on this pool by the operator"))
+    if qualification and qualification.passed and (suspected or advisory.id == NOT_QUALIFIED):
+        lifts.append(Lift(masks_of_all(qualification.passed), "proven", str(qualification)))
     note = f" (assumed: {', '.join(unknown)} not known)" if unknown and not advisory.problem else ""
     return Rule(
         advisory.id, masks_of_all(advisory.unsafe), force, advisory.summary + note, advisory.basis, lifts=tuple(lifts)

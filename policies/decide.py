@@ -498,7 +498,7 @@ def _stage(name: str, applied: Applied, reasons: str, after: str = "") -> Decisi
 FOR_A_CLASS = (
     _stage("pin", _pin, "operator-pin"),
     _stage("preference", _preference, "caller-opt-out no-speculative-pool", after="pin"),
-    _stage("forbid", _forbid, "operator-forbid *", after="pin"),
+    _stage("forbid", _forbid, "operator-forbid qualification-failed *", after="pin"),
     _stage("quarantine", _quarantine, "quarantine", after="pin preference forbid"),
 )
 # Applied to each completion on its way. Later comes only the slot: `slot_order`, with the reason `free-slot`.

@@ -14,6 +14,7 @@ from policies.decide import decide, in_force
 from policies.decision import Decision
 from policies.features import RequestFeatures
 from policies.policy import Policy
+from policies.qualification import standing
 from policies.quarantine import quarantine
 
 # Changes that a caller could make to a request, by the class that each removes.
@@ -56,6 +57,7 @@ def explain(policy: Policy, features: RequestFeatures, decision: Decision) -> di
         "candidates": [asdict(candidate) for candidate in decision.candidates],
         "features": _features(request),
         "would_change": list(_would_change(in_force(policy), request, decision)),
+        "qualified": _qualified(in_force(policy), decision.model),
         "policy": policy.digest,
     }
 
@@ -65,6 +67,12 @@ def _features(request: RequestFeatures) -> dict[str, Any]:
     del values["conversation_key"]
     values["wish"] = values.pop("preference")  # the key is public
     return values
+
+
+def _qualified(policy: Policy, model: str) -> dict[str, str]:
+    """Returns how far the engines of the model's drafting pools are qualified."""
+    pools = [facts for facts in policy.facts if facts.model == model and facts.speculative]
+    return {facts.pool: standing(facts.qualification, policy.today) for facts in pools}
 
 
 def _would_change(policy: Policy, request: RequestFeatures, decision: Decision) -> Iterator[dict[str, Any]]:

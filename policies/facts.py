@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from policies.qualification import Qualification
+
 Scalar = str | int | float | bool | None
 
 
@@ -27,6 +29,7 @@ class PoolFacts:
         proven: Request classes that the operator has proven right on this pool.
         canary_share: Share of the conversations that this pool serves first; for the rest it comes last. None is no
             canary.
+        qualification: What was found when this very engine was qualified; None if it was not.
     """
 
     model: str
@@ -50,6 +53,7 @@ class PoolFacts:
     opt_out: bool = False
     proven: frozenset[str] = frozenset()
     canary_share: float | None = None
+    qualification: Qualification | None = None
 
     @property
     def speculative(self) -> bool:
@@ -59,4 +63,9 @@ class PoolFacts:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON and for the policy's digest."""
         values = {fact.name: getattr(self, fact.name) for fact in dataclasses.fields(self)}
-        return {**values, "settings": dict(sorted(self.settings.items())), "proven": sorted(self.proven)}
+        return {
+            **values,
+            "settings": dict(sorted(self.settings.items())),
+            "proven": sorted(self.proven),
+            "qualification": self.qualification and self.qualification.to_dict(),
+        }

@@ -14,6 +14,8 @@ NEWER_ENGINE = "engine-newer-than-checked"
 """The id of the reason against an engine that is newer than all that is known; a waiver may name it."""
 EXPIRED = "advisories-expired"
 """The id of the reason against all drafts once nobody vouches for the advisories any more; a waiver may name it."""
+NOT_QUALIFIED = "engine-not-qualified"
+"""The id of the reason against an engine that was not qualified, where it has to be; a waiver may name it."""
 
 
 def stale(
@@ -76,6 +78,25 @@ def newer_engine(advisories: Iterable[Advisory]) -> Advisory | None:
             Cure("Take newer advisories, which were checked against this engine", {}),
             Cure("Probe the pool with `specgate probe`, and state in `proven` what it shows to be right", {}),
         ),
+    )
+
+
+def not_qualified(quarantined: bool) -> Advisory:
+    """Returns the rule about engines of which nobody has shown what their drafts do right.
+
+    Args:
+        quarantined: They are kept from what drafts could break, also by an optimist.
+    """
+    return Advisory(
+        id=NOT_QUALIFIED,
+        title="A drafting engine that was not qualified",
+        summary="Nobody has shown of this engine, with these arguments, that its drafts change nothing.",
+        status="confirmed" if quarantined else "suspected",
+        severity="medium",
+        affects=({"method": "*"},),
+        unsafe=("tools", "json", "logprobs"),
+        effects={"speculative": "forbid", "opt_out": "allow", "standard": "allow"},
+        cures=(Cure("Qualify the engine with `specgate qualify`, into the folder `policy.qualifications`", {}),),
     )
 
 

@@ -146,7 +146,7 @@ def digest_of(facts: Iterable[PoolFacts], advisories: Iterable[Advisory], settin
     material = [
         [pool.to_dict() for pool in facts],
         sorted(repr(advisory) for advisory in advisories),
-        [settings.mode, settings.optimistic, settings.guard, overrides],
+        [settings.mode, settings.optimistic, settings.guard, settings.unqualified, overrides],
     ]
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 

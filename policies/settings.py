@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from policies.classes import masks_of
 from policies.errors import PolicyError
+from policies.qualification import Unqualified
 
 Mode = Literal["enforce", "advise"]
 OverrideAction = Literal["pin", "forbid", "waive"]
@@ -70,6 +71,8 @@ class PolicySettings:
         mode: `advise`: a caller's `enable_speculative: true` outweighs an advisory. `enforce`: it does not.
         optimistic: Speculate where an advisory is only suspected. Takes effect with the guard only.
         guard: The guard checks every answer and reruns a broken one.
+        unqualified: What a drafting engine that was not qualified is held to be: as good as its advisories say, a
+            suspect, or unfit for what its drafts could break.
 
     Raises:
         PolicyError: The mode is unknown.
@@ -79,6 +82,7 @@ class PolicySettings:
     optimistic: bool = False
     guard: bool = False
     overrides: tuple[Override, ...] = ()
+    unqualified: Unqualified = "trust"
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):

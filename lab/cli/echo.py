@@ -7,8 +7,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from lab.cli.findings import Finding, findings_table
 from lab.probe.echo import EchoCell
 from lab.probe.plan import ProbePlan
+from policies import wilson
 from serve.cli.output import FOUND, console, print_json
 from serve.errors import ConfigError
 
@@ -67,11 +69,12 @@ def _rows(echo: "Echo") -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("pool", "finding", "identifiers", "corrupted", "changes", "without call", "tokens")
-    styles = {"sound": "green", "corrupt": "red", "undecided": "yellow"}
-    for row in rows:
-        changes = ", ".join(f"{count} {kind}" for kind, count in row["changes"].items()) or "-"
-        finding = f"[{styles[row['finding']]}]{row['finding']}[/]"
-        numbers = (f"{row[name]:,}" for name in ("identifiers", "corrupted"))
-        table.add_row(row["pool"] or "-", finding, *numbers, changes, str(row["without_call"]), f"{row['tokens']:,}")
-    return table
+    return findings_table("pool", "changed", ("changes", "without call", "tokens"), map(_finding, rows))
+
+
+def _finding(row: dict[str, Any]) -> Finding:
+    n, changed = row["identifiers"], row["corrupted"]
+    changes = ", ".join(f"{count} {kind}" for kind, count in row["changes"].items())
+    low, high = wilson(changed, n)
+    details = (changes, str(row["without_call"]), f"{row['tokens']:,}")
+    return Finding(row["pool"] or "-", row["finding"], n - changed, n, f"{low:.2%} to {high:.2%}", details)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from lab.cli.echo import echo_command
+from lab.cli.findings import Finding, findings_table
 from lab.probe.grid import PROMPTS, SHAPES, grid
 from lab.probe.k2vv import RequestSet, metrics, read_reference, read_requests
 from lab.probe.plan import Cell, ProbePlan
@@ -198,20 +199,22 @@ def _first_error(log: TrialLog) -> str:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    table = Table("cell", "right", "95 % interval", "calls", "outcomes", "broken by", "pools")
-    for name, row in {**summary["cells"], "all": summary["total"]}.items():
-        low, high = row["interval"]
-        style = "red" if row["unclean"] else "green"
-        outcomes, causes = (
-            ", ".join(f"{count} {_NAMES.get(name, name)}" for name, count in row[kind].items())
-            for kind in ("outcomes", "causes")
-        )
-        clean = f"[{style}]{row['clean']}/{row['n']}[/]"
-        pools = ", ".join(row["pools"])
-        table.add_row(name, clean, f"{low:.1%} to {high:.1%}", str(row["calls"]), outcomes, causes or "-", pools)
-    console().print(table)
+    heads = ("calls", "outcomes", "broken by", "pools")
+    rows = ({**summary["cells"], "all": summary["total"]}).items()
+    console().print(findings_table("cell", "95 % interval", heads, (_finding(name, row) for name, row in rows)))
     if "k2vv" in summary:
         console().print(_verifier_table(summary["k2vv"]))
+
+
+def _finding(name: str, row: Mapping[str, Any]) -> Finding:
+    low, high = row["interval"]
+    outcomes, causes = (
+        ", ".join(f"{count} {_NAMES.get(name, name)}" for name, count in row[kind].items())
+        for kind in ("outcomes", "causes")
+    )
+    details = (str(row["calls"]), outcomes, causes, ", ".join(row["pools"]))
+    finding = "unclean" if row["unclean"] else "clean"
+    return Finding(name, finding, row["clean"], row["n"], f"{low:.1%} to {high:.1%}", details)
 
 
 def _verifier_table(rows: Iterable[Mapping[str, Any]]) -> Table:

@@ -15,13 +15,24 @@ def check(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
     An answer that hit its length limit is `cut` and proves nothing.
     """
-    choice = answer["choices"][0] if answer.get("choices") else {}
+    choice = _choice(answer)
+    verifier = {}
+    if choice.get("finish_reason") == "tool_calls":
+        verifier["tool_calls_valid"] = calls_are_valid(request, choice.get("message") or {})
+    return {**guarded(request, answer), **verifier}
+
+
+def guarded(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the guard's verdict alone, which costs a tenth of both."""
+    choice = _choice(answer)
     message, reason = choice.get("message") or {}, choice.get("finish_reason")
     facts: dict[str, Any] = {"calls": len(message.get("tool_calls") or ()), "finish_reason": reason}
-    if reason == "tool_calls":
-        facts["tool_calls_valid"] = calls_are_valid(request, message)
     verdict = check_answer(_GUARD_SETTINGS, request, answer)
     if not verdict.counts or reason == "length":
         return {"outcome": "cut", **facts}
     details = [defect.detail for defect in verdict.defects]
     return {"outcome": str(verdict.outcome), **facts, **({"detail": "; ".join(details)} if details else {})}
+
+
+def _choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    return answer["choices"][0] if answer.get("choices") else {}

@@ -90,16 +90,24 @@ class EchoPrompt:
             **({"stream_options": {"include_usage": True}} if stream else {}),
         }
 
+    def copied(self, answer: Mapping[str, Any]) -> list[Any] | None:
+        """Returns what the call has in the names' places, None where it has nothing; None if there is no such call.
+
+        Args:
+            answer: A whole chat completion.
+        """
+        values = _values(answer)
+        return None if values is None else [*values, *[None] * NAMES][:NAMES]
+
     def changes(self, answer: Mapping[str, Any]) -> list[Change] | None:
         """Returns how the call's values differ from what was asked for; None if there is no call with values.
 
         Args:
             answer: A whole chat completion.
         """
-        values = _values(answer)
-        if values is None:
+        said = self.copied(answer)
+        if said is None:
             return None
-        said = [*values, *[None] * NAMES][:NAMES]
         pairs = zip(self.names, self.decoys, said, strict=True)
         return [_change(name, decoy, value) for name, decoy, value in pairs if value != name]
 

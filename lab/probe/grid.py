@@ -34,6 +34,7 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 SHAPES: dict[str, dict[str, Any]] = {
+    "text": {},
     "auto": {"tools": TOOLS, "tool_choice": "auto"},
     "required": {"tools": TOOLS, "tool_choice": "required"},
     "named": {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},

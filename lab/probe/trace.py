@@ -28,12 +28,14 @@ class Trace:
         ids: Ids of the answer's tokens.
         texts: Their texts.
         logprobs: What the engine gave each of them, as natural logarithms.
+        tops: What it gave the likeliest tokens in each place, by their texts, if it was asked.
     """
 
     prompt: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    tops: list[dict[str, float]] = field(default_factory=list)
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Add the tokens of the first choice of a whole answer or of a stream's chunk."""
@@ -43,6 +45,7 @@ class Trace:
             for entry in (choice.get("logprobs") or {}).get("content") or ():
                 self.texts.append(entry["token"])
                 self.logprobs.append(entry["logprob"])
+                self.tops.append({top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()})
 
     @property
     def complete(self) -> bool:

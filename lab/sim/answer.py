@@ -28,7 +28,10 @@ ECHO_TOOL = "echo"
 """The tool that is called with what the prompt's last line holds, as a model would that was asked to copy it."""
 OFF = (0, "0", False)
 """Values of `vllm_xargs.enable_speculative` that switch speculation off."""
-TRANSPORT_FIELDS = ("stream", "stream_options", "vllm_xargs", "request_id")
+TRANSPORT_FIELDS = (
+    "stream", "stream_options", "vllm_xargs", "request_id",
+    "return_token_ids", "return_tokens_as_token_ids", "logprobs", "top_logprobs",
+)  # fmt: skip
 """Fields that change how an answer is sent, but not its text."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -45,10 +47,8 @@ def instance_of(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
     Raises:
         NoInstanceError: The generator found none; one may exist all the same.
     """
-    try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise NoInstanceError(f"not a JSON schema: {error.message[:200]}") from error
+    if problem := _problem(json.dumps(schema)):
+        raise NoInstanceError(problem)
     value = _Filler(schema if isinstance(schema, Mapping) else {}, rng).value(schema, 0)
     try:
         valid = jsonschema.Draft202012Validator(schema).is_valid(value)
@@ -57,6 +57,16 @@ def instance_of(schema: Mapping[str, Any] | bool, rng: Random) -> Any:
     if not valid:
         raise NoInstanceError(f"no value found for the schema {str(schema)[:200]}")
     return value
+
+
+@lru_cache(maxsize=256)  # to check a schema takes ten times as long as to fill it
+def _problem(schema: str) -> str:
+    """Returns why a schema, as JSON, is none; empty if it is one."""
+    try:
+        jsonschema.Draft202012Validator.check_schema(json.loads(schema))
+    except jsonschema.SchemaError as error:
+        return f"not a JSON schema: {error.message[:200]}"
+    return ""
 
 
 class _Filler:

@@ -19,7 +19,7 @@ from serve.tools.doctor.engine_line import examine_line, stated_facts
 from serve.tools.doctor.store import try_store
 
 _STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
-_OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share")  # not an engine's
+_OURS = ("model", "pool", "kind", "settings", "opt_out", "proven", "canary_share", "qualification")  # not an engine's
 
 
 def doctor(

@@ -44,6 +44,8 @@ def _print(report: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{_decision(report)}[/bold]")
     out.print(f"model    {report['model']}\nclasses  {', '.join(report['classes'])}\npolicy   {report['policy']}")
+    for pool, qualified in report["qualified"].items():
+        out.print(f"engine   {pool}: {qualified}")
     if report["reasons"]:
         table = Table("advisory", "effect", "why", "evidence", title="reasons", title_justify="left")
         for reason in report["reasons"]:

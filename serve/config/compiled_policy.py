@@ -9,11 +9,12 @@ import policies
 from policies import Advisory, Policy, PolicyError, PoolFacts, compile_policy, load_advisories
 from policies.advisory import unreadable
 from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.config.qualifications import QualifiedEngine, key_of, qualification_of, read_qualifications
 from serve.config.signed_index import SignedIndex, read_index, read_signed
 from serve.errors import ConfigError
 
 SHIPPED_ADVISORIES = Path(policies.__file__).parent / "advisories"
-_CONFIGURED = {"model", "pool", "kind", "proven", "canary_share"}
+_CONFIGURED = {"model", "pool", "kind", "proven", "canary_share", "qualification"}
 _LEARNABLE = frozenset(field.name for field in dataclasses.fields(PoolFacts)) - _CONFIGURED
 
 
@@ -21,6 +22,7 @@ def compile_for(
     config: GatewayConfig,
     learned: Mapping[tuple[str, str], Mapping[str, Any]] | None = None,
     advisories: Sequence[Advisory] | None = None,
+    qualified: Sequence[QualifiedEngine] | None = None,
 ) -> Policy:
     """Compiles the policy of a configuration.
 
@@ -29,13 +31,15 @@ def compile_for(
         learned: Facts that running replicas reported, by (model, pool); they override the configuration, but not an
             operator's explicit `facts`.
         advisories: Read before; from the configuration's folder if not given.
+        qualified: Engines with verdicts, likewise.
 
     Raises:
         ConfigError: The policy settings or the advisories are invalid.
     """
+    engines = read_qualifications(config.policy) if qualified is None else qualified
     try:
         facts = [
-            _merge(config, pool, (learned or {}).get((pool.model, pool.pool), {}))
+            with_verdicts(config, merged_facts(config, pool, (learned or {}).get((pool.model, pool.pool), {})), engines)
             for pool in config.pool_facts()
             if not config.is_candidate(pool.model, pool.pool)  # for decisions there is no such pool
         ]
@@ -82,7 +86,21 @@ def signed_index(policy: PolicyConfig) -> SignedIndex | None:
         return None
 
 
-def _merge(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
+def with_verdicts(config: GatewayConfig, facts: PoolFacts, qualified: Sequence[QualifiedEngine]) -> PoolFacts:
+    """Returns a pool's facts with the verdicts on its engine, if there are any."""
+    if not qualified:
+        return facts
+    return dataclasses.replace(facts, qualification=qualification_of(qualified, key_of(config, facts)))
+
+
+def merged_facts(config: GatewayConfig, facts: PoolFacts, learned: Mapping[str, Any]) -> PoolFacts:
+    """Returns a pool's facts as they hold now.
+
+    Args:
+        config: The gateway's configuration.
+        facts: As configured.
+        learned: What its engine has told of itself.
+    """
     pool = config.models[facts.model].pools[facts.pool]
     explicit = pool.facts
     if pool.kind == "remote" and any(name in learned and learned[name] != value for name, value in explicit.items()):

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from policies import Override, PolicySettings, PoolFacts
 from policies.engine_args import facts_from_engine_args
+from policies.qualification import Unqualified
 from policies.stated_facts import UNKNOWN
 from serve.config import layers
 from serve.config.access import AccessConfig, ReservedClass
@@ -76,6 +77,11 @@ class PolicyConfig(_Strict):
             effect without a restart, all of them or, if one can't be read, none.
         advisories_key: The public key (PEM, Ed25519) of whoever signs that folder's `index.jws`. Files that it does not
             vouch for are refused, and once it has expired tools, JSON and log-probabilities don't speculate.
+        qualifications: A folder of verdicts on engines, which `specgate qualify` writes. It is watched as well.
+        qualifications_key: The public key (PEM, Ed25519) of whoever signs them.
+        unqualified: What a drafting engine without a verdict that holds is worth. `trust`: what the advisories say,
+            which suspect engines newer than themselves. `suspect`: its tools, JSON and log-probabilities are suspected.
+            `quarantine`: they don't speculate.
         load: `route`: among the allowed candidates, the one that is worth most at the present load comes first.
             `observe`: counts what that would have changed. `off`: neither.
     """
@@ -84,6 +90,9 @@ class PolicyConfig(_Strict):
     optimistic: bool = False
     advisories: str | None = None
     advisories_key: str | None = None
+    qualifications: str | None = None
+    qualifications_key: str | None = None
+    unqualified: Unqualified = "trust"
     load: Literal["off", "observe", "route"] = "off"
     overrides: tuple[Override, ...] = ()
 
@@ -91,6 +100,8 @@ class PolicyConfig(_Strict):
     def _signs_a_folder(self) -> Self:
         if self.advisories_key is not None and self.advisories is None:
             raise ValueError("advisories_key: it signs the folder `advisories`, which is not set")
+        if (self.qualifications is None) != (self.qualifications_key is None):
+            raise ValueError("qualifications and qualifications_key belong together: verdicts count only if signed")
         return self
 
 
@@ -212,7 +223,8 @@ class GatewayConfig(_Strict):
                 f"policy.optimistic needs a guard that reruns broken answers: set guard.mode to heal or strict and "
                 f"guard.reruns to at least 1 for {', '.join(unhealed)}, or optimistic to false"
             )
-        return PolicySettings(self.policy.mode, self.policy.optimistic, not unhealed, self.policy.overrides)
+        policy = self.policy
+        return PolicySettings(policy.mode, policy.optimistic, not unhealed, policy.overrides, policy.unqualified)
 
     @staticmethod
     def _facts(model_name: str, model: ModelConfig, pool_name: str, pool: PoolConfig) -> PoolFacts:

@@ -1,8 +1,7 @@
 """The signed index of a folder of advisories: who vouches for which files, and until when.
 
-`index.jws` is a JWT (RFC 7519) signed with Ed25519 (RFC 8037). Its claims are `iat`, `exp`, and `files`: file name ->
-SHA-256 of its bytes in hexadecimal. What is not in the index is not read, so that to revoke an advisory is to publish
-an index without it.
+`index.jws` is a signed document (`serve.config.signature`) of `files`: file name -> SHA-256 of its bytes in
+hexadecimal. What is not in the index is not read, so that to revoke an advisory is to publish an index without it.
 """
 
 import hashlib
@@ -11,16 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import jwt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from policies import Advisory, load_advisories
 from policies.freshness import without_knowledge
+from serve.config.signature import sign_document, verified
 from serve.errors import ConfigError
 
 INDEX = "index.jws"
-_ALGORITHM = "EdDSA"
-_MAX_INDEX_BYTES = 4 * 1024 * 1024
 
 
 class _Claims(BaseModel):
@@ -64,19 +61,8 @@ def sign(folder: Path, private_key: Path, days: int) -> SignedIndex:
         ConfigError: One of them can't be read, or the key is none of that kind.
     """
     _refuse_unreadable(load_advisories(folder))
-    now = int(time.time())
     digests = {path.name: _digest(path) for path in sorted(folder.glob("*.yaml"))}
-    index = SignedIndex(now, now + days * 86_400, digests)
-    claims = {"iat": index.issued_s, "exp": index.expires_s, "files": digests}
-    try:
-        token = jwt.encode(claims, private_key.read_bytes(), algorithm=_ALGORITHM)
-    except (OSError, ValueError, TypeError, jwt.PyJWTError) as error:
-        hint = "make one with `openssl genpkey -algorithm ed25519`"
-        raise ConfigError(f"{private_key} is no private Ed25519 key in PEM ({error}); {hint}") from error
-    unfinished = folder / f".{INDEX}"
-    unfinished.write_text(token + "\n", encoding="ascii")
-    unfinished.replace(folder / INDEX)
-    return index
+    return SignedIndex(*sign_document(folder / INDEX, {"files": digests}, private_key, days), digests)
 
 
 def read_index(folder: Path, public_key: Path) -> SignedIndex:
@@ -85,25 +71,13 @@ def read_index(folder: Path, public_key: Path) -> SignedIndex:
     Raises:
         ConfigError: There is none, or the owner of the key has not signed it.
     """
-    try:
-        key = public_key.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"policy.advisories_key: {public_key} can't be read: {error.strerror}") from error
     path = folder / INDEX
     try:
-        with path.open("rb") as file:
-            token = file.read(_MAX_INDEX_BYTES).strip()
-        decoded = jwt.decode(
-            token, key, algorithms=[_ALGORITHM], options={"verify_exp": False, "require": ["iat", "exp", "files"]}
+        claims = _Claims.model_validate(
+            verified(path, public_key, "policy.advisories_key", "specgate advisories pack", ["files"])
         )
-        claims = _Claims.model_validate(decoded)
-    except OSError as error:
-        raise ConfigError(f"{path} can't be read: {error.strerror}; `specgate advisories pack` makes it") from error
-    except jwt.PyJWTError as error:
-        raise ConfigError(f"{path} is not signed by {public_key}: {error}") from error
-    except (ValueError, TypeError) as error:
-        what = "no public Ed25519 key in PEM" if not isinstance(error, ValidationError) else "no index of advisories"
-        raise ConfigError(f"{public_key if 'key' in what else path} is {what}: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path} is no index of advisories: {error}") from error
     return SignedIndex(claims.iat, claims.exp, claims.files)
 
 

@@ -1,10 +1,10 @@
-"""Watches the folder of advisories that an operator mounted, so that a new one takes effect without a restart."""
+"""Watches a folder of advisories or verdicts that an operator mounted, so that a new one counts without a restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from serve.config.signed_index import INDEX
+from serve.config.signature import SIGNED
 
 PERIOD_S = 10.0
 
@@ -17,7 +17,7 @@ class AdvisoryFeed:
     A change counts once it has stood still for a period: a folder that is being copied is not read half-way.
 
     Args:
-        folder: Returns the folder to watch, or None if the advisories are those of the installation.
+        folder: Returns the folder to watch, or None if there is none.
         reload: Reads and adopts what the folder holds now, or refuses it as a whole and says so.
     """
 
@@ -44,10 +44,10 @@ class AdvisoryFeed:
 def stamp_of(folder: Path) -> Stamp:
     """Returns what tells one state of a folder from another, without reading its files."""
     stamps = set()
-    for path in (*folder.glob("*.yaml"), folder / INDEX):
+    for path in (*folder.glob("*.yaml"), *folder.glob(f"*{SIGNED}")):
         try:
             stat = path.stat()  # of the file itself: a mounted ConfigMap changes by swapping a link
-        except FileNotFoundError:  # it went while we looked, or there is no index
+        except FileNotFoundError:  # it went while we looked
             continue
         stamps.add((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return frozenset(stamps)

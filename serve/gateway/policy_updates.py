@@ -10,6 +10,7 @@ from policies import Advisory, Policy
 from policies.freshness import EXPIRED, without_knowledge
 from serve.config.compiled_policy import compile_for, read_advisories, signed_index
 from serve.config.gateway import GatewayConfig, PolicyConfig
+from serve.config.qualifications import QualifiedEngine, read_qualifications
 from serve.config.signed_index import SignedIndex
 from serve.errors import ConfigError
 from serve.gateway.advisory_feed import AdvisoryFeed
@@ -58,13 +59,17 @@ class PolicyUpdates:
         self._config = config
         self._policy_config = config.policy
         self._advisories = advisories
+        self._qualified = read_qualifications(config.policy)
         self._index = signed_index(config.policy)
         self._expired = self._index is not None and self._index.expired
         self._scale = scale
         self._pools = pools
         self._adopt = adopt
         self._switch_load = switch_load
-        self._feed = AdvisoryFeed(self._folder, self._reread)
+        self._feeds = [
+            AdvisoryFeed(lambda: _folder(self._policy_config.advisories), self._reread),
+            AdvisoryFeed(lambda: _folder(self._policy_config.qualifications), self._reread),
+        ]
 
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Adopts another policy, and what pools should have, without dropping a request; or refuses the update."""
@@ -78,7 +83,8 @@ class PolicyUpdates:
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
                 advisories = read_advisories(policy_config, strict=True)
-                self._put_in_force(policy_config, advisories, signed_index(policy_config))
+                qualified = read_qualifications(policy_config, strict=True)
+                self._put_in_force(policy_config, advisories, qualified, signed_index(policy_config))
         except (ConfigError, ValueError) as error:
             self._refuse(error)
 
@@ -88,13 +94,14 @@ class PolicyUpdates:
         if expired != self._expired or any(self.facts.get(key) != report for key, report in facts.items()):
             self._expired = expired
             self.facts |= facts
-            self._adopt(self._compiled(self._policy_config, self._advisories))
+            self._adopt(self._compiled(self._policy_config, self._advisories, self._qualified))
 
     async def run(self) -> None:
-        """Watches the engines and the folder of advisories for ever."""
+        """Watches the engines, and the folders of advisories and of verdicts, for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_engines())
-            group.create_task(self._feed.run())
+            for feed in self._feeds:
+                group.create_task(feed.run())
 
     async def _watch_engines(self) -> None:
         while True:
@@ -103,30 +110,33 @@ class PolicyUpdates:
             self.learn(facts)
             await asyncio.sleep(FACTS_PERIOD_S if len(facts) == len(self._pools) else FACTS_RETRY_S)
 
-    def _folder(self) -> Path | None:
-        return Path(self._policy_config.advisories) if self._policy_config.advisories else None
-
     async def _reread(self) -> None:
-        """Adopts what the folder of advisories holds now; if one can't be read, all the old ones stay in force."""
+        """Adopts what the folders of advisories and verdicts hold now; if one can't be read, all the old ones stay."""
         policy_config = self._policy_config
         try:
             advisories = await asyncio.to_thread(read_advisories, policy_config, strict=True)
+            qualified = await asyncio.to_thread(read_qualifications, policy_config, strict=True)
             index = await asyncio.to_thread(signed_index, policy_config)
             if index and self._index and index.issued_s < self._index.issued_s:
                 raise ConfigError(f"the signed index of {policy_config.advisories} is older than the one in force")
             if policy_config is self._policy_config:  # no other policy came in the meantime
-                self._put_in_force(policy_config, advisories, index)
+                self._put_in_force(policy_config, advisories, qualified, index)
         except ConfigError as error:
             self._refuse(error)
 
     def _put_in_force(
-        self, policy_config: PolicyConfig, advisories: tuple[Advisory, ...], index: SignedIndex | None
+        self,
+        policy_config: PolicyConfig,
+        advisories: tuple[Advisory, ...],
+        qualified: tuple[QualifiedEngine, ...],
+        index: SignedIndex | None,
     ) -> None:
-        policy = self._compiled(policy_config, advisories)
+        policy = self._compiled(policy_config, advisories, qualified)
         self._switch_load(policy_config.load)
         known = {advisory.id for advisory in self._advisories}
         self._policy_config = policy_config
         self._advisories = advisories
+        self._qualified = qualified
         self._index = index
         self._expired = index is not None and index.expired
         self.refused = None
@@ -136,11 +146,17 @@ class PolicyUpdates:
             names = ", ".join(each.id for each in concern)
             log.warning("new advisories concern your pools: %s", names)
 
-    def _compiled(self, policy: PolicyConfig, advisories: tuple[Advisory, ...]) -> Policy:
+    def _compiled(
+        self, policy: PolicyConfig, advisories: tuple[Advisory, ...], qualified: tuple[QualifiedEngine, ...]
+    ) -> Policy:
         if self._expired and advisories[-1].id != EXPIRED:  # it has since they were read
             advisories = (*advisories, without_knowledge())
-        return compile_for(self._config.model_copy(update={"policy": policy}), self.facts, advisories)
+        return compile_for(self._config.model_copy(update={"policy": policy}), self.facts, advisories, qualified)
 
     def _refuse(self, error: Exception) -> None:
         self.refused = str(error)
         log.error("refused the new policy, kept the old one: %s", error)
+
+
+def _folder(name: str | None) -> Path | None:
+    return Path(name) if name else None

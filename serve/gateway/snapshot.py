@@ -124,7 +124,10 @@ def snapshot(
 
 def _facts(facts: PoolFacts | None) -> dict[str, Any]:
     """Returns what the page says of a pool's speculation and engine; empty if the policy does not know the pool."""
-    return {} if facts is None else {name: getattr(facts, name) for name in _FACTS}
+    if facts is None:
+        return {}
+    until = facts.qualification and str(facts.qualification.expires)
+    return {**{name: getattr(facts, name) for name in _FACTS}, "qualified_until": until}
 
 
 def _queue(pools: Iterable[Pool]) -> dict[str, int]:

@@ -20,7 +20,13 @@ export function methodOf({ facts }) {
   return facts.num_speculative_tokens ? `${facts.method}, ${facts.num_speculative_tokens} drafts` : facts.method;
 }
 
-export const engineOf = ({ facts, kind }) => [facts.engine ?? kind, facts.engine_version ?? ""].join(" ").trim();
+/** Which engine a pool has and, if it drafts, until when its drafts are known to be right. */
+export function engineOf(pool) {
+  const { facts, kind } = pool;
+  const engine = [facts.engine ?? kind, facts.engine_version ?? ""].join(" ").trim();
+  if (methodOf(pool) === "none") return engine;
+  return `${engine}, ${facts.qualified_until ? `qualified until ${facts.qualified_until}` : "not qualified"}`;
+}
 
 function row(pool) {
   const { engine } = pool;

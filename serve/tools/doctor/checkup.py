@@ -10,13 +10,16 @@ from policies import Advisory, Decision, Override, PoolFacts, RequestFeatures, c
 from policies.cures import tried_cures
 from policies.freshness import MAX_AGE_DAYS, NEWER_ENGINE, age_days, newest_checked
 from policies.policy import Policy
+from policies.qualification import standing
 from serve.config.contradictions import contradictions
 from serve.config.early import unknown_options
 from serve.config.exposure import open_gateway
 from serve.config.gateway import GatewayConfig
 from serve.config.grammar import grammar_findings
 from serve.config.graphs import graph_findings
+from serve.config.qualifications import read_qualifications
 from serve.config.seats import seat_findings
+from serve.errors import ConfigError
 from serve.tools.doctor.decider import Decider
 from serve.tools.doctor.expected_gain import expected_gain
 from serve.tools.doctor.secret_places import secret_findings
@@ -76,6 +79,8 @@ def examine(decider: Decider, host: str | None = None, store: tuple[str, str] | 
         *_policy_findings(policy),
         *_pool_findings(policy),
         *_knowledge(policy),
+        *_qualified(policy),
+        *_unusable_verdicts(decider.config),
         *_unstated_methods(decider.config),
         *(_finding("warning", text, model) for model, text in grammar_findings(decider.config.models)),
         *_holes(policy),
@@ -294,6 +299,25 @@ def _knowledge(policy: Policy) -> Iterator[dict[str, Any]]:
                 "checked against: tools, JSON and logprobs count as suspected with speculation"
             )
             yield _finding("warning", text, facts.model, facts.pool, newer, policy)
+
+
+def _qualified(policy: Policy) -> Iterator[dict[str, Any]]:
+    """Yields how far each drafting engine is qualified; that one is not is a warning only where it has to be."""
+    for facts in policy.facts:
+        if not facts.speculative or (facts.kind == "sim" and facts.qualification is None):
+            continue
+        holds = facts.qualification is not None and facts.qualification.holds(policy.today)
+        level = "info" if policy.settings.unqualified == "trust" or holds else "warning"
+        text = f"its engine is {standing(facts.qualification, policy.today)}"
+        yield _finding(level, text if holds else f"{text}; `specgate qualify` does it", facts.model, facts.pool)
+
+
+def _unusable_verdicts(config: GatewayConfig) -> Iterator[dict[str, Any]]:
+    """Yields why the verdicts on engines can't be used, if they can't."""
+    try:
+        read_qualifications(config.policy, strict=True)
+    except ConfigError as error:
+        yield _finding("error", str(error))
 
 
 def _unstated_methods(config: GatewayConfig) -> Iterator[dict[str, Any]]:

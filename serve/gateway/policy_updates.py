@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,15 @@ FACTS_RETRY_S = 1.0  # until every pool has reported once
 _UPDATABLE = frozenset({"policy", "version", "least_replicas"})
 
 Mode = Literal["off", "observe", "route"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """All that is read for a policy beside its settings; `index` vouches for the advisories."""
+
+    advisories: tuple[Advisory, ...]
+    qualified: tuple[QualifiedEngine, ...]
+    index: SignedIndex | None
 
 
 class PolicyUpdates:
@@ -58,10 +68,8 @@ class PolicyUpdates:
         self.refused: str | None = None
         self._config = config
         self._policy_config = config.policy
-        self._advisories = advisories
-        self._qualified = read_qualifications(config.policy)
-        self._index = signed_index(config.policy)
-        self._expired = self._index is not None and self._index.expired
+        self._sources = _Sources(advisories, read_qualifications(config.policy), signed_index(config.policy))
+        self._expired = _has_expired(self._sources)
         self._scale = scale
         self._pools = pools
         self._adopt = adopt
@@ -82,19 +90,17 @@ class PolicyUpdates:
             policy_config = self._config.policy if update is None else PolicyConfig.model_validate(update)
             changed = policy_config is not self._policy_config or "version" in user_config
             if changed or self.refused is not None:
-                advisories = read_advisories(policy_config, strict=True)
-                qualified = read_qualifications(policy_config, strict=True)
-                self._put_in_force(policy_config, advisories, qualified, signed_index(policy_config))
+                self._put_in_force(policy_config, _read(policy_config))
         except (ConfigError, ValueError) as error:
             self._refuse(error)
 
     def learn(self, facts: Mapping[PoolKey, dict[str, Any]]) -> None:
         """Takes what engines report of themselves: versions and settings can change with every restart."""
-        expired = self._index is not None and self._index.expired
+        expired = _has_expired(self._sources)
         if expired != self._expired or any(self.facts.get(key) != report for key, report in facts.items()):
             self._expired = expired
             self.facts |= facts
-            self._adopt(self._compiled(self._policy_config, self._advisories, self._qualified))
+            self._adopt(self._compiled(self._policy_config, self._sources))
 
     async def run(self) -> None:
         """Watches the engines, and the folders of advisories and of verdicts, for ever."""
@@ -114,48 +120,55 @@ class PolicyUpdates:
         """Adopts what the folders of advisories and verdicts hold now; if one can't be read, all the old ones stay."""
         policy_config = self._policy_config
         try:
-            advisories = await asyncio.to_thread(read_advisories, policy_config, strict=True)
-            qualified = await asyncio.to_thread(read_qualifications, policy_config, strict=True)
-            index = await asyncio.to_thread(signed_index, policy_config)
-            if index and self._index and index.issued_s < self._index.issued_s:
+            sources = await asyncio.to_thread(_read, policy_config)
+            index, in_force = sources.index, self._sources.index
+            if index and in_force and index.issued_s < in_force.issued_s:
                 raise ConfigError(f"the signed index of {policy_config.advisories} is older than the one in force")
             if policy_config is self._policy_config:  # no other policy came in the meantime
-                self._put_in_force(policy_config, advisories, qualified, index)
+                self._put_in_force(policy_config, sources)
         except ConfigError as error:
             self._refuse(error)
 
-    def _put_in_force(
-        self,
-        policy_config: PolicyConfig,
-        advisories: tuple[Advisory, ...],
-        qualified: tuple[QualifiedEngine, ...],
-        index: SignedIndex | None,
-    ) -> None:
-        policy = self._compiled(policy_config, advisories, qualified)
+    def _put_in_force(self, policy_config: PolicyConfig, sources: _Sources) -> None:
+        policy = self._compiled(policy_config, sources)
         self._switch_load(policy_config.load)
-        known = {advisory.id for advisory in self._advisories}
+        known = {advisory.id for advisory in self._sources.advisories}
         self._policy_config = policy_config
-        self._advisories = advisories
-        self._qualified = qualified
-        self._index = index
-        self._expired = index is not None and index.expired
+        self._sources = sources
+        self._expired = _has_expired(sources)
         self.refused = None
         self._adopt(policy)
         log.info("adopted policy %s", policy.digest)
-        if concern := [new for new in advisories if new.id not in known and any(map(new.matches, policy.facts))]:
+        added = [each for each in sources.advisories if each.id not in known]
+        if concern := [each for each in added if any(map(each.matches, policy.facts))]:
             names = ", ".join(each.id for each in concern)
             log.warning("new advisories concern your pools: %s", names)
 
-    def _compiled(
-        self, policy: PolicyConfig, advisories: tuple[Advisory, ...], qualified: tuple[QualifiedEngine, ...]
-    ) -> Policy:
+    def _compiled(self, policy: PolicyConfig, sources: _Sources) -> Policy:
+        advisories = sources.advisories
         if self._expired and advisories[-1].id != EXPIRED:  # it has since they were read
             advisories = (*advisories, without_knowledge())
-        return compile_for(self._config.model_copy(update={"policy": policy}), self.facts, advisories, qualified)
+        config = self._config.model_copy(update={"policy": policy})
+        return compile_for(config, self.facts, advisories, sources.qualified)
 
     def _refuse(self, error: Exception) -> None:
         self.refused = str(error)
         log.error("refused the new policy, kept the old one: %s", error)
+
+
+def _read(config: PolicyConfig) -> _Sources:
+    """Reads the sources of a policy.
+
+    Raises:
+        ConfigError: One of them can't be read.
+    """
+    return _Sources(
+        read_advisories(config, strict=True), read_qualifications(config, strict=True), signed_index(config)
+    )
+
+
+def _has_expired(sources: _Sources) -> bool:
+    return sources.index is not None and sources.index.expired
 
 
 def _folder(name: str | None) -> Path | None:

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from policies import RequestFeatures
 from serve.limits.answer_meter import Meter
 from serve.limits.usage import Usage
-from serve.request.completion import MALFORMED, NONE, CompletionRequest, is_list
+from serve.request.completion import MALFORMED, NONE, CompletionRequest, is_list, whole_number
 
 _FIRST_OUTPUT = 512.0
 _QUANTILE = 0.75
@@ -27,7 +27,6 @@ _FORGET = 0.05
 # backslashes of a text that is escaped.
 _BLANK = b" \t\r\n\\"
 _WINDOW_BYTES = 1024 * 1024  # looked at at once: no other thread runs meanwhile
-_whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 
 Group = tuple[str, str, str, str]  # tenant, key, model, request class
 Key = TypeVar("Key")
@@ -109,9 +108,9 @@ def size_of(body: bytes, request: CompletionRequest, features: RequestFeatures) 
     if request.n is not None or request.best_of is not None:
         answers = max(request.n or 1, request.best_of or 1)
     most, other = request.max_tokens, request.max_completion_tokens
-    max_output = None if most is NONE else _whole_number(most)
+    max_output = None if most is NONE else whole_number(most)
     if other is not NONE:  # the larger of the two, since engines differ in which of them they obey
-        max_output = max((limit for limit in (max_output, _whole_number(other)) if limit is not None), default=None)
+        max_output = max((limit for limit in (max_output, whole_number(other)) if limit is not None), default=None)
     return RequestSize(text_bytes, token_ids, images, prompts, answers, max_output, features.stream)
 
 
@@ -273,11 +272,3 @@ def _prompts(prompt: Raw) -> tuple[int, int]:
     if ids and any(isinstance(entry, str) for entry in entries):
         ids = 0  # a mixture, which engines refuse
     return max(1, sum(not isinstance(entry, int) for entry in entries)), ids
-
-
-def _whole_number(value: Raw) -> int | None:
-    """Returns a number of tokens; None if it is none, which is for the engine to refuse."""
-    try:
-        return max(0, _whole.decode(value))
-    except MALFORMED:
-        return None

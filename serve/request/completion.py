@@ -13,6 +13,7 @@ PREFERENCE_FIELD = "enable_speculative"
 
 NONE = Raw(b"null")
 _WINDOW_BYTES = 1024 * 1024
+_whole = msgspec.json.Decoder(int, strict=False)  # made once: that takes longer than it takes to decode
 
 
 def given(value: Raw) -> bool:
@@ -182,6 +183,14 @@ ANY_FIELDS = msgspec.json.Decoder(CompletionRequest)
 _LOCATION = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`$")
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def whole_number(value: Raw) -> int | None:
+    """Returns a number of tokens; None if it is none, which is for the engine to refuse."""
+    try:
+        return max(0, _whole.decode(value))
+    except MALFORMED:
+        return None
 
 
 def strict_decoder(pass_fields: Iterable[str]) -> RequestDecoder:

@@ -12,7 +12,17 @@ from serve.config.grammar import thinking_default
 from serve.config.names import ModelNames
 from serve.errors import InvalidRequestError, ModelNotFoundError
 from serve.parsing.families import USUAL, Thinking, thinking_of
-from serve.request.completion import NONE, ChatMessage, Choice, CompletionRequest, Format, Tool, given, is_list
+from serve.request.completion import (
+    NONE,
+    ChatMessage,
+    Choice,
+    CompletionRequest,
+    Format,
+    Tool,
+    given,
+    is_list,
+    whole_number,
+)
 from serve.request.patch import BodyPatch
 from serve.request.sampling import has_penalties, is_unspeculable
 from serve.request.thinking import set_switch, thinks
@@ -29,7 +39,6 @@ _SHOWN_CHARS = 100  # of a name that a client made up
 _BYTES_PER_TOKEN = 3
 _USUAL_ANSWER = 4096  # tokens, where the request sets no bound
 _SHORT_CONTEXT = 8192  # tokens, where nobody states the model's
-_DIGITS = re.compile(rb'"?(\d{1,9})"?')
 
 
 def _any_model(_: str) -> bool:
@@ -155,8 +164,8 @@ def _contexts(config: GatewayConfig) -> dict[str, int]:
 def _longest_answer(request: CompletionRequest) -> int:
     """Returns the tokens that the request allows for an answer."""
     for bound in (request.max_completion_tokens, request.max_tokens):
-        if bound is not NONE and (digits := _DIGITS.fullmatch(bound)):
-            return int(digits[1])
+        if bound is not NONE and (tokens := whole_number(bound)) is not None:
+            return tokens
     return _USUAL_ANSWER
 
 

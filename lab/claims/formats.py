@@ -130,6 +130,14 @@ def written(form: Format, calls: list[Call], prefix: str | None = None) -> str:
     return f"{form.before if prefix is None else prefix}{''.join(parts)}{form.after}"
 
 
+def assembled(calls: dict[int, list[str]]) -> list[Call] | None:
+    """Returns the calls that a client puts together from all steps; None if one's arguments are no JSON."""
+    try:
+        return [(calls[index][0], json.loads(calls[index][1])) for index in sorted(calls)]
+    except ValueError:
+        return None
+
+
 def folded(calls: dict[int, list[str]], deltas: Iterable[Any]) -> None:
     """Adds the parts of calls of one step to names and arguments by index."""
     for call in deltas:

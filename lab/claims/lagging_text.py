@@ -1,13 +1,12 @@
 """Stop strings: vLLM's parsers get token ids at once, and the text behind them by the stop buffer."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.sampling_params import SamplingParams
 
-from lab.claims.formats import FORMATS, TOOL, Tokenizer, folded, written
+from lab.claims.formats import FORMATS, TOOL, Tokenizer, assembled, folded, written
 from lab.claims.reasoning_parsers import CONTENT, THINKING, streamed_thoughts
 from lab.claims.signature import accepted
 
@@ -74,7 +73,5 @@ def _parsed(manager: Any, tools: str, reasoning: str, lag: int) -> tuple[str, An
         shown = visible
         thinking += (delta and delta.reasoning) or ""
         folded(calls, (delta and delta.tool_calls) or ())
-    try:
-        return thinking, [(calls[index][0], json.loads(calls[index][1])) for index in sorted(calls)]
-    except ValueError:
-        return None
+    whole = assembled(calls)
+    return None if whole is None else (thinking, whole)

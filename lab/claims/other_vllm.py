@@ -1,5 +1,7 @@
 """Another engine than the installed one: its Python files, which is enough for whatever needs no model."""
 
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -7,11 +9,37 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from serve.errors import ConfigError
 
+_ROOT = Path(__file__).parents[2]
 # What other versions import and the installed one does not: the first two are of old ones, the last is new with 0.33.
 _ALSO_NEEDED = ("gguf", "diskcache", "orjson")
+
+
+def run_claims(module: str, folder: Path | None = None, **environment: str) -> dict[str, Any]:
+    """Returns what the claims of a module show, tried in a process of its own: `version`, and `claims` by advisory.
+
+    Args:
+        module: Prints them as JSON.
+        folder: Of another engine, from `unpacked`; None for the installed one.
+        environment: Further variables.
+
+    Raises:
+        ConfigError: The engine can't be imported.
+    """
+    paths = [*([str(folder)] if folder else []), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        cwd=_ROOT, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise ConfigError(f"the claims can't be tried: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+    start = done.stdout.index('{"version"')  # the engine may have said something before
+    found: dict[str, Any] = json.loads(done.stdout[start:])
+    return found
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from random import Random
 from types import FrameType, ModuleType
 from typing import Any
 
-from lab.claims.formats import ANSWERS, CHUNKINGS, FORMATS, MOST_TOKENS, TOOL, Call, Tokenizer, written
+from lab.claims.formats import ANSWERS, CHUNKINGS, FORMATS, MOST_TOKENS, TOOL, Call, Tokenizer, assembled, written
 
 # SGLang's name of a detector, and the format that it reads.
 _FORMATS = {"deepseekv3": "deepseek_v3", "hermes": "hermes", "qwen25": "hermes"}
@@ -107,10 +107,7 @@ def _streamed(name: str, text: str, rng: Random, most: int) -> list[Call] | None
             entry[0] += each.name or ""
             entry[1] += each.parameters or ""
         place = end
-    try:
-        return [(calls[index][0], json.loads(calls[index][1])) for index in sorted(calls)]
-    except ValueError:
-        return None
+    return assembled(calls)
 
 
 def try_all() -> dict[str, list[int] | str]:

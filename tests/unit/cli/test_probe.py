@@ -1,39 +1,16 @@
 """The probe against simulated engines: clean ones are found clean, broken ones unclean with the right interval."""
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-import uvicorn
 import yaml
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from support.sims import engine, serving
 
-from lab.sim.app import build_sim_app
-from lab.sim.settings import SimSettings
 from policies import wilson
-
-
-@contextmanager
-def serving(app) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-def engine(**settings):
-    return serving(build_sim_app(SimSettings(**settings)))
 
 
 def options(url, *more):

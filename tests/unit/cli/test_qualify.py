@@ -1,39 +1,19 @@
 """`specgate qualify` against simulated engines: what it signs is what a gateway with the same configuration reads."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
 import yaml
 from support.guard_stack import NO_ADVISORIES
 from support.signer import Signer
+from support.sims import engine
 
-from lab.sim.app import build_sim_app
-from lab.sim.settings import SimSettings
 from policies.qualification import FORBIDDEN
 
 QUICK = ("--tolerance", 0.5, "--corruption", 0.3, "--json")
 Run = Callable[..., tuple[int, str]]
-
-
-@contextmanager
-def engine(**settings: Any) -> Iterator[str]:
-    app = build_sim_app(SimSettings(**settings))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a pool's engine was seen to do right and wrong with drafts, before it served anybody (`specgate qualify`)."""
+"""Verdicts on a pool's engine: the requests that it drafts right and wrong, before it serves (`specgate qualify`)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where an engine that drafts left the way of one that does not, and whether that was a tie.
+"""Compares the tokens of an engine that drafts with those of one that does not, and tells ties from faults.
 
 At a temperature of 0 both write the likeliest token each time, so that their answers are the same but where two tokens
 are nearly equally likely: a batch of another size rounds differently. Whoever writes a token there that the other one
@@ -16,7 +16,7 @@ _SAME_NUMBER = 1.0
 
 
 class Departure(NamedTuple):
-    """How an answer's tokens are beside those of the standard engine.
+    """The place where two answers part, and which of the engines was right there.
 
     Attributes:
         kind: `none`: the same tokens. `tie`: they part where either token was right. `wrong`: they part where only the

@@ -43,7 +43,7 @@ _MOST_SILENT = 20  # pairs in a row that say nothing, after which a test is give
 
 
 class Heard(NamedTuple):
-    """What came back for a request.
+    """The response to a request.
 
     Attributes:
         answer: A whole chat completion; None if there is none.
@@ -190,7 +190,7 @@ async def _all(ask: Ask, drafts: bool, bodies: list[dict[str, Any]]) -> list[Hea
 
 
 class Pair(NamedTuple):
-    """What a pair of answers says.
+    """The judgement on a pair of answers.
 
     Attributes:
         counts: Which of the two was bad; None if nobody can tell.
@@ -257,7 +257,7 @@ def _text(heard: Heard) -> Any:
 
 @dataclass
 class _Copies:
-    """What both engines copied.
+    """The identifiers that both engines copied.
 
     Attributes:
         test: Of the identifiers that drafts alone changed.

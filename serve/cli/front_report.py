@@ -1,4 +1,4 @@
-"""What `specgate front` has found, as tables, as JSON, and as a configuration file."""
+"""Reports the findings of `specgate front` as tables, as JSON, and as a configuration file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _SETTLES = {
 
 
 class FrontReport(NamedTuple):
-    """What was found.
+    """The findings, and the configuration that follows.
 
     Attributes:
         engines: Those that told what they are.

@@ -22,7 +22,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the r
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the operator says about serving; each is an option."""
+    """The operator's choices for serving; each is an option."""
 
     port: Port = 8000
     host: Annotated[str, typer.Option(envvar="SPECGATE_HOST", help="Address to listen on; 0.0.0.0 for all.")] = (

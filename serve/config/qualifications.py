@@ -33,7 +33,7 @@ Key = Mapping[str, Any]
 
 
 class EngineVerdict(BaseModel):
-    """What one test found.
+    """The verdict of one test.
 
     Attributes:
         finding: `undecided` forbids nothing, and vouches for nothing.

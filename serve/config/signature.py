@@ -15,7 +15,7 @@ from serve.errors import ConfigError
 
 DAY_S = 86_400
 SIGNED = ".jws"
-"""What the names of such documents end in."""
+"""The ending of such documents' names."""
 _ALGORITHM = "EdDSA"
 _MOST_BYTES = 4 * 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""What files say of engines that run already, and which of them an engine is. Pure."""
+"""Matches engines with their descriptions in files. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class DescribedEngine:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What was read.
+    """The content of a file, as far as engines go.
 
     Attributes:
         engines: In the file's order.

@@ -211,7 +211,7 @@ def _of_values(spec: Mapping[str, Any], source: str) -> Description:
         image = f"{model.get('repository')}:{model.get('tag')}"
         command = read_command([image, "vllm", "serve", str(model.get("modelURL")), *_words_of_values(model)])
         url = f"http://{_RELEASE}-{name}-engine-service:{port}"
-        engines.append(DescribedEngine(place, url, None, (), False, command))
+        engines.append(DescribedEngine(place, url, command=command))
         left.append(f"{place}: taken for {url}; give the URL if the release is not called {_RELEASE}")
     return Description(tuple(engines), tuple(left))
 

@@ -64,7 +64,7 @@ def read_litellm(document: Mapping[str, Any], source: str, env: Mapping[str, str
         else:
             key, told = _key(given.get("api_key"), place)
             left += told
-            engines.append(DescribedEngine(place, base, key, _names(name, model, document), False, None))
+            engines.append(DescribedEngine(place, base, key, _names(name, model, document)))
         if more := sorted(set(given) - _CARRIED):
             left.append(f"{place}: {', '.join(more)}")
     left += [f"{source}: {part}: {why}" for part, why in _LITELLM.items() if document.get(part)]
@@ -155,7 +155,7 @@ def _of_options(given: Mapping[str, Any], source: str) -> Description:
             continue
         model = models[place] if place < len(models) else ""
         names = [model, *(alias for alias, of in aliases if of == model)] if model else []
-        engines.append(DescribedEngine(source, url, None, tuple(each for each in names if _ALIAS.fullmatch(each))))
+        engines.append(DescribedEngine(source, url, names=tuple(each for each in names if _ALIAS.fullmatch(each))))
     if selector := given.get("selector") or given.get("k8s_label_selector"):
         left.append(
             f"{source}: pods by the labels {' '.join(_listed(selector))}: name their Service in the pool's `endpoints`"

@@ -1,4 +1,4 @@
-"""What may stand where a file is expected."""
+"""Things that may stand where a file is expected."""
 
 import os
 from pathlib import Path

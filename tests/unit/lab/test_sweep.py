@@ -1,4 +1,4 @@
-"""What every wheel shows of every claim, beside what the advisories say; no engine is imported."""
+"""The advisories' bounds equal those that the wheels show; no engine is imported."""
 
 import pytest
 from packaging.version import Version

@@ -127,10 +127,12 @@ RIGHT: Row = ("Is it right?", [
     panel("Quarantine", "none", (gauge("max", "specgate_quarantined", CELL), CELL_NAME), kind="state-timeline",
           width=12, mappings=QUARANTINE),
     panel("Broken responses of engines, per second", "ops",
-          (rate("specgate_verdicts_total", "pool, outcome", f'{OURS}, outcome!="clean"'), "{{pool}} {{outcome}}"),
-          width=12),
+          (rate("specgate_verdicts_total", "pool, outcome", f'{OURS}, outcome!="clean"'), "{{pool}} {{outcome}}")),
     panel("Guarded responses as clients got them, per second", "ops",
-          (rate("specgate_answers_total", "model, outcome", MODEL), "{{model}} {{outcome}}"), width=12),
+          (rate("specgate_answers_total", "model, outcome", MODEL), "{{model}} {{outcome}}")),
+    panel("Broken responses that went on elsewhere, per second", "ops",
+          (rate("specgate_resumes_total", "model, outcome, reason", MODEL), "{{model}} {{outcome}} {{reason}}"),
+          description="`sound` and `broken` by what was wrong, `refused` where no engine took it; `rerun` by why not."),
 ])  # fmt: skip
 
 SPECULATED = rate("specgate_requests_total", "model", f'{MODEL}, speculative="on"')

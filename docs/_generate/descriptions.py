@@ -175,8 +175,9 @@ ROUTES: dict[tuple[str, str], str] = {
     ): "OpenAI's Responses, whole or streamed, stateless, served as the chat request that it stands for.",
     ("GET", "/v1/models/*"): "One model, by its name or an alias.",
     ("POST", "/v1/route/explain"): (
-        "The decision for the body of a normal request: pool, reasons, and what would change it. No engine is "
-        "involved. `?api=messages` and `?api=responses` for a body of those APIs."
+        "The decision for the body of a normal request: pool, reasons, and what would change it; `rerun_only` says "
+        "why a broken answer to it could not be resumed. No engine is involved. `?api=messages` and `?api=responses` "
+        "for a body of those APIs."
     ),
     (
         "GET",

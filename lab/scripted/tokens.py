@@ -56,6 +56,7 @@ class TokenModel:
         faults: Of its next generations, in their order.
         pause_s: After each chunk.
         bodies: Of the requests, with their paths.
+        worked: Tokens that it has read and written, of all its generations.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class TokenModel:
         tells_ids: bool = True,
     ) -> None:
         self.bodies: list[tuple[str, dict[str, Any]]] = []
+        self.worked = 0
         self.answers = answers
         self.faults = list(faults)
         self.pause_s = 0.0
@@ -113,6 +115,7 @@ class TokenModel:
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(answer)
         fault = self.faults.pop(0) if self.faults else None
         ids, reason = self._generated(answer[len(prefix) :], limit, fault)
+        self.worked += len(prompt) + len(prefix) + len(ids)
         chat = None if prefix or not path.endswith("/chat/completions") else self._reader(body)
         send = self._stream if body.get("stream") else self._whole
         await send(arrival, body, [*prompt, *prefix], ids, reason, chat, fault)

@@ -9,6 +9,7 @@ from serve.dialects.table import as_chat
 from serve.gateway.pipeline import Gateway
 from serve.request.beside import beside
 from serve.request.density import LONG_BODY_BYTES
+from serve.request.resuming import obstacle
 
 
 async def explanation(
@@ -33,4 +34,6 @@ async def explanation(
     figures = () if decision.refused else load.figures(decision, features, len(body))
     decision = choose(decision, load.order(decision, features, len(body), count=False))
     explained = explain(gateway.policy, features, decision)
+    if (why := obstacle(features)) is not None:
+        explained = {**explained, "rerun_only": why}  # a broken answer can't go on elsewhere
     return {**explained, "load": figures} if figures else explained, decision.evidence

@@ -186,11 +186,9 @@ class Gateway:
         """Counts how fast an answer came, if its engine has told its length."""
         candidate, meter, sent_s = answering
         served.answering = None  # the journal keeps what is left
-        if meter.usage is not None and meter.usage.output:
+        if meter.usage is not None and (written := meter.usage.worked(meter.kept_tokens).output):
             took_s, speculative = time.monotonic() - sent_s, "on" if candidate.speculative else "off"
-            self._telemetry.answered(
-                served.model, candidate.pool, speculative, served.request_class, meter.usage.output, took_s
-            )
+            self._telemetry.answered(served.model, candidate.pool, speculative, served.request_class, written, took_s)
 
     async def read(self, body: bytes, headers: Mapping[str, str], principal: Principal) -> ReadRequest:
         """Returns what a body holds; a long one is read beside the event loop.

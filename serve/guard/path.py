@@ -232,11 +232,11 @@ class GuardedPath:
             tried.append(candidate)
             repair.written = written._replace(pool=written.pool or candidate.pool, ids=attempt.ids)
             kept = len(written.kept)
-            exchange.attribution.rerun(candidate, kept)
+            exchange.attribution.rerun(candidate, tried[-2], kept)
             exchange.span.set_attribute("specgate.rerun", candidate.pool)
             if kept:
                 exchange.span.set_attribute("specgate.resumed", kept)
-            guarded.guard.restart(candidate.pool, kept)
+            guarded.guard.restart(candidate.pool, kept, tried[-2].pool)
             await guarded.attempt(attempt)
             self._evaluate(request, guarded.guard, candidate, len(tried) - 1)
         return True

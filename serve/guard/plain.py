@@ -252,7 +252,7 @@ class PlainPath:
             if not attempt.response.is_stream:
                 raise EngineError(f"The engine answered with status {attempt.response.status}.")
             tried.append(attempt.candidate)
-            exchange.attribution.rerun(attempt.candidate, len(written.kept))
+            exchange.attribution.rerun(attempt.candidate, tried[-2], len(written.kept))
             exchange.span.set_attribute("specgate.resumed", len(written.kept))
             resumed = ResumedStream(answer, usage=not leaves_usage_out(request.parsed))
             failure = await self._send(exchange, attempt, resumed)

@@ -6,8 +6,10 @@ import msgspec
 from msgspec import Struct
 
 from serve.limits.usage import Usage
+from serve.stream.continuation import KeptPrefix
 from serve.stream.frame import Frame
 from serve.stream.line import Stage, count
+from serve.stream.token_ids import TokenIds
 
 # Within a JSON string the quotes would be escaped: text of a model can't imitate the members.
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
@@ -59,6 +61,8 @@ class Meter(Stage):
         pool: Where it is answered.
         speculative: True if that pool speculates for it.
         takes_out: True if the frame with the usage is not for the client.
+        ids: Has those of the answer's tokens, if they were asked for.
+        kept: The part of an earlier answer that this one goes on with, and that its usage holds too.
 
     Attributes:
         status: HTTP status of the response; 0 until there is one.
@@ -68,21 +72,45 @@ class Meter(Stage):
 
     skim = staticmethod(count)
 
-    def __init__(self, pool: str, speculative: bool, takes_out: bool, status: int = 0) -> None:
+    def __init__(
+        self,
+        pool: str,
+        speculative: bool,
+        takes_out: bool,
+        ids: TokenIds | None = None,
+        kept: KeptPrefix | None = None,
+        *,
+        status: int = 0,
+    ) -> None:
         self.pool = pool
         self.speculative = speculative
         self.takes_out = takes_out
         self.status = status
+        self._ids = ids
+        self._kept = kept
         self.chunks = 0
         self.usage: Usage | None = None
         self._latest: Frame | None = None
 
     @property
+    def kept_tokens(self) -> int:
+        """Those of an earlier answer in the usage of this one; its engine has read them, and not written them."""
+        return 0 if self._kept is None else self._kept.tokens
+
+    @property
     def so_far(self) -> Usage | None:
-        """The engine's figures as of its newest chunk, of a stream whose client has asked for them with every chunk."""
+        """The engine's figures as of its newest chunk, if it tells them with every chunk; else by the tokens' ids."""
         data = None if self._latest is None else self._latest.data()
         tokens = None if data is None else _tokens_in(data)
-        return None if tokens is None else _usage(tokens)
+        return self._counted() if tokens is None else _usage(tokens)
+
+    def _counted(self) -> Usage | None:
+        """Returns the usage of a stream so far by the ids of its tokens; None if they do not tell."""
+        written = [] if self._ids is None else self._ids.written
+        if self._kept is not None:
+            return Usage(self._kept.prompt_tokens, 0, self._kept.tokens + len(written))
+        prompt = [] if self._ids is None else self._ids.prompt
+        return Usage(len(prompt), 0, len(written)) if prompt else None
 
     def answered(self, status: int) -> None:
         """Notes the HTTP status of the response that has begun."""

@@ -12,6 +12,8 @@ from serve.limits.plan import Plan
 from serve.limits.slice import Reservation
 from serve.limits.usage import Tally, Usage
 from serve.routing.class_queue import Turn
+from serve.stream.continuation import KeptPrefix
+from serve.stream.token_ids import TokenIds
 
 _OK = 200
 _FAILED = 400
@@ -54,15 +56,24 @@ class Charge(Struct, eq=False, gc=False):
         """
         return self.reservation.cost, self.plan.queued
 
-    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Meter:
+    def attempt(
+        self,
+        pool: str,
+        speculative: bool,
+        takes_out: bool,
+        ids: TokenIds | None = None,
+        kept: KeptPrefix | None = None,
+    ) -> Meter:
         """Returns the meter of an attempt that is sent now.
 
         Args:
             pool: The pool that answers it.
             speculative: That pool speculates for it.
             takes_out: The frame with the usage is not for the client.
+            ids: As of `Meter`.
+            kept: As of `Meter`.
         """
-        meter = Meter(pool, speculative, takes_out)
+        meter = Meter(pool, speculative, takes_out, ids, kept)
         self._meters.append(meter)
         return meter
 
@@ -86,7 +97,7 @@ class Charge(Struct, eq=False, gc=False):
         weights = self.plan.weights
         if meter.status != _OK and meter.status != _UNANSWERED:
             return weights.input * self.input_tokens
-        return (meter.usage or self._estimated(meter)).cost(weights)
+        return (meter.usage or self._estimated(meter)).worked(meter.kept_tokens).cost(weights)
 
     def settle(self, status: int, span: Span) -> None:
         """Settles by what is known of the answer; does nothing the second time.
@@ -103,7 +114,8 @@ class Charge(Struct, eq=False, gc=False):
             if meter.usage is None and not self.size.streamed and status >= _BROKEN and meter not in given_up:
                 continue  # a whole answer that its engine broke off: nothing of it was delivered
             if meter.status == _OK or (meter.status == _UNANSWERED and meter in given_up):
-                # The attempt before it was broken, which is not the client's fault.
+                # The attempt before it was broken, which is not the client's fault. What an answer keeps of it was
+                # written once and read once: the client pays for the one, and the platform's part has as many.
                 rerun += delivered.input + delivered.output
                 delivered, last = meter.usage or self._estimated(meter), meter
         plan = self.plan
@@ -133,7 +145,7 @@ class Charge(Struct, eq=False, gc=False):
 
         Of an answer that would have come whole nobody knows how far it was; what was reserved for it counts.
         """
-        if (told := meter.so_far) is not None:
+        if self.size.streamed and (told := meter.so_far) is not None:
             return Usage(told.input, told.cached, told.output, reply=False)
         if self.size.streamed:
             output = self.estimates.written(self.group, self.size, meter)

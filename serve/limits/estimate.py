@@ -207,7 +207,7 @@ class Estimates:
         tenant, _, model, _ = group
         if size.text_bytes and not size.images:
             _learn(self._texts, (tenant, model), usage.input - size.token_ids, size.text_bytes, _TEXT)
-        if meter.chunks > _FEW_CHUNKS:
+        if meter.chunks > _FEW_CHUNKS and not meter.kept_tokens:  # of what was kept there are no chunks
             stream = (tenant, model, meter.pool, meter.speculative)
             _learn(self._chunks, stream, usage.output, meter.chunks, _CHUNK)
         output = usage.output / (size.answers * size.prompts)

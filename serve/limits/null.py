@@ -17,7 +17,9 @@ from serve.limits.plan import Standing
 from serve.limits.usage import Usage
 from serve.request.body_reader import ReadRequest
 from serve.routing.class_queue import Turn
+from serve.stream.continuation import KeptPrefix
 from serve.stream.line import Stage
+from serve.stream.token_ids import TokenIds
 
 _NO_SEAT = nullcontext()
 _MEASURED_OF = 8  # attempts, the first included
@@ -27,6 +29,7 @@ class NullMeter(Stage):
     """Measures nothing; see `Meter`."""
 
     usage: ClassVar[Usage | None] = None
+    kept_tokens: ClassVar[int] = 0
 
     def answered(self, status: int) -> None:
         """Does nothing."""
@@ -47,12 +50,20 @@ class NullCharge:
         """Returns the bytes of the body as the cost, and no limit of requests that wait."""
         return float(body_bytes), None
 
-    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> "NullMeter | Meter":
+    def attempt(
+        self,
+        pool: str,
+        speculative: bool,
+        takes_out: bool,
+        ids: TokenIds | None = None,
+        kept: KeptPrefix | None = None,
+    ) -> "NullMeter | Meter":
         """Returns a meter that measures nothing, or for one attempt of some what the engine tells unasked.
 
         Nobody pays for it, but it says how fast a pool is; to measure all would cost 6 % of the CPU.
         """
-        return _NULL_METER if next(self._attempts) % _MEASURED_OF else Meter(pool, speculative, takes_out)
+        measured = next(self._attempts) % _MEASURED_OF == 0
+        return Meter(pool, speculative, takes_out, ids, kept) if measured else _NULL_METER
 
     def settles(self, turn: Turn) -> None:
         """Does nothing: the turn stays charged as the request asked."""

@@ -28,6 +28,12 @@ class Usage(Struct, frozen=True, gc=False):
     output: int = 0
     reply: bool = True
 
+    def worked(self, kept_tokens: int) -> "Usage":
+        """Returns what an engine itself did of it that went on behind so many tokens: those it read."""
+        if not kept_tokens:
+            return self
+        return Usage(self.input + kept_tokens, self.cached, self.output - kept_tokens, self.reply)
+
     def cost(self, weights: TokenWeights) -> float:
         """Returns the weighted tokens."""
         fresh = self.input - self.cached

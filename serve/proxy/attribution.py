@@ -66,6 +66,13 @@ class Attribution:
         self.headers["x-specgate-pool"] = self.pool
         self.headers["x-specgate-speculative"] = self.speculative
 
-    def rerun(self, candidate: Candidate, kept_tokens: int = 0) -> None:
-        """Names the candidate that runs the request again, or goes on behind the tokens that are kept of the answer."""
-        self.headers["x-specgate-rerun"] = candidate.pool + (f"; resumed={kept_tokens}" if kept_tokens else "")
+    def rerun(self, candidate: Candidate, broken: Candidate, kept_tokens: int = 0) -> None:
+        """Names the candidate that runs the request again, or goes on with the answer.
+
+        Args:
+            candidate: Whose engine it is.
+            broken: The one before it, whose answer broke.
+            kept_tokens: Of that answer; 0 for a rerun from the start.
+        """
+        resumed = f"; resumed={kept_tokens}; from={broken.pool}" if kept_tokens else ""
+        self.headers["x-specgate-rerun"] = candidate.pool + resumed

@@ -115,7 +115,6 @@ class Pools:
         pool = self._pools[model, candidate.pool]
         patch = request.patch
         takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
-        meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out)
         xargs = _xargs(pool, request, candidate)
         raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
         asks_ids = pool.tells_ids and _may_resume(pool, request)
@@ -139,6 +138,8 @@ class Pools:
                 ask_ids(patch, parsed)
         rename = Rename(pool.served_name, model) if pool.served_name else PASS
         ids = TokenIds(len(request.body)) if asks_ids else None
+        kept = None if request.continued is None else request.continued.prefix
+        meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out, ids, kept)
         return Outgoing(patch, ids, meter, rename, raw.reader(parsed, reports=request.guarded) if raw else PASS)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:

@@ -62,6 +62,8 @@ def attempt_attributes(
         "specgate.speculative": candidate.speculative,
         "specgate.attempt": number,
     }
+    if request.continued is not None:
+        attributes["specgate.resumed"] = request.continued.prefix.tokens
     if operation := _OPERATIONS.get(request.path):
         attributes["gen_ai.operation.name"] = operation
     if request.features.stream:

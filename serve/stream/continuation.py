@@ -40,14 +40,14 @@ class KeptPrefix(NamedTuple):
 class Continuation(Stage):
     """Turns a text completion into the whole chat answer that it ends.
 
-    Args:
+    Attributes:
         prefix: Of the answer.
     """
 
     exact = False
 
     def __init__(self, prefix: KeptPrefix) -> None:
-        self._prefix = prefix
+        self.prefix = prefix
         self._begun = False
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
@@ -65,7 +65,7 @@ class Continuation(Stage):
         if choice is not None:
             if not self._begun:
                 self._begun = True
-                delta = {"role": "assistant", **self._prefix.delta}
+                delta = {"role": "assistant", **self.prefix.delta}
                 chunks.append({**envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
             told = {"index": 0, "delta": self._delta(choice), **self._end(choice)}
             chunks.append({**envelope, "choices": [told]})
@@ -86,7 +86,7 @@ class Continuation(Stage):
         choice = _only_choice(answer) if isinstance(answer, dict) else None
         if choice is None:
             return body
-        delta = merged([_copied(self._prefix.delta), self._delta(choice)])
+        delta = merged([_copied(self.prefix.delta), self._delta(choice)])
         message: dict[str, Any] = {"role": "assistant", "content": None, **delta}
         for entry in message.get("tool_calls", ()):
             del entry["index"]
@@ -98,7 +98,7 @@ class Continuation(Stage):
     def _delta(self, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what the text of a completion's choice amounts to."""
         text, reason = choice.get("text") or "", choice.get("finish_reason")
-        reader = self._prefix.reader
+        reader = self.prefix.reader
         if reason is None:
             return reader.feed(text)[0]
         if reason == "stop":
@@ -107,7 +107,7 @@ class Continuation(Stage):
 
     def _end(self, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Returns how a choice ended, if it has."""
-        reason = self._prefix.reader.reason(choice.get("finish_reason"))
+        reason = self.prefix.reader.reason(choice.get("finish_reason"))
         stop = {"stop_reason": choice["stop_reason"]} if "stop_reason" in choice else {}
         return {"finish_reason": reason, **stop}
 
@@ -117,8 +117,8 @@ class Continuation(Stage):
         if not isinstance(usage, dict):
             return None
         written = usage.get("completion_tokens")
-        total = self._prefix.tokens + (written if isinstance(written, int) else 0)
-        prompt = self._prefix.prompt_tokens
+        total = self.prefix.tokens + (written if isinstance(written, int) else 0)
+        prompt = self.prefix.prompt_tokens
         counts = {"prompt_tokens": prompt, "completion_tokens": total, "total_tokens": prompt + total}
         return {**usage, **counts, "prompt_tokens_details": None}
 

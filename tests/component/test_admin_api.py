@@ -345,6 +345,9 @@ async def test_it_explains_bodies_of_each_api_as_the_data_port_does() -> None:
         answers = [await ask("POST", f"{url}/v1/route/explain", "", CHAT) for url in (ports.data, ports.admin_api)]
         body = {**CHAT, "max_tokens": 9}
         status, headers, reply = await ask("POST", f"{ports.admin_api}/v1/route/explain?api=messages", "", body)
+        several = await ask("POST", f"{ports.admin_api}/v1/route/explain", "", {**CHAT, "n": 2})
+    assert "rerun_only" not in json.loads(reply)
+    assert json.loads(several[2])["rerun_only"] == "several"
     assert answers[0][2] == answers[1][2]
     assert (status, json.loads(reply)["pool"]) == (200, "p")
     assert headers["x-specgate-evidence"].startswith("evidence=")

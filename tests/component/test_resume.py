@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -22,10 +23,13 @@ from lab.conform.apis import MESSAGES, RESPONSES
 from lab.conform.apis.turn import End, ToolCall, Turn
 from lab.conform.client import Reply, send
 from lab.scripted.tokens import TokenFault, TokenModel
+from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import resume
 from serve.guard.attempt_result import AttemptResult
+from serve.limits.accounts import Accounts
+from serve.limits.actor import connect
 from serve.limits.answer_meter import Meter
-from serve.limits.null import NullAccounts, NullCharge
+from serve.limits.null import NULL_ACCOUNTS, AnyAccounts, NullAccounts, NullCharge
 from serve.limits.usage import Usage
 from serve.proxy import keep_alive
 from serve.telemetry.instruments import Telemetry
@@ -68,7 +72,12 @@ class Two(NamedTuple):
 
 @contextmanager
 def two(
-    grammar: str = "qwen3_coder", thinking: bool = False, per_chunk: int = 1, tells_ids: bool = True, **guard: Any
+    grammar: str = "qwen3_coder",
+    thinking: bool = False,
+    per_chunk: int = 1,
+    tells_ids: bool = True,
+    accounts: AnyAccounts = NULL_ACCOUNTS,
+    **guard: Any,
 ) -> Iterator[Two]:
     telemetry = Telemetry({})
     loop = asyncio.new_event_loop()
@@ -82,7 +91,8 @@ def two(
         markers = FAMILIES[grammar]
         more: Any = {"thinking": thinking, "per_chunk": per_chunk, "tells_ids": tells_ids}
         pair = [TokenModel({}, grammar, markers, **more) for _ in range(2)]
-        stack, judged = await resources.enter_async_context(resuming(*pair, grammar, guard, thinking, telemetry))
+        gateway = resuming(*pair, grammar, guard, thinking, telemetry, accounts)
+        stack, judged = await resources.enter_async_context(gateway)
         return Two(*pair, QWEN if grammar == "qwen3_coder" else KIMI, stack, judged, telemetry, run)
 
     resources = AsyncExitStack()
@@ -273,8 +283,13 @@ def test_resumes_are_counted_told_and_logged(qwen: Two) -> None:
     qwen.say(QWEN, TokenFault("damage", at, DAMAGE["schema_mismatch"]))
     status, headers, body = qwen.run(post(qwen.stack.url, asking(SAID)))
     kept = len(qwen.first.encode(QWEN[: QWEN.index("<tool_call>")]))
-    assert (status, headers["x-specgate-rerun"]) == (200, f"standard; resumed={kept}")
-    assert json.loads(body)["specgate"] == {"rerun": "standard", "reasons": ["schema_mismatch"], "resumed": kept}
+    assert (status, headers["x-specgate-rerun"]) == (200, f"standard; resumed={kept}; from=speculative")
+    assert json.loads(body)["specgate"] == {
+        "rerun": "standard",
+        "reasons": ["schema_mismatch"],
+        "resumed": kept,
+        "from": "speculative",
+    }
     assert 'specgate_resumes_total{model="m",outcome="sound",reason="schema_mismatch"}' in metrics_of(qwen)
 
 
@@ -286,8 +301,8 @@ class _Metered(NullCharge):
     def __init__(self) -> None:
         self.meters: list[Any] = []
 
-    def attempt(self, pool: str, speculative: bool, takes_out: bool) -> Any:
-        self.meters.append(Meter(pool, speculative, takes_out))
+    def attempt(self, *attempt: Any) -> Any:
+        self.meters.append(Meter(*attempt))
         return self.meters[-1]
 
 
@@ -369,9 +384,44 @@ def test_whatever_breaks_a_client_has_a_valid_answer_or_an_error(
     assert got.faults == []
     for call in got.calls if got.end is End.COMPLETE else ():
         jsonschema.Draft202012Validator(TOOL_PARAMETERS).validate(json.loads(call.arguments))
-    lost = all(fault.kind in ("die", "lost", "abort") for fault in (*faults, *then))
+    lost = all(fault.kind in LOST for fault in (*faults, *then))
     if lost and got.end is not End.ERROR and meant.end is not End.ERROR:
         assert said(got) == said(meant)
+
+
+LOST = ("die", "lost", "abort")
+COUNTED = {True: (*LOST, "stop"), False: ("abort", "stop", "damage")}  # faults whose tokens are known, if it streams
+
+
+@pytest.fixture(scope="module")
+def counted() -> Iterator[tuple[Two, Accounts]]:
+    accounts = Accounts(RateLimitsConfig(), connect(None, None))
+    with two(per_chunk=2, accounts=accounts) as pair:
+        yield pair, accounts
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@settings(max_examples=4 * EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), prose=PROSE, calls=CALLS)
+def test_every_token_of_an_engine_is_charged_once_to_the_client_or_to_the_platform(
+    counted: tuple[Two, Accounts], stream: bool, data: st.DataObject, prose: str, calls: Any
+) -> None:
+    pair, accounts = counted
+    faults = st.lists(st.builds(TokenFault, st.sampled_from(COUNTED[stream]), st.integers(0, 160), JUNK), max_size=3)
+    text, wrong, then = (
+        prose + "\n".join(qwen_call(name, **said) for name, said in calls),
+        data.draw(faults),
+        data.draw(faults),
+    )
+    pair.say(text, *wrong, then=then)
+    pair.first.worked = pair.second.worked = 0
+    turn = pair.ask(stream=stream)
+    while not (sums := list(accounts.tally.take()[0].values())):
+        time.sleep(0)  # it is settled right behind the last byte
+    (usage,) = sums
+    assert usage.input + usage.output + usage.rerun == pair.first.worked + pair.second.worked
+    if turn.end is not End.ERROR and all(fault.kind in LOST for fault in (*wrong, *then)):
+        assert (usage.input, usage.output) == (len(SAID) + 1, len(pair.first.encode(text)) + 1)
 
 
 def metrics_of(pair: Two) -> str:

@@ -14,7 +14,9 @@ from support.engines import Engine, answering, frame, streaming, whole
 from support.guard_harness import tools_request
 from support.guard_stack import config
 from support.stack import running
+from support.tokens import QWEN_MARKERS, asking, qwen_call, resuming
 
+from lab.scripted.tokens import TokenFault, TokenModel
 from serve.access.principal import ANONYMOUS, Principal
 from serve.config.telemetry import TelemetryConfig
 from serve.errors import InvalidApiKeyError
@@ -128,6 +130,20 @@ async def test_a_rerun_shows_the_verdict_on_the_first_attempt_and_the_second_att
     assert (root.attributes["specgate.rerun"], root.attributes["specgate.guard.outcome"]) == ("standard", "rerun")
     assert (root.status.status_code, rerun.status.status_code) == (StatusCode.UNSET, StatusCode.UNSET)
     assert sound.requests[0][0]["traceparent"].split("-")[2] == f"{healed.context.span_id:016x}"
+
+
+async def test_a_resumed_answer_is_told_by_its_spans_and_to_whoever_looks_its_request_up() -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry({}, exporter, TelemetryConfig())
+    answers = {"plan a trip": qwen_call("get_weather", city="Oslo", days=2)}
+    lost, sound = (TokenModel(answers, "qwen3_coder", QWEN_MARKERS, [fault]) for fault in (TokenFault("die", 40), None))
+    async with resuming(lost, sound, telemetry=telemetry) as (stack, _):
+        assert await post(stack.url, asking("plan a trip", stream=True), **{"x-request-id": "r1"}) == 200
+        ended = stack.gateway.journal.find("r1")
+    root, *_, resumed = Seen(telemetry, exporter).spans
+    assert (root.attributes or {})["specgate.resumed"] == (resumed.attributes or {})["specgate.resumed"] == 40
+    assert ended is not None
+    assert (ended.rerun, ended.faults) == ("standard; resumed=40; from=speculative", ("speculative: failed",))
 
 
 async def test_a_guard_that_only_observes_puts_its_verdict_on_the_attempt_too() -> None:

@@ -35,7 +35,7 @@ async def test_a_stream_of_a_faulty_parser_goes_on_with_the_standard_pools_call(
                 reply |= (event.chunk.model_extra or {}).get("specgate", {})
         final = await stream.get_final_completion()
     assert reply.pop("resumed") > 0
-    assert reply == {"rerun": "standard", "reasons": ["truncated"]}
+    assert reply == {"rerun": "standard", "reasons": ["truncated"], "from": "speculative"}
     assert [json.loads(call.function.arguments) for call in final.choices[0].message.tool_calls or ()] == [
         {"city": "Osaka"}
     ]

@@ -44,13 +44,19 @@ export function LookUp() {
     <div aria-live="polite">${problem && html`<p class="bad">${problem}</p>`}${found && html`<${Found} each=${found} />`}</div>`;
 }
 
+/** Says in words where an answer ran again or went on: `standard; resumed=412; from=eagle3`. */
+function repaired(rerun) {
+  const [pool, tokens, from] = rerun.split(/; \w+=/);
+  return pool && (tokens ? `resumed on ${pool}, behind ${tokens} tokens of ${from}` : `rerun on ${pool}`);
+}
+
 function Found({ each }) {
   const rows = [
     ["outcome", `${each.status} ${each.error || "ok"}${each.status === 499 ? ", the client left" : ""}`],
     ["ended", moment(each.at_s)], ["path", each.path], ["tenant", each.tenant], ["model", each.model || "–"],
     ["class", each.request_class || "not decided"],
     ["pool", each.pool ? `${each.pool}, speculation ${each.speculative}` : "none"],
-    ["attempts", [...each.faults, each.rerun ? `rerun on ${each.rerun}` : ""].filter(Boolean).join("; ") || "one, without a fault"],
+    ["attempts", [...each.faults, repaired(each.rerun)].filter(Boolean).join("; ") || "one, without a fault"],
     ["reasons", each.reasons || "none"], ["waited for a slot", seconds(each.waited_s)],
     ["first token", seconds(each.first_token_s)], ["whole", seconds(each.duration_s)], ["id at engines", each.engine_id || "–"],
   ];

@@ -64,6 +64,7 @@ class Guard:
         self._is_late = False
         self._resumed = 0  # attempts that went on where another was cut
         self._kept_tokens = 0  # of those before the present attempt
+        self._kept_from = ""  # the pool that wrote the last of them
 
     @property
     def resumed(self) -> int:
@@ -110,7 +111,7 @@ class Guard:
             report["rerun"] = self._pool
             report["reasons"] = [str(verdict.outcome) for verdict in reruns]
             if self._kept_tokens:
-                report["resumed"] = self._kept_tokens
+                report |= {"resumed": self._kept_tokens, "from": self._kept_from}
             if self._usage.unreported and self._wants_usage:
                 report["attempts_without_usage"] = self._usage.unreported
         unclean = {str(defect.outcome) for defect in self._attempt.defects() if defect.severity is not Severity.NOTE}
@@ -182,12 +183,13 @@ class Guard:
             self._attempt.fail(Outcome.FAILED, detail)
         return self.finish()
 
-    def restart(self, pool: str, kept_tokens: int = 0) -> None:
+    def restart(self, pool: str, kept_tokens: int = 0, broken_pool: str = "") -> None:
         """Prepares for another attempt at the same request.
 
         Args:
             pool: That it runs on; the client is told.
             kept_tokens: Of the answer so far, with which the attempt begins; 0 for a rerun from the start.
+            broken_pool: Where the attempt before it ran.
 
         Raises:
             ValueError: No rerun is due.
@@ -202,7 +204,7 @@ class Guard:
             self._envelope = {}
         for view in self._views.values():
             view.restart()
-        self._kept_tokens = kept_tokens
+        self._kept_tokens, self._kept_from = kept_tokens, broken_pool
         if kept_tokens:
             self._resumed += 1
             self._usage.resume()

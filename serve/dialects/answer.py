@@ -179,9 +179,27 @@ class Answer:
         return _count((self._usage or {}).get("completion_tokens"))
 
     @property
-    def growing(self) -> str:
-        """Name of the tool whose call the guard sends while it grows; empty if there is none."""
-        return self._live.name if self._live is not None else ""
+    def growing(self) -> bool:
+        """True if more has come of a call that the guard sends while it grows."""
+        parts = self._live
+        return parts is not None and parts.told < len(parts.arguments)
+
+    def add_arguments(self, place: int, text: str) -> bool:
+        """Does what `feed` does, for a chunk that holds nothing but more arguments.
+
+        Args:
+            place: The index of their call.
+            text: What is added; not empty.
+
+        Returns:
+            False if that is no call that grows; then nothing was done.
+        """
+        parts = self._live
+        if parts is None or parts is not self._latest.get(place):
+            return False
+        parts.arguments.append(text)
+        self.characters += len(text)
+        return True
 
     def take_more(self) -> Call:
         """Returns the call that grows, with no more of its arguments than has come since the last time."""

@@ -54,6 +54,18 @@ class Encoder(Protocol):
         """
         ...
 
+    def feed_arguments(self, place: int, text: str) -> bytes | None:
+        """Does what `feed` does, for a chunk that holds nothing but more arguments of a call.
+
+        Args:
+            place: The index of the call.
+            text: What is added; not empty.
+
+        Returns:
+            None if that is no call that grows; then nothing was done: `feed` the chunk.
+        """
+        ...
+
     def keep_alive(self) -> bytes:
         """Returns an event that only shows that the stream is alive."""
         ...

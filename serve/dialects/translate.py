@@ -9,7 +9,7 @@ from serve.dialects.failure import Failure
 from serve.errors import EngineError, GatewayError
 from serve.http1.sse import is_done
 from serve.proxy.keep_alive import KeepAlive
-from serve.stream.frame import Frame, FrameTemplate, TextPlace
+from serve.stream.frame import ARGUMENTS, Frame, FrameTemplate, TextPlace
 from serve.stream.line import Stage
 from serve.telemetry.request_log import log_fault
 
@@ -21,6 +21,7 @@ _KINDS = {
     TextPlace(0, "reasoning", -1): REASONING,
     TextPlace(0, "reasoning_content", -1): REASONING,
 }
+_CALLS = (0, ARGUMENTS)
 
 
 class Translate(Stage):
@@ -49,6 +50,7 @@ class Translate(Stage):
         self._request_id = request_id
         self._template: FrameTemplate | None = None
         self._kind: str | None = None  # of the texts to which the template adds
+        self._is_call = False  # it adds to a call
 
     def feed(self, frame: Frame) -> Sequence[Frame]:
         """Returns the events for a frame, as one."""
@@ -91,8 +93,12 @@ class Translate(Stage):
         if (template := frame.template) is not None:
             if template is not self._template:
                 self._template, self._kind = template, _KINDS.get(template.place)
+                self._is_call = template.place[:2] == _CALLS
             if self._kind is not None:
                 return self._encoder.feed_text(self._kind, frame.text)
+            events = self._encoder.feed_arguments(template.place.call, frame.text) if self._is_call else None
+            if events is not None:
+                return events
         if not frame.whole:
             raise EngineError(f"The engine sent an event of more than {self.limit_bytes} bytes.")
         data = frame.data() if frame.chunk is None else None

@@ -66,6 +66,10 @@ class StreamEncoder:
             return self._prefix + _encode_json(text) + _END
         return self._text(kind, text)
 
+    def feed_arguments(self, place: int, text: str) -> bytes | None:
+        """Returns the events for more of a call that grows; None if it does not."""
+        return self._grow() if self._answer.add_arguments(place, text) else None
+
     def keep_alive(self) -> bytes:
         """Returns a `ping`."""
         return _PING

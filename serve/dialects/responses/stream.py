@@ -53,7 +53,7 @@ class ResponsesEncoder:
         self._kind = ""  # of the open item; empty if none is open
         self._form = _MESSAGE
         self._texts: list[str] = []  # of the open item
-        self._delta_head = b""
+        self._delta_head = self._call_head = b""
         self._growing = ""  # id of the call whose item is open
         self._text_of_call: CustomText | None = None  # reads its arguments, where its client gets a text
         self._sent_calls = 0  # whose items have had their end
@@ -74,6 +74,9 @@ class ResponsesEncoder:
     def feed_text(self, kind: str, text: str) -> bytes:
         self._answer.characters += len(text)
         return self._delta(text) if kind == self._kind else self._text(kind, text)
+
+    def feed_arguments(self, place: int, text: str) -> bytes | None:
+        return self._grow() if self._answer.add_arguments(place, text) else None
 
     def finish(self) -> bytes:
         answer = self._answer
@@ -102,9 +105,7 @@ class ResponsesEncoder:
             self._form = _MESSAGE
             item = self._response.message(index, None, "in_progress")
         place = self._place = {"item_id": item["id"], "output_index": index, self._form.counter: 0}
-        name = f"response.{self._form.text}.delta"
-        head = {"type": name, **place, **self._logprobs}
-        self._delta_head = f"event: {name}\ndata: ".encode() + _encode(head)[:-1] + b',"sequence_number":'
+        self._delta_head = _head_of(f"response.{self._form.text}.delta", {**place, **self._logprobs})
         added = self._event("output_item.added", {"output_index": index, "item": item})
         return added + self._event(self._form.part_added, {**place, "part": self._part("")})
 
@@ -178,11 +179,14 @@ class ResponsesEncoder:
 
     def _begin_call(self, item: Item) -> bytes:
         self._item = item
+        self._call_head = _head_of(f"response.{_name(item)}.delta", self._place_of_item())
         added = {**item, _field(item): "", "status": "in_progress"}
         return self._event("output_item.added", {"output_index": len(self._output), "item": added})
 
     def _more_arguments(self, text: str) -> bytes:
-        return self._event(f"{_name(self._item)}.delta", {**self._place_of_item(), "delta": text})
+        sequence = self._sequence
+        self._sequence = sequence + 1
+        return b'%b%d,"delta":%b}\n\n' % (self._call_head, sequence, _encode(text))
 
     def _end_call(self, item: Item) -> bytes:
         """Returns the events that end a call, which agents execute as soon as they read the last of them."""
@@ -207,6 +211,11 @@ class ResponsesEncoder:
         event = {"type": kind, **members, "sequence_number": self._sequence}
         self._sequence += 1
         return f"event: {kind}\ndata: ".encode() + _encode(event) + b"\n\n"
+
+
+def _head_of(name: str, members: Mapping[str, Any]) -> bytes:
+    """Returns the beginning of an event that adds to a text, up to its sequence number."""
+    return f"event: {name}\ndata: ".encode() + _encode({"type": name, **members})[:-1] + b',"sequence_number":'
 
 
 def _is_custom(item: Item) -> bool:

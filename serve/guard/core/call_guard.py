@@ -187,6 +187,7 @@ class CallGuard:
         self._goes_live = live and (view.live is not None or not view.calls_sent)
         self._live: HeldCall | None = None  # the one of which a part has gone out
         self._prefix: LivePrefix | None = None  # of its arguments
+        self._followed: HeldCall | None = None  # the one of which there is nothing to ask any more
         self._asked = -1  # index of the last call that was asked whether it can
 
     @property
@@ -230,7 +231,9 @@ class CallGuard:
             nothing was done.
         """
         call = self._newest
-        if call is None or place != call.place or (self._goes_live and self._may_begin(call)):
+        if call is None or place != call.place:
+            return None
+        if call is not self._followed and self._goes_live and self._may_begin(call):
             return None
         prefix = call.prefix
         call.pieces.append(arguments)
@@ -243,7 +246,7 @@ class CallGuard:
 
     def _may_begin(self, call: HeldCall) -> bool:
         """Returns whether a call may begin to go out, or goes on with one that an earlier attempt has begun."""
-        return self._asked < call.index == self._checked or (call is self._live and not self._view.first)
+        return self._asked < call.index == self._checked or call is self._live
 
     def keep_tokens(self, tokens: Iterable[TokenDetails]) -> bool:
         """Keeps details with the call of the last entry; returns False if there is none that is still held."""
@@ -297,6 +300,7 @@ class CallGuard:
         if not prefix.begun:
             return []
         self._live, self._prefix = call, prefix
+        self._followed = call if self._view.first else None
         if begun is None:
             return [self._view.begin_call(call.id, call.name, prefix.take())]
         return [self._view.more_of_call(ready)] if (ready := self._more()) else []

@@ -21,10 +21,12 @@ _LONG = 4096  # characters that come at once: nobody waits for them, so they nee
 _LONG_VALUE = 4096  # characters of a value that is judged before its document is whole
 _JUDGING_S = 0.005  # of one call's values
 _LONG_NUMBER = 300  # characters; what has more may be more than a number can be
-_BATCH = 24  # pieces that go out together: half a second of a slow engine
+_BATCH = 32  # pieces that go out together: less than a second of a slow engine
 
 # Text in a string of which nothing could be markup, an end, or a part of an escape. Most pieces are no more than that.
-_QUIET = re.compile(r'(?:[^"\\\x00-\x1f<◁\ufffd\ud800-\udfff]|\\["\\/bfnrt])*+')
+_QUIET = re.compile(
+    r'[^"\\\x00-\x1f<◁\ufffd\ud800-\udfff]*+(?:\\["\\/bfnrt][^"\\\x00-\x1f<◁\ufffd\ud800-\udfff]*+)*+'
+).fullmatch
 # Escapes behind which markup may hide, or half a character.
 _HIDING = re.compile(r"<\\[/u]|◁\\|\\u(?:00[2-7]|25[bBcC]|2581|[fF][fF]5|[dD][89a-fA-F])|[\ud800-\udfff]")
 
@@ -55,7 +57,7 @@ class LivePrefix(JsonPrefix):
         self._read = 0  # characters before the present text
         self._safe = 0  # characters that may go out
         self._taken = 0  # characters that have gone out
-        self._waited = 0  # texts since then
+        self._due = 0  # number of texts at which more may go out
         self._quiet = False  # in a string, with nothing before the next text that it could be a part of
         self._open: list[_Open] = []  # the brackets whose rules are followed
         self._whole: _WholeValue | None = None  # the value that is judged at its end
@@ -69,11 +71,11 @@ class LivePrefix(JsonPrefix):
 
     def feed(self, text: str) -> None:
         """Reads on; does nothing more once the text is broken."""
-        self._texts.append(text)
-        self._waited += 1
-        if self._waited >= _BATCH:
+        texts = self._texts
+        texts.append(text)
+        if len(texts) >= self._due:
             self.ready = True
-        if not self._quiet or not _QUIET.fullmatch(text):
+        if not self._quiet or not _QUIET(text):
             self._follow(text)
 
     def take(self) -> str:
@@ -81,7 +83,7 @@ class LivePrefix(JsonPrefix):
         if not self.stuck:
             self._catch_up(len(self._texts))
         self.ready = False
-        self._waited = 0
+        self._due = len(self._texts) + _BATCH
         if self._safe == self._taken:
             return ""
         ready = self._between(self._taken, self._safe)
@@ -128,6 +130,9 @@ class LivePrefix(JsonPrefix):
 
     def _between(self, start: int, end: int) -> str:
         """Returns the characters of a range."""
+        begin = self._starts[-1]
+        if start >= begin:  # of the newest text, as nearly always
+            return self._texts[len(self._starts) - 1][start - begin : end - begin]
         first = bisect_right(self._starts, start) - 1
         begin = self._starts[first]
         return "".join(self._texts[first:])[start - begin : end - begin]
@@ -256,7 +261,7 @@ class LivePrefix(JsonPrefix):
             return
         more = self._between(string.scanned, end)
         string.scanned = end
-        if string.tail or not _QUIET.fullmatch(more):
+        if string.tail or not _QUIET(more):
             seen = string.tail + more
             if REPLACEMENT in seen or _HIDING.search(seen) or has_markup(seen):
                 string.doubtful = True

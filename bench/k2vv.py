@@ -26,7 +26,13 @@ RESULTS = Path(__file__).parent / "results" / "k2vv.json"
 RATES = (0.01, 0.05, 0.13, 0.25, 0.5)  # of broken answers: the published range, and beyond
 # Faults that the verifier counts; a call that vanishes, say, does not end in calls.
 FAULTS = ("truncated_string", "wrong_name", "empty_arguments", "merged_calls", "double_brace")
-MODES = ("off", "observe", "heal")
+MODES: dict[str, dict[str, Any]] = {  # of the guard, by the name in the table; `auto` asks quarantine
+    "off": {"mode": "off"},
+    "observe": {"mode": "observe"},
+    "heal": {"mode": "heal"},
+    "heal, live": {"mode": "heal", "arguments": "live"},
+    "heal, auto": {"mode": "heal", "arguments": "auto"},
+}
 
 
 def requests(count: int, prompt: str) -> dict[int, dict[str, Any]]:
@@ -61,8 +67,9 @@ def compare(rate: float, count: int, prompt: str) -> Iterator[dict[str, Any]]:
     bodies = requests(count, prompt)
     faulty = replace(engine(), faults={name: rate / len(FAULTS) for name in FAULTS})
     with engines({"fast": faulty, "safe": engine(speculative=False)}) as urls:
-        for mode in MODES:
-            with gateway(gateway_config(urls["fast"], urls["safe"], mode, {"enabled": False})) as (url, _):
+        for mode, guard in MODES.items():
+            quarantine = {"enabled": guard.get("arguments") == "auto"}
+            with gateway(gateway_config(urls["fast"], urls["safe"], quarantine=quarantine, **guard)) as (url, _):
                 found = asyncio.run(measure(url, bodies))
             accuracy = found["valid"] / found["ended_in_calls"]
             yield {"fault_rate": rate, "guard": mode, "prompt": prompt, **found, "schema_accuracy": round(accuracy, 4)}

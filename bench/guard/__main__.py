@@ -11,7 +11,9 @@ from bench.guard import correctness, cpu, detection, dialects, latency, report, 
 RATES = (0.01, 0.10, 0.50)
 
 
-def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
+def sections(
+    requests: int, unseen_requests: int, quick: bool, rates: Sequence[float] = RATES, arguments: str = "held"
+) -> dict[str, Callable[[], Awaitable[Sequence[Any]]]]:
     """The measurements by name, in the order of the report."""
 
     async def detected() -> Sequence[Any]:
@@ -26,7 +28,7 @@ def sections(requests: int, unseen_requests: int, quick: bool) -> dict[str, Call
         return unseen.measure((0.0, 0.25, 0.5), unseen_requests)
 
     return {
-        "correctness": partial(correctness.measure, RATES, requests),
+        "correctness": partial(correctness.measure, rates, requests, arguments),
         "latency": partial(latency.measure, 40 if quick else 200),
         "quarantine": detected,
         "cpu_us_per_chunk": cpu_time,
@@ -47,12 +49,15 @@ def main() -> None:
     options.add_argument("--unseen", type=int, default=40, help="requests over random tool sets per row")
     options.add_argument("--quick", action="store_true", help="fewer runs; nothing is saved")
     options.add_argument("--only", action="append", help="a section; the others stay as they were saved")
+    options.add_argument("--rates", default=",".join(map(str, RATES)), help="of broken answers, of `correctness`")
+    options.add_argument("--arguments", default="held", help="live or auto, of `correctness`; nothing is saved")
     given = options.parse_args()
-    every = sections(300 if given.quick else given.requests, given.unseen, given.quick)
+    rates = [*map(float, given.rates.split(","))]
+    every = sections(300 if given.quick else given.requests, given.unseen, given.quick, rates, given.arguments)
     wanted = {name: every[name] for name in given.only or every}
     measured = report.plain(asyncio.run(measure(wanted)))
     report.tables(measured)
-    if not given.quick:
+    if not given.quick and given.arguments == "held":
         together = report.saved() | measured
         report.save({name: together[name] for name in every if name in together})
         report.plot(together)

@@ -22,7 +22,8 @@ class Correctness:
         broken_unguarded: Answers with a broken call, straight from the faulty engine.
         wrong_unguarded: Answers whose calls are not those that the model meant, the broken ones and the errors among
             them, straight from the faulty engine.
-        broken: Answers with a broken call at the gateway's client.
+        broken: Answers with a broken call at the gateway's client; not those with an error whose calls came live, since
+            nothing said that they were whole.
         wrong: Answers whose calls are not those that the model meant (lost, doubled, changed) at the gateway's client.
         errors: Requests that got an error from the gateway.
         needless_reruns: Reruns where the faulty engine, asked directly, gives the right answer.
@@ -41,17 +42,19 @@ class Correctness:
     extra_tokens: float
 
 
-async def measure(rates: Sequence[float], requests: int) -> list[Correctness]:
-    """The same requests at every fault rate."""
+async def measure(rates: Sequence[float], requests: int, arguments: str = "held") -> list[Correctness]:
+    """The same requests at every fault rate; quarantine is on where the guard asks it, which is with `auto`."""
     names = {f"{rate:g}": engine(rate) for rate in rates}
     with engines({"clean": engine(speculative=False), **names}) as urls:
         meant = await everything(urls["clean"], requests)
         found = []
         for rate in rates:
             unguarded = await everything(urls[f"{rate:g}"], requests)
-            with gateway(gateway_config(urls[f"{rate:g}"], urls["clean"], "heal", OFF)) as (url, _):
+            quarantine = {"enabled": arguments == "auto"}
+            config = gateway_config(urls[f"{rate:g}"], urls["clean"], "heal", quarantine, arguments=arguments)
+            with gateway(config) as (url, _):
                 guarded = await everything(url, requests)
-            found.append(_compare(rate, meant, unguarded, guarded))
+            found.append(_compare(rate, meant, unguarded, guarded, live=arguments != "held"))
     return found
 
 
@@ -71,7 +74,7 @@ async def everything(url: str, requests: int) -> list[Answer]:
 
 
 def _compare(
-    rate: float, meant: Sequence[Answer], unguarded: Sequence[Answer], guarded: Sequence[Answer]
+    rate: float, meant: Sequence[Answer], unguarded: Sequence[Answer], guarded: Sequence[Answer], *, live: bool
 ) -> Correctness:
     counted: Counter[str] = Counter()
     for right, raw, got in zip(meant, unguarded, guarded, strict=True):
@@ -80,7 +83,7 @@ def _compare(
         as_meant = raw.calls == right.calls and raw.error is None
         counted["broken_unguarded"] += any(map(is_broken, raw.calls))
         counted["wrong_unguarded"] += not as_meant
-        counted["broken"] += any(map(is_broken, got.calls))
+        counted["broken"] += any(map(is_broken, got.calls)) and not (live and got.error is not None)
         counted["errors"] += got.error is not None
         counted["wrong"] += got.error is None and got.calls != right.calls
         counted["reruns"] += got.rerun

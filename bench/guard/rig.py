@@ -59,13 +59,13 @@ def engine(
     )
 
 
-def gateway_config(fast: str, safe: str, mode: str, quarantine: Mapping[str, Any]) -> dict[str, Any]:
+def gateway_config(fast: str, safe: str, mode: str, quarantine: Mapping[str, Any], **guard: Any) -> dict[str, Any]:
     """One model with a speculative pool and a standard one behind it."""
     pools = {
         "speculative": {"kind": "remote", "url": fast, "facts": _SPECULATIVE},
         "standard": {"kind": "remote", "url": safe, "facts": _STANDARD},
     }
-    model = {"family": "sim", "grammar": GRAMMAR, "guard": {"mode": mode}, "pools": pools}
+    model = {"family": "sim", "grammar": GRAMMAR, "guard": {"mode": mode, **guard}, "pools": pools}
     return {"models": {"m": model}, "quarantine": dict(quarantine)}
 
 

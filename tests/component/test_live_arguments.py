@@ -12,8 +12,14 @@ from support.engines import Engine, chunk, end, frame, start
 from support.guard_stack import config
 from support.stack import Stack, running
 
-from policies import Cell
-from serve.quarantine.live import LivePolicy
+from policies import Cell, Policy
+from serve.config.guard import GuardConfig
+from serve.config.quarantine import QuarantineConfig
+from serve.guard.attempt_result import AttemptResult
+from serve.guard.core import Outcome, Verdict
+from serve.quarantine.actor import QuarantineActor
+from serve.quarantine.live import LivePolicy, QuarantinedPolicy
+from serve.shared.link import LocalLink
 
 DONE = b"data: [DONE]\n\n"
 SCHEMA = {
@@ -140,6 +146,44 @@ async def test_auto_holds_what_comes_from_a_pool_that_nobody_trusts(path: str) -
         assert await client.ask(stack, path) == 200
     assert client.arguments == ARGUMENTS
     assert not any(isinstance(event, dict) and event.get("specgate") for event in client.events)
+
+
+async def test_auto_is_live_for_the_class_that_a_pool_has_been_measured_to_answer_well_and_while_it_does() -> None:
+    frames = [*call_frames(ARGUMENTS[:4000]), frame(chunk({}, "tool_calls")), DONE]
+    client = Client(frames, behind=len(frames))
+    made: list[QuarantinedPolicy] = []
+    judged: list[AttemptResult] = []
+
+    def measured(policy: Policy) -> QuarantinedPolicy:
+        terms = QuarantineConfig(reference_share=0)
+        made.append(QuarantinedPolicy(terms, {"m": GuardConfig()}, policy, LocalLink(QuarantineActor())))
+        return made[0]
+
+    async def is_live() -> bool:
+        client.events.clear()
+        await client.ask(stack, "/v1/chat/completions")
+        await made[0].sync()
+        return any(event.get("specgate") == {"arguments": "live"} for event in client.events if event != "[DONE]")
+
+    async def saw(outcome: Outcome, times: int, request_class: str) -> None:
+        for _ in range(times):
+            verdict = Verdict(outcome, (), counts=True)
+            seen = judged[0].model, judged[0].pool, request_class, judged[0].speculative
+            made[0](AttemptResult(*seen, verdict, 0, outcome, "r", ""))
+        await made[0].sync()
+
+    quiet = {"quarantine": {"reference_share": 0}}
+    pools = {("m", "speculative"): client.engine, ("m", "standard"): client.engine}
+    settings = config("hermes", {"arguments": "auto"}, **quiet)
+    async with running(settings, pools, sink=judged.append, live=measured) as stack:
+        assert not await is_live(), "nobody knows the pool"
+        own = judged[0].request_class
+        await saw(Outcome.CLEAN, 300, f"{own}+thinking")
+        assert not await is_live(), "what is known is of another class"
+        await saw(Outcome.CLEAN, 300, own)
+        assert await is_live()
+        await saw(Outcome.TRUNCATED, 20, own)
+        assert not await is_live(), "it got worse"
 
 
 @pytest.mark.parametrize("path", BODIES)

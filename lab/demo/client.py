@@ -10,6 +10,8 @@ import openai
 from lab.demo.examples import Example, ExampleResult
 from serve.parsing.deltas import fold_deltas
 
+_DRAFTS = {"x-specgate-drafts": "true"}
+
 
 async def ask(client: openai.AsyncOpenAI, model: str, example: Example) -> ExampleResult:
     """Send one example and return its result.
@@ -36,7 +38,7 @@ async def ask(client: openai.AsyncOpenAI, model: str, example: Example) -> Examp
 
 
 async def _whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> ExampleResult:
-    raw = await client.chat.completions.with_raw_response.create(**request)
+    raw = await client.chat.completions.with_raw_response.create(**request, extra_headers=_DRAFTS)
     answer = raw.parse()
     choice = answer.choices[0]
     calls = [(call.function.name, _arguments(call.function.arguments)) for call in choice.message.tool_calls or []]
@@ -48,7 +50,7 @@ async def _whole(client: openai.AsyncOpenAI, request: dict[str, Any]) -> Example
 
 async def _streamed(client: openai.AsyncOpenAI, request: dict[str, Any]) -> ExampleResult:
     async with client.chat.completions.with_streaming_response.create(
-        **request, stream=True, stream_options={"include_usage": True}
+        **request, stream=True, stream_options={"include_usage": True}, extra_headers=_DRAFTS
     ) as raw:
         result = ExampleResult(raw.headers)
         deltas = []

@@ -28,6 +28,7 @@ from serve.proxy.exchange import CHAT, Api, Exchange
 from serve.proxy.headers import engine_id_of, request_headers, request_id_of
 from serve.proxy.journal import CLIENT_LEFT, Journal
 from serve.proxy.log_fields import log_fields
+from serve.proxy.outgoing import DRAFTS_HEADER
 from serve.proxy.relay import relay
 from serve.proxy.routed_request import RoutedRequest
 from serve.proxy.span_attributes import decision_attributes
@@ -275,6 +276,7 @@ class Gateway:
             charge=exchange.charge,
             asker=exchange.asker(len(body)),
             attribution=exchange.attribution,
+            sees_drafts=exchange.headers.get(DRAFTS_HEADER) == "true" and "observe" in exchange.principal.scopes,
         )
 
     async def _repair_history(self, read: ReadRequest, model: str) -> None:

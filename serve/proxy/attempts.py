@@ -56,6 +56,7 @@ class Attempt(NamedTuple):
         meter: Measures its usage.
         rename: Puts our name of the model into it, if the engine has another.
         parsed: Reads its raw text, if the engine has not parsed it.
+        drafts: Takes out what the engine tells of its drafts.
     """
 
     candidate: Candidate
@@ -66,11 +67,13 @@ class Attempt(NamedTuple):
     meter: Stage = PASS
     rename: Stage = PASS
     parsed: Stage = PASS
+    drafts: Stage = PASS
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages that its frames pass first, in their order."""
-        return (self.ids or PASS, self.last_frames, self.continued, self.meter, self.rename, self.parsed)
+        ids = self.ids or PASS
+        return (ids, self.last_frames, self.drafts, self.continued, self.meter, self.rename, self.parsed)
 
     async def body(self, limit_bytes: int = sys.maxsize) -> bytes:
         """Returns the whole body of a response that does not stream.
@@ -302,7 +305,7 @@ class Attempts:
     async def _post(self, request: RoutedRequest, slot: _Slot, resources: AsyncExitStack, sent: AnySent) -> Attempt:
         """Sends the request to a replica; the response stays open until `resources` close."""
         number, body = next(request.attempt_numbers), request.body
-        patch, ids, meter, rename, parsed = self._outgoing.outgoing(request, slot.candidate)
+        patch, ids, meter, rename, parsed, drafts = self._outgoing.outgoing(request, slot.candidate)
         if patch:
             body = await beside(True, patch.apply, body) if len(body) > LONG_BODY_BYTES else patch.apply(body)
         headers = self._outgoing.headers(request, slot.endpoint, number)
@@ -323,7 +326,7 @@ class Attempts:
             if request.charge.counts:  # or one span of eight would have it
                 resources.callback(tell_usage, span, meter)
         continued = request.continued or PASS
-        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed)
+        return Attempt(slot.candidate, response, ids, sent.last_frames(), continued, meter, rename, parsed, drafts)
 
     def _span(
         self, request: RoutedRequest, slot: _Slot, number: int, headers: dict[str, str], resources: AsyncExitStack

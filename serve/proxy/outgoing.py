@@ -19,9 +19,11 @@ from serve.request.patch import BodyPatch, ReasoningField
 from serve.request.resuming import obstacle
 from serve.routing.endpoint import SLOT_HEADER, Endpoint
 from serve.stream.line import PASS, Stage
-from serve.stream.stages import Rename
+from serve.stream.stages import Rename, WithoutDrafts
 from serve.stream.token_ids import TokenIds
 
+DRAFTS_HEADER = "x-specgate-drafts"
+WITHOUT_DRAFTS = WithoutDrafts()
 _CHAT_PATH = "/v1/chat/completions"  # of other text a pool's grammar says nothing
 _COMPLETION_PATHS = (_CHAT_PATH, "/v1/completions")
 
@@ -59,6 +61,7 @@ class Outgoing(NamedTuple):
         meter: Of the answer's usage.
         rename: Puts our name of the model into the answer, if the engine has another.
         parsed: Reads the answer's raw text, if the engine does not parse it.
+        drafts: Takes out what the engine tells of its drafts, unless the caller is to see it.
     """
 
     patch: BodyPatch
@@ -66,6 +69,7 @@ class Outgoing(NamedTuple):
     meter: AnyMeter
     rename: Stage
     parsed: Stage
+    drafts: Stage
 
 
 class Pools:
@@ -140,7 +144,9 @@ class Pools:
         ids = TokenIds(len(request.body)) if asks_ids else None
         kept = None if request.continued is None else request.continued.prefix
         meter = charge.attempt(candidate.pool, candidate.speculative, takes_usage_out, ids, kept)
-        return Outgoing(patch, ids, meter, rename, raw.reader(parsed, reports=request.guarded) if raw else PASS)
+        drafts = PASS if request.sees_drafts else WITHOUT_DRAFTS
+        read = raw.reader(parsed, reports=request.guarded) if raw else PASS
+        return Outgoing(patch, ids, meter, rename, read, drafts)
 
     def headers(self, request: RoutedRequest, endpoint: Endpoint, number: int) -> dict[str, str]:
         """Returns the headers of an attempt; engines mix up requests that share an id, so that each has its own."""

@@ -27,6 +27,7 @@ class RoutedRequest(NamedTuple):
         charge: Has a meter for each attempt.
         asker: On whose behalf slots are asked for.
         continued: Makes the answer the whole one, if the request goes on with one that was cut.
+        sees_drafts: The caller asks what the engine tells of its drafts, and may see it.
     """
 
     path: str
@@ -43,3 +44,4 @@ class RoutedRequest(NamedTuple):
     charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS
     continued: Continuation | None = None
+    sees_drafts: bool = False

@@ -10,6 +10,10 @@ from serve.stream.ending import INCOMPLETE, Ending, error_around, is_readable
 from serve.stream.frame import Frame, FrameTemplate
 from serve.stream.line import Check, Stage, ignore
 
+_DRAFT_REPORTS = (b'"speculative_decoding"', b'"spec_tokens_details"')
+_DRAFT_REPORT = re.compile(rb'"(?:speculative_decoding|spec_tokens_details)"\s*:\s*(?=[{\[])')
+_DECODER = json.JSONDecoder()
+
 
 class End(Check):
     """Judges how a plain stream ends, and withholds all that would make a broken one look complete.
@@ -97,6 +101,46 @@ class Rename(Stage):
     def whole(self, body: bytes) -> bytes:
         """Returns a whole body under our name."""
         return self._pattern.sub(self._ours, body)
+
+
+class WithoutDrafts(Stage):
+    """Takes out what an engine tells of one request's drafts: how many were accepted tells what others were answered.
+
+    vLLM puts it into `metrics`, SGLang into its own members; `null` takes its place, as where an engine has none.
+    """
+
+    skim = staticmethod(ignore)
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame without the report."""
+        if frame.template is not None:
+            return (frame,)
+        left = self.whole(frame.raw)
+        if left is frame.raw:
+            return (frame,)
+        return (Frame(left, learner=frame.learner, sent=frame.raw, whole=frame.whole),)
+
+    def whole(self, body: bytes) -> bytes:
+        """Returns a whole body without the report."""
+        if not any(name in body for name in _DRAFT_REPORTS):
+            return body
+        left: list[bytes] = []
+        place = 0
+        for member in _DRAFT_REPORT.finditer(body):
+            if member.end() < place:  # inside of one that is out already
+                continue
+            left += (body[place : member.end()], b"null")
+            place = _end_of_value(body, member.end())
+        return b"".join((*left, body[place:])) if left else body
+
+
+def _end_of_value(body: bytes, start: int) -> int:
+    """Returns where the object or list ends that begins here; the end of the body if it does not."""
+    text = body[start:].decode("latin-1")  # a byte each, so that places agree
+    try:
+        return start + _DECODER.raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return len(body)
 
 
 def _pattern(served: str) -> re.Pattern[bytes]:

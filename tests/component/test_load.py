@@ -12,6 +12,7 @@ from support.stack import Stack, running
 
 from policies.acceptance import Acceptance
 from policies.ranking import PoolLoad
+from serve.access.principal import ANONYMOUS, Principal
 from serve.gateway.explanation import explanation
 
 DONE = b"data: [DONE]\n\n"
@@ -66,7 +67,9 @@ async def test_the_report_at_the_end_of_a_stream_is_learned(cut: bool) -> None:
     async with running(settings("observe"), {SPECULATIVE: streaming(frames), STANDARD: answering()}) as stack:
         status, _, body = await post(stack.url, {**HELLO, "stream": True})
         found = learned(stack)["speculative plain"]
-    assert (status, body) == (200, b"".join(STREAM))
+    left = json.loads(body.split(b"\n\n")[2].removeprefix(b"data: "))
+    assert (status, left["metrics"]) == (200, {"speculative_decoding": None})
+    assert b"num_spec_steps" not in body
     assert found.answers == 1
     assert found.length < found.prior
 
@@ -105,6 +108,25 @@ async def test_the_report_of_a_whole_answer_is_learned() -> None:
     async with running(settings("observe"), {SPECULATIVE: engine, STANDARD: answering()}) as stack:
         await post(stack.url, HELLO)
         assert learned(stack)["speculative plain"].answers == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "scopes", "seen"),
+    [
+        ({"x-specgate-drafts": "true"}, ["infer", "observe"], True),
+        ({"x-specgate-drafts": "true"}, ["infer"], False),
+        ({"x-specgate-drafts": "yes"}, ["infer", "observe"], False),
+        ({}, ["infer", "observe"], False),
+    ],
+)
+async def test_what_an_engine_tells_of_drafts_reaches_who_asks_and_may_observe(
+    headers: dict[str, str], scopes: list[str], seen: bool
+) -> None:
+    caller = Principal("k", ANONYMOUS.tenant, frozenset(scopes))
+    engines = {SPECULATIVE: answering({**whole("hello"), **METRICS}), STANDARD: answering()}
+    async with running(settings("off"), engines, authenticate=lambda _: caller) as stack:
+        raw = await stack.client.chat.completions.with_raw_response.create(**HELLO, extra_headers=headers)
+    assert (json.loads(raw.text)["metrics"]["speculative_decoding"] is not None) == seen
 
 
 async def test_a_request_counts_where_it_is_while_it_is_there() -> None:

@@ -31,6 +31,7 @@ async def tell(client: openai.AsyncOpenAI, model: str, about: str, preference: b
         temperature=0,
         max_tokens=60,
         extra_body=extra,
+        extra_headers={"x-specgate-drafts": "true"},
     )
     answer = raw.parse()
     counts = ((answer.model_extra or {}).get("metrics") or {}).get("speculative_decoding") or {}

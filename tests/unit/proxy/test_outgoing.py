@@ -118,3 +118,10 @@ def test_each_attempt_has_an_id_of_its_own_and_no_credentials_of_the_client() ->
     assert (first["x-request-id"], second["x-request-id"]) == ("e-1", "e-2")
     assert (first["authorization"], first[SLOT_HEADER]) == ("Bearer key", "s1")
     assert not {"authorization", SLOT_HEADER, "x-secret"} & second.keys()
+
+
+def test_what_an_engine_tells_of_its_drafts_stays_with_whoever_may_see_it() -> None:
+    candidate = Candidate("p", opt_out=False, speculative=False)
+    told = b'{"metrics":{"speculative_decoding":{"num_spec_steps":1}}}'
+    assert b"num_spec_steps" not in pools(ENGINE).outgoing(request(), candidate).drafts.whole(told)
+    assert pools(ENGINE).outgoing(request()._replace(sees_drafts=True), candidate).drafts.whole(told) == told

@@ -18,11 +18,12 @@ from serve.http1.sse import DONE, encode_frame
 from serve.parsing import StreamParser
 from serve.stream.parsed import MODELS_OWN_IDS, RawChoice, merged
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/detokenize")
+PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
 _FIRST_MARKER = 256
+PROMPT_END = "<|im_start|>"
 _PROMPT_END = 1000
 _TURN_END = 1001
-_SPELLINGS = {_PROMPT_END: "<|im_start|>", _TURN_END: "<|im_end|>"}
+_SPELLINGS = {_PROMPT_END: PROMPT_END, _TURN_END: "<|im_end|>"}
 _ID, _CREATED = "chatcmpl-tokens", 1_700_000_000
 
 
@@ -103,11 +104,13 @@ class TokenModel:
         if path == "/detokenize":
             await arrival.json({"prompt": self.decode(body["tokens"])})
             return
-        if path.endswith("/chat/completions"):
-            prompt, prefix = [*self.encode(_text(body["messages"][-1]["content"])), _PROMPT_END], []
-        else:
-            end = body["prompt"].index(_PROMPT_END) + 1
-            prompt, prefix = body["prompt"][:end], body["prompt"][end:]
+        if path == "/tokenize":
+            await arrival.json({"tokens": self._prompt(body)})
+            return
+        prompt, prefix = self._prompt(body), []
+        if _PROMPT_END in prompt[:-1]:
+            end = prompt.index(_PROMPT_END) + 1
+            prompt, prefix = prompt[:end], prompt[end:]
         answer = [*self.encode(self.answers[self.decode(prompt[:-1])]), _TURN_END]
         if answer[: len(prefix)] != prefix:
             await arrival.json(error("no answer begins so", 400), 400)
@@ -119,6 +122,13 @@ class TokenModel:
         chat = None if prefix or not path.endswith("/chat/completions") else self._reader(body)
         send = self._stream if body.get("stream") else self._whole
         await send(arrival, body, [*prompt, *prefix], ids, reason, chat, fault)
+
+    def _prompt(self, body: Mapping[str, Any]) -> list[int]:
+        """Returns the tokens of a prompt, and of what follows it already."""
+        if "messages" in body:
+            return [*self.encode(_text(body["messages"][-1]["content"])), _PROMPT_END]
+        prompt = body["prompt"]
+        return self.encode(prompt) if isinstance(prompt, str) else prompt
 
     def _generated(self, rest: list[int], limit: int, fault: TokenFault | None) -> tuple[list[int], str | None]:
         """Returns the tokens of a generation and the reason of its end; None for one without."""

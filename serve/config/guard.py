@@ -38,9 +38,10 @@ class GuardConfig:
             back, or a whole response. More of it is an `engine_error`, and rerun.
         near_copies: Calls that name a path, identifier, URL or number which the prompt has but for one slip: `count`
             them as suspicions against the pool, `rerun` them once as well, or `off`.
-        resume: Which answers go on elsewhere where they broke, in place of a rerun from the start: `guarded` ones, or
-            none (`off`); with `all`, plain chat streams go on as well when their engine is lost. vLLM is asked for the
-            ids of their tokens, which clients do not see (docs/adr/0089). Only where broken responses are rerun, too.
+        resume: Which answers go on elsewhere where they broke. `guarded`: those, in place of a rerun from the start;
+            vLLM is asked for the ids of their tokens, which clients do not see (docs/adr/0089). `all`: plain streams,
+            too, when their engine is lost, by their text (docs/adr/0116). `off`: none. Only where broken responses are
+            rerun, too.
         history: Malformed calls of earlier turns: `fix` them, `warn` (count them), or `off`.
     """
 
@@ -56,10 +57,15 @@ class GuardConfig:
     arguments: Arguments = "held"
     max_held_bytes: Annotated[int, Ge(65_536)] = 16 * 1024 * 1024
     near_copies: Literal["off", "count", "rerun"] = "count"
-    resume: Literal["off", "guarded", "all"] = "guarded"
+    resume: Literal["off", "guarded", "all"] = "all"
     history: Literal["off", "warn", "fix"] = "fix"
 
     @property
     def heals(self) -> bool:
         """True if a broken response is kept from the client and run again."""
         return self.mode in ("heal", "strict") and self.reruns > 0
+
+    @property
+    def resumes_plain(self) -> bool:
+        """True if plain streams go on elsewhere when their engine is lost."""
+        return self.resume == "all" and self.heals

@@ -99,7 +99,7 @@ class Gateway:
         self._guarded = GuardedPath(
             self._attempts, telemetry, sink, config.models, transcripts, live.found, live.trusts
         )
-        self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes)
+        self._plain = PlainPath(self._attempts, telemetry, self._guarded.resumes, config.models)
 
     @property
     def policy(self) -> Policy:
@@ -308,7 +308,7 @@ class Gateway:
             finally:
                 self._shadows.ends(request)
             return
-        if request.features.stream and request.path == CHAT_PATH and self._resumes_plain(request.decision.model):
+        if request.decision.model in self._plain.models and request.path in _COMPLETIONS:
             await self._plain.respond(exchange, request)
             return
         on_try = exchange.attribution.tried
@@ -316,9 +316,6 @@ class Gateway:
             candidates = request.decision.candidates
             attempt = await self._attempts.first_response(request, candidates, resources, on_try)
             await relay(exchange, attempt, self._telemetry)
-
-    def _resumes_plain(self, model: str) -> bool:
-        return self._config.models[model].guard.resume == "all"
 
     def _is_guarded(self, path: str, decision: Decision) -> bool:
         """True if the guard checks the response; otherwise it passes untouched."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +30,7 @@ from serve.telemetry.request_log import log_fault
 
 log = logging.getLogger("ray.serve.specgate.guard")
 
+T = TypeVar("T")
 ResumeEnd = Literal["sound", "broken", "refused"]
 _PATH = "/v1/completions"
 _DETOKENIZE = "/detokenize"
@@ -114,7 +116,8 @@ class Resumes:
         self._models = models
         self._count = metrics.counter(
             "specgate_resumes",
-            "Broken answers that went on elsewhere, by how that ended and what was wrong, or why they reran (rerun)",
+            "Broken answers that went on elsewhere, by how that ended and what was wrong, or why they reran (rerun) or"
+            " ended there (error)",
             "model",
             "outcome",
             "reason",
@@ -134,14 +137,30 @@ class Resumes:
         model = self._models[request.decision.model]
         if model.guard.resume == "off":
             return None
-        try:
+
+        async def make() -> Resumption:
             return await self._resumption(request, model, broken(), written, candidates)
+
+        return await self.made(request, make, "rerun")
+
+    async def made(
+        self, request: RoutedRequest, make: Callable[[], Awaitable[Resumption]], otherwise: Literal["rerun", "error"]
+    ) -> Resumption | None:
+        """Returns a resumption; None if there can be none.
+
+        Args:
+            request: Of the client.
+            make: Returns it, or raises why there is none.
+            otherwise: What happens in its place, by which it is counted.
+        """
+        try:
+            return await make()
         except CannotResumeError as error:
             reason = str(error)
         except Exception:  # noqa: BLE001 - whatever is wrong with the resume, the request can run again
             log_fault(log, "a resume failed", request.request_id)
             reason = "fault"
-        self._count(request.decision.model, "rerun", reason).inc()
+        self._count(request.decision.model, otherwise, reason).inc()
         return None
 
     def ended(self, model: str, resumption: Resumption, outcome: ResumeEnd) -> None:
@@ -181,7 +200,7 @@ class Resumes:
             raise CannotResumeError("no_ids")
         able = [candidate for candidate in candidates if self._attempts.resumes(request, candidate)]
         cut = _Cutter(model, request, broken, written.pool, ids)
-        kept, text = await self._cut(request, able, cut, cuts[broken.resumed])
+        kept, text = await self.first(request, able, partial(cut.cut, cut=cuts[broken.resumed]))
         prefix = cut.prefix(kept, text, len(prompt))
         body = continuation(request.patch.apply(request.body), prompt, kept, text)
         resumed = request._replace(
@@ -189,19 +208,24 @@ class Resumes:
         )
         return Resumption(resumed, able, Written(written.pool, prompt, tuple(kept), None), broken.outcome)
 
-    async def _cut(
-        self, request: RoutedRequest, candidates: Sequence[Candidate], cutter: _Cutter, cut: Cut
-    ) -> tuple[list[int], str]:
-        """Returns the ids that are kept of an answer, and their text; engines know what ids spell.
+    async def first(
+        self, request: RoutedRequest, candidates: Sequence[Candidate], work: Callable[[Ask, Candidate], Awaitable[T]]
+    ) -> T:
+        """Returns what the first candidate answers whose engine is there.
+
+        Args:
+            request: On whose behalf.
+            candidates: Whom to ask, best first.
+            work: Asks.
 
         Raises:
-            CannotResumeError: There is no such place in the answer, or no engine answers.
+            CannotResumeError: No engine answers, or as raised by `work`.
         """
         for candidate in candidates:
             async with AsyncExitStack() as resources:
                 try:
                     ask = await resources.enter_async_context(self._attempts.asking(request, candidate))
-                    return await cutter.cut(ask, cut)
+                    return await work(ask, candidate)
                 except GatewayError:
                     continue
         raise CannotResumeError("unreachable" if candidates else "engine")
@@ -225,11 +249,12 @@ class _Cutter:
         self._ids = ids
         self._had, self._call = broken.had, broken.call
 
-    async def cut(self, ask: Ask, cut: Cut) -> tuple[list[int], str]:
+    async def cut(self, ask: Ask, candidate: Candidate, cut: Cut) -> tuple[list[int], str]:
         """Returns the ids that are kept, and their text.
 
         Args:
-            ask: Asks an engine.
+            ask: Asks an engine, which knows what ids spell.
+            candidate: Whose engine it is.
             cut: Where.
 
         Raises:

@@ -219,8 +219,12 @@ class Attempts:
         raise AssertionError("the last attempt returns or raises")
 
     def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
-        """Returns whether a candidate's engines tell ids of tokens, and go on from them."""
-        return self._outgoing.tells_ids(request, candidate)
+        """Returns whether a candidate's engines go on with an answer to a request that broke."""
+        return self._outgoing.resumes(request, candidate)
+
+    def prompt_of(self, request: RoutedRequest, candidate: Candidate) -> bytes:
+        """Returns the body of a request as far as a candidate's engines make their prompt of it."""
+        return self._outgoing.prompt_of(request, candidate)
 
     @asynccontextmanager
     async def asking(self, request: RoutedRequest, candidate: Candidate) -> AsyncIterator[Ask]:

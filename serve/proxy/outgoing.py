@@ -37,7 +37,7 @@ class _Pool(NamedTuple):
         reasoning_field: The name under which they read reasoning; None if they read any.
         rewritten: A guard may write the end of their streams itself.
         tells_ids: They tell the ids of tokens, and go on from them.
-        resumes_plain: Plain streams of theirs are gone on with, too.
+        goes_on: They go on with plain answers.
     """
 
     kind: PoolKind
@@ -45,7 +45,7 @@ class _Pool(NamedTuple):
     reasoning_field: ReasoningField | None
     rewritten: bool
     tells_ids: bool
-    resumes_plain: bool
+    goes_on: bool
 
     @property
     def own(self) -> bool:
@@ -92,14 +92,23 @@ class Pools:
                 pool.reasoning_field,
                 model.guard.mode in ("heal", "strict"),
                 resumes(model, pool),
-                model.guard.resume == "all",
+                goes_on(model, pool),
             )
             for name, model, pool_name, pool in config.each_pool()
         }
 
-    def tells_ids(self, request: RoutedRequest, candidate: Candidate) -> bool:
-        """Returns whether a candidate's engines tell the ids of tokens, and go on from them."""
-        return self._pools[request.decision.model, candidate.pool].tells_ids
+    def resumes(self, request: RoutedRequest, candidate: Candidate) -> bool:
+        """Returns whether a candidate's engines go on with an answer to a request that broke."""
+        pool = self._pools[request.decision.model, candidate.pool]
+        return pool.tells_ids if request.guarded else pool.goes_on
+
+    def prompt_of(self, request: RoutedRequest, candidate: Candidate) -> bytes:
+        """Returns the body of a request as far as a candidate's engines make their prompt of it."""
+        patch, pool = request.patch, self._pools[request.decision.model, candidate.pool]
+        if pool.reasoning_field:
+            patch = patch.copy()
+            patch.name_reasoning(pool.reasoning_field)
+        return patch.apply(request.body)
 
     def adopt(self, policy: Policy) -> None:
         """Takes what a policy knows of the pools' engines."""
@@ -121,7 +130,7 @@ class Pools:
         takes_usage_out = charge.counts and request.features.stream and leaves_usage_out(parsed)
         xargs = _xargs(pool, request, candidate)
         raw = self._raw.get((model, candidate.pool)) if self._raw and request.path == _CHAT_PATH else None
-        asks_ids = pool.tells_ids and _may_resume(pool, request)
+        asks_ids = pool.tells_ids and _may_resume(request)
         asks_usage = takes_usage_out or (self._reports and _may_report(pool, request, candidate))
         salt = self.salt(request, candidate.pool)
         if xargs or asks_usage or pool.served_name or pool.reasoning_field or raw or asks_ids or salt:
@@ -157,18 +166,21 @@ class Pools:
         return headers
 
 
-def _may_resume(pool: _Pool, request: RoutedRequest) -> bool:
-    """Returns whether an answer may be gone on with, so that the ids of its tokens are needed."""
-    plain = pool.resumes_plain and request.features.stream and request.path == _CHAT_PATH
-    needed = request.guarded or request.continued is not None or plain
+def _may_resume(request: RoutedRequest) -> bool:
+    """Returns whether an answer may be gone on with exactly, so that the ids of its tokens are needed."""
     asked = bytes(request.parsed.return_token_ids) == b"true"  # then they are the client's
-    return needed and not asked and obstacle(request.features) is None
+    return request.guarded and not asked and obstacle(request.features) is None
 
 
 def resumes(model: ModelConfig, pool: PoolConfig) -> bool:
     """Returns whether answers of a pool may be gone on with, and its engines can do so: only vLLM's tell all ids."""
     known = model.grammar not in (AUTO, NO_GRAMMAR) and pool.kind != "sim"
     return known and engine_of(pool) == "vllm" and model.guard.heals and model.guard.resume != "off"
+
+
+def goes_on(model: ModelConfig, pool: PoolConfig) -> bool:
+    """Returns whether plain answers may be gone on with in a pool: its engines know what tokens a text is."""
+    return pool.kind != "sim" and engine_of(pool) == "vllm" and model.guard.resumes_plain
 
 
 def _xargs(pool: _Pool, request: RoutedRequest, candidate: Candidate) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Relays an engine's response to the client: as it arrives, frame by frame, or whole."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from serve.errors import EngineError
 from serve.http1.asgi import Drain, Sink
@@ -10,22 +11,25 @@ from serve.proxy.headers import response_headers
 from serve.proxy.refusal import readable_refusal
 from serve.proxy.upstream import UpstreamResponse
 from serve.stream.ending import INCOMPLETE
+from serve.stream.kept import Kept
 from serve.stream.line import PASS, Line, Stage
 from serve.stream.stages import End
 from serve.telemetry.instruments import Telemetry
 from serve.telemetry.spans import fail
 
+GoOn = Callable[[EngineError], Awaitable[bool]]
 PIECE_BYTES = 8 * 1024  # worked off at once: a read can hold 20,000 tiny frames, 100 ms of work for the guard
 _MAX_ERROR_BYTES = 1024 * 1024  # of the body of an error
 
 
-def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage) -> Line:
+def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage, kept: Kept | None = None) -> Line:
     """Returns the line that a stream passes on its way to the client: all stages, in their order.
 
     Args:
         attempt: The engine's response.
         exchange: The client's side.
         checks: What watches the stream: the guard, or how a plain stream ends.
+        kept: As of `Line`.
     """
     return Line(
         (
@@ -35,11 +39,19 @@ def line_of(attempt: Attempt, exchange: Exchange, *checks: Stage) -> Line:
             *attempt.stages,
             *checks,
             *exchange.api.last,  # translates, if the client speaks another API
-        )
+        ),
+        kept,
     )
 
 
-async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, observer: Stage = PASS) -> None:
+async def relay(
+    exchange: Exchange,
+    attempt: Attempt,
+    telemetry: Telemetry,
+    observer: Stage = PASS,
+    kept: Kept | None = None,
+    go_on: GoOn | None = None,
+) -> None:
     """Sends an engine's response to the client, streamed as it arrives or whole.
 
     Args:
@@ -47,6 +59,9 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
         attempt: The engine's response.
         telemetry: Spans and metrics.
         observer: Sees the response as well.
+        kept: As of `Line`.
+        go_on: Goes on with a stream that broke, given why: then nobody else tells the client of it, unless it returns
+            False.
 
     Raises:
         EngineError: The engine broke off; of a stream, part is already sent.
@@ -64,23 +79,34 @@ async def relay(exchange: Exchange, attempt: Attempt, telemetry: Telemetry, obse
     served = exchange.attribution
     served.first_token_s = telemetry.first_token(exchange.arrived_s, served.model, attempt.candidate.pool)
     await exchange.start_stream(response.status, response_headers(response.headers))
-    end = End()
-    line = line_of(attempt, exchange, observer, end)
+    end = End(waits=go_on is not None)
+    line = line_of(attempt, exchange, observer, end, kept=kept)
     broke: EngineError | None = None
     try:
         await send_stream(exchange, response, line)
     except EngineError as error:
         broke = error
-    if rest := line.finish():
-        await exchange.part(rest)
-    if end.told:
+    if broke is None:
+        await _send_rest(exchange, line)
+    failure = broke or end.failure or EngineError(INCOMPLETE)
+    if go_on is not None and not end.done and await go_on(failure):
+        return
+    if broke is not None:
+        await _send_rest(exchange, line)
+    last = (end.withheld,) if end.withheld is not None else ()
+    if end.told or last:
         fail(exchange.span, EngineError.default_code)
         detail, pool = "the engine failed in the middle of a stream", attempt.candidate.pool
         faults = exchange.attribution.faults
         telemetry.log.add_fault(faults, exchange.request_id, pool, EngineError.default_code, detail)
     elif not end.done:  # whatever broke after a complete answer is nobody's loss
-        raise broke or end.failure or EngineError(INCOMPLETE)
-    await exchange.end_stream()
+        raise failure
+    await exchange.end_stream(last)
+
+
+async def _send_rest(exchange: Exchange, line: Line) -> None:
+    if rest := line.finish():
+        await exchange.part(rest)
 
 
 async def send_stream(exchange: Exchange, response: UpstreamResponse, line: Line) -> None:

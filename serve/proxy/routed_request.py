@@ -9,7 +9,7 @@ from serve.proxy.attribution import Attribution
 from serve.request.completion import CompletionRequest
 from serve.request.patch import BodyPatch
 from serve.routing.class_queue import ANONYMOUS, Asker
-from serve.stream.continuation import Continuation
+from serve.stream.continuation import Continuation, MoreText
 
 
 class RoutedRequest(NamedTuple):
@@ -43,5 +43,5 @@ class RoutedRequest(NamedTuple):
     attribution: Attribution
     charge: AnyCharge = NULL_CHARGE
     asker: Asker = ANONYMOUS
-    continued: Continuation | None = None
+    continued: Continuation | MoreText | None = None
     sees_drafts: bool = False

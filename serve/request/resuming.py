@@ -1,9 +1,10 @@
-"""A chat request as a text completion that goes on where an answer was cut, and the requests for which there is none.
+"""A request as a text completion that goes on where its answer was cut, and the requests for which there is none.
 
 What is exact and what is not was tried on real engines: docs/adr/0089.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -33,36 +34,92 @@ _KEPT = frozenset(
      "repetition_penalty", "priority", "cache_salt", "vllm_xargs"}
 )  # fmt: skip
 _LEFT_OUT = frozenset(
-    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort", "chat_template_kwargs",
-     "include_reasoning", "thinking", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens",
-     "min_tokens", "response_format", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier",
-     "prompt_cache_retention", "verbosity", "frequency_penalty", "presence_penalty", "logprobs", "top_logprobs",
-     "return_token_ids", "modalities", "seed"}
+    {"model", "messages", "prompt", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort",
+     "chat_template_kwargs", "include_reasoning", "thinking", "stream", "stream_options", "n", "max_tokens",
+     "max_completion_tokens", "min_tokens", "response_format", "metadata", "store", "service_tier", "prompt_cache_key",
+     "safety_identifier", "prompt_cache_retention", "verbosity", "frequency_penalty", "presence_penalty", "logprobs",
+     "top_logprobs", "return_token_ids", "modalities", "seed"}
 )  # fmt: skip
+# What changes an answer where it was cut: penalties count what the completion adds, and a seed begins again.
+_INEXACT = frozenset({"frequency_penalty", "presence_penalty", "seed"})
+# What only the client's own text completion has, and what stays as the client wants it where nobody parses the text.
+_OF_PROMPT = frozenset({"add_special_tokens"})
+_OF_TEXT = frozenset({"skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"})
 _NEUTRAL = (b"null", b"false", b"0")
 _GREEDY = (b"0", b"0.0")
 _members = msgspec.json.Decoder(dict[str, Raw])
 _count = msgspec.json.Decoder(int)
 _stops = msgspec.json.Decoder(str | list[str])
+_prompt = msgspec.json.Decoder(str | list[int])
+_kwargs = msgspec.json.Decoder(dict[str, Any])
 
 
 class CannotResumeError(Exception):
     """An answer can't go on elsewhere; its only argument is the reason, as metrics name it."""
 
 
-def obstacle(features: RequestFeatures) -> str | None:
-    """Returns why no answer to a chat request can be resumed; None if one can, as far as its features say."""
-    return next((name for name, stands in _OBSTACLES.items() if stands(features)), None)
-
-
-def continuation(body: bytes, prompt: Sequence[int], kept: Sequence[int], text: str) -> bytes:
-    """Returns the body of a text completion that goes on where the answer to a chat request was cut.
+def obstacle(features: RequestFeatures, *, exact: bool = True) -> str | None:
+    """Returns why no answer to a request can be resumed; None if one can, as far as its features say.
 
     Args:
-        body: Of the chat request, as its engine got it.
+        features: Of the request.
+        exact: The rest must be of the same distribution as if nothing had happened.
+    """
+    obstacles = (name for name, stands in _OBSTACLES.items() if stands(features))
+    return next((name for name in obstacles if exact or name != "sampling"), None)
+
+
+def tokenizing(body: bytes) -> bytes | list[int]:
+    """Returns the body of vLLM's `/tokenize` that asks for the ids of a request's prompt, or the ids if it has them.
+
+    Args:
+        body: Of a chat or text completion, as its engine got it.
+
+    Raises:
+        CannotResumeError: Its prompt is not one text.
+    """
+    try:
+        members = _members.decode(body)
+        if "messages" in members:
+            return _tokenizing_chat(members)
+        prompt: str | list[int] = _prompt.decode(members.get("prompt", NONE))
+    except MALFORMED as error:
+        raise CannotResumeError("several") from error
+    if not isinstance(prompt, str):
+        return prompt
+    return msgspec.json.encode({"prompt": prompt, "add_special_tokens": members.get("add_special_tokens", True)})
+
+
+def _tokenizing_chat(members: Mapping[str, Raw]) -> bytes:
+    """Does the same for a chat request; the arguments of its template are those of vLLM's chat route."""
+    arguments: dict[str, Any] = {}
+    effort, own = members.get("reasoning_effort", NONE), members.get("chat_template_kwargs", NONE)
+    if given(effort):
+        told = msgspec.json.decode(effort)
+        arguments = {"reasoning_effort": told, "enable_thinking": told != "none"}
+    if given(own):
+        arguments |= _kwargs.decode(own)
+    return msgspec.json.encode(
+        {
+            "messages": members["messages"],
+            **({"tools": members["tools"]} if given(members.get("tools", NONE)) else {}),
+            **({"chat_template_kwargs": arguments} if arguments else {}),
+        }
+    )
+
+
+def continuation(
+    body: bytes, prompt: Sequence[int], kept: Sequence[int], text: str, *, exact: bool = True, raw: bool = True
+) -> bytes:
+    """Returns the body of a text completion that goes on where the answer to a request was cut.
+
+    Args:
+        body: Of the request, as its engine got it.
         prompt: Ids of the prompt that the engine made of it.
         kept: Ids of the answer up to the cut.
         text: Of these.
+        exact: As of `obstacle`.
+        raw: Somebody parses the text, who needs all of it; otherwise it is the client's.
 
     Raises:
         CannotResumeError: The request asks for what a text completion does not know, or could not go on with.
@@ -71,10 +128,15 @@ def continuation(body: bytes, prompt: Sequence[int], kept: Sequence[int], text: 
         members = _members.decode(body)
     except MALFORMED as error:
         raise CannotResumeError("fields") from error
-    if given(members.get("seed", NONE)) and bytes(members.get("temperature", b"")) not in _GREEDY:
+    kept_fields, left_out = _KEPT, _LEFT_OUT
+    if not exact:
+        kept_fields = _KEPT | _INEXACT
+    if not raw:
+        kept_fields, left_out = kept_fields | _OF_TEXT, left_out | _OF_PROMPT
+    if exact and given(members.get("seed", NONE)) and bytes(members.get("temperature", b"")) not in _GREEDY:
         raise CannotResumeError("sampling")  # the generator would start again
     for name, value in members.items():
-        if name not in _KEPT and name not in _LEFT_OUT and bytes(value) not in _NEUTRAL:
+        if name not in kept_fields and name not in left_out and bytes(value) not in _NEUTRAL:
             raise CannotResumeError("fields")
     if _may_stop_across(members, text):
         raise CannotResumeError("stop")
@@ -87,14 +149,12 @@ def continuation(body: bytes, prompt: Sequence[int], kept: Sequence[int], text: 
         {
             "model": members["model"],
             "prompt": [*prompt, *kept],
-            **{name: value for name, value in members.items() if name in _KEPT},
+            **{name: value for name, value in members.items() if name in kept_fields},
             "max_tokens": None if limit is None else limit - len(kept),
             **({"min_tokens": least} if least else {}),
             **({"stream": True, "stream_options": {"include_usage": True}} if streamed else {}),
-            # Our own parser reads the text, so that it must be all there; and nothing goes in front of the prompt.
-            "skip_special_tokens": False,
-            "spaces_between_special_tokens": False,
-            "add_special_tokens": False,
+            **({"skip_special_tokens": False, "spaces_between_special_tokens": False} if raw else {}),
+            "add_special_tokens": False,  # in front of the prompt
         }
     )
 

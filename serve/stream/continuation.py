@@ -11,7 +11,7 @@ from serve.errors import EngineError, encode_json
 from serve.http1.sse import encode_frame, is_done
 from serve.stream.frame import Frame
 from serve.stream.line import Stage
-from serve.stream.parsed import RawChoice, merged
+from serve.stream.parsed import TEXT, RawChoice, merged
 
 # The tokens that end a turn, as engines spell them that show them.
 TURN_ENDS = (
@@ -31,7 +31,7 @@ class KeptPrefix(NamedTuple):
         prompt_tokens: Those before it.
     """
 
-    reader: RawChoice
+    reader: RawChoice | AsItIs
     delta: Mapping[str, Any]
     tokens: int
     prompt_tokens: int
@@ -112,15 +112,61 @@ class Continuation(Stage):
         return {"finish_reason": reason, **stop}
 
     def _usage(self, chunk: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Returns the usage of the whole answer: what is kept of it is no part of the prompt."""
+        """Returns the usage of the whole answer, if a chunk tells any."""
         usage = chunk.get("usage")
-        if not isinstance(usage, dict):
-            return None
-        written = usage.get("completion_tokens")
-        total = self.prefix.tokens + (written if isinstance(written, int) else 0)
-        prompt = self.prefix.prompt_tokens
-        counts = {"prompt_tokens": prompt, "completion_tokens": total, "total_tokens": prompt + total}
-        return {**usage, **counts, "prompt_tokens_details": None}
+        return whole_usage(usage, self.prefix) if isinstance(usage, dict) else None
+
+
+class MoreText(Stage):
+    """Gives a text completion that goes on with another one the usage of both.
+
+    Attributes:
+        prefix: The first one.
+    """
+
+    exact = False
+
+    def __init__(self, prefix: KeptPrefix) -> None:
+        self.prefix = prefix
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame with the whole usage."""
+        data = frame.data()
+        if data is None or is_done(data):
+            return (frame,)
+        try:
+            chunk = frame.parsed(data)
+        except EngineError:
+            return (frame,)  # whoever watches the stream will see it
+        if not isinstance(usage := chunk.get("usage"), dict):
+            return (frame,)
+        chunk = {**chunk, "usage": whole_usage(usage, self.prefix)}
+        return (Frame(encode_frame(chunk), chunk=chunk),)
+
+
+class AsItIs:
+    """Reads the text of a model of which nobody knows how it writes: all of it is content."""
+
+    def feed(self, text: str) -> tuple[dict[str, Any], bool]:
+        """Returns the delta that a text amounts to, and whether that is nothing but the text."""
+        return ({TEXT: text} if text else {}), True
+
+    def finish(self) -> dict[str, Any]:
+        """Returns the delta of what was held back, which is nothing."""
+        return {}
+
+    def reason(self, reason: Any) -> Any:
+        """Returns why the answer ended."""
+        return reason
+
+
+def whole_usage(usage: Mapping[str, Any], prefix: KeptPrefix) -> dict[str, Any]:
+    """Returns the usage of a whole answer, given that of its end: what is kept of it is no part of the prompt."""
+    written = usage.get("completion_tokens")
+    total = prefix.tokens + (written if isinstance(written, int) else 0)
+    prompt_tokens = prefix.prompt_tokens
+    counts = {"prompt_tokens": prompt_tokens, "completion_tokens": total, "total_tokens": prompt_tokens + total}
+    return {**usage, **counts, "prompt_tokens_details": None}
 
 
 def without_turn_end(text: str) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from serve.http1.asgi import Drain, Sink
-from serve.http1.sse import MAX_FRAME_BYTES
+from serve.http1.sse import BLANK_LINE, MAX_FRAME_BYTES
 from serve.stream.frame import Frame
+from serve.stream.kept import Kept
 from serve.stream.reader import Edit, FramePattern, FrameReader
 
 _QUOTE = ord('"')
@@ -79,13 +80,15 @@ class Line:
     Args:
         stages: In the order in which a frame passes them. Of several checks, the last one ends the stream. At most one
             stage counts, and at most one edits.
+        kept: Gets the engine's bytes, too.
 
     Attributes:
         over: The check needs nothing more of the stream.
         slow: What comes next may take longer than other requests should wait.
     """
 
-    def __init__(self, stages: Iterable[Stage]) -> None:
+    def __init__(self, stages: Iterable[Stage], kept: Kept | None = None) -> None:
+        self._kept = kept
         self._stages: list[Stage] = []
         self._check = _NO_CHECK
         self._checks: list[Check] = []
@@ -125,6 +128,8 @@ class Line:
 
     def feed(self, data: bytes) -> bytes:
         """Returns the bytes that may be sent now."""
+        if self._kept is not None:
+            self._kept.add(data)
         out: list[bytes] = []
         passed: Sequence[Frame] = ()
         check = self._check
@@ -158,7 +163,8 @@ class Line:
         """
         if not self._may_skim:
             return otherwise
-        counter, skims = self._counter, self._skims
+        counter, skims, kept = self._counter, self._skims, self._kept
+        parts = kept.parts if kept is not None else None
 
         def take(data: bytes) -> Drain:
             like = self._pattern
@@ -169,11 +175,14 @@ class Line:
                 frames = like.count(data)
                 if not frames:
                     return otherwise(data)
+            if parts is not None and kept is not None:
+                parts.append(data)
+                if len(parts) > kept.most:
+                    kept.fold(like)
             if counter is not None:
                 counter.chunks += frames
-            if skims:
-                for skim in skims:
-                    skim(data, frames)
+            for skim in skims:
+                skim(data, frames)
             return write(data)
 
         return take
@@ -184,6 +193,8 @@ class Line:
     def finish(self) -> bytes:
         """Ends the stream; returns the bytes that are left."""
         frames = self._reader.finish() if self._wants_rest and not self.over else ()
+        if frames and self._kept is not None:
+            self._kept.add(BLANK_LINE)  # which the last of them lacks
         for stage in self._stages:
             passed = _each(stage, frames) if frames else ()
             frames = (*passed, *stage.finish())

@@ -15,7 +15,7 @@ from serve.stream.frame import Frame
 from serve.stream.line import Stage
 
 _REASONING = "reasoning"
-_TEXT = "content"
+TEXT = "content"
 MODELS_OWN_IDS = frozenset({"kimi_k2"})  # grammars whose calls carry the ids that their history needs
 _ENVELOPE = ("id", "object", "created", "model", "system_fingerprint")
 
@@ -44,7 +44,7 @@ class Parsed(Stage):
         """Returns the frame with what its text means; the very same one if that is the text itself."""
         template = frame.template
         if template is not None:
-            if template.place.field != _TEXT:
+            if template.place.field != TEXT:
                 return (frame,)
             choice = self._choice(template.place.choice)
             delta, plain = choice.feed(frame.text)
@@ -71,10 +71,10 @@ class Parsed(Stage):
             return body
         for choice in choices:
             message = choice.get("message") if isinstance(choice, dict) else None
-            if isinstance(message, dict) and isinstance(text := message.get(_TEXT), str):
+            if isinstance(message, dict) and isinstance(text := message.get(TEXT), str):
                 reader = RawChoice(self._open(), own_ids=self._own_ids, reports=self._reports)
                 delta = merged([reader.feed(text)[0], reader.finish()])
-                message[_TEXT] = delta.pop(_TEXT, None)
+                message[TEXT] = delta.pop(TEXT, None)
                 for entry in delta.get("tool_calls", ()):
                     del entry["index"]
                 message |= delta
@@ -99,7 +99,7 @@ class Parsed(Stage):
             return choice
         reader = self._choice(index)
         delta = delta or {}
-        text, reason = delta.get(_TEXT), choice.get("finish_reason")
+        text, reason = delta.get(TEXT), choice.get("finish_reason")
         parts: list[dict[str, Any]] = []
         plain = True
         if isinstance(text, str) and text:
@@ -111,7 +111,7 @@ class Parsed(Stage):
             plain = plain and not rest
         if plain and (reason is None or reader.reason(reason) == reason):
             return choice
-        others = {name: value for name, value in delta.items() if name != _TEXT or value == ""}
+        others = {name: value for name, value in delta.items() if name != TEXT or value == ""}
         return {**choice, "delta": {**others, **merged(parts)}, "finish_reason": reader.reason(reason)}
 
     def _choice(self, index: int) -> RawChoice:
@@ -138,7 +138,7 @@ class RawChoice:
         """Returns the delta that a text amounts to, and whether that is nothing but the text."""
         events = self._parser.feed(text)
         if len(events) == 1 and type(events[0]) is Content and events[0].text == text:
-            return {_TEXT: text}, True
+            return {TEXT: text}, True
         return self._delta(events), False
 
     def finish(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class RawChoice:
                 case Reasoning(text):
                     texts.setdefault(_REASONING, []).append(text)
                 case Content(text):
-                    texts.setdefault(_TEXT, []).append(text)
+                    texts.setdefault(TEXT, []).append(text)
                 case CallStart(call, id, name):
                     self._called = True
                     shown = id if self._own_ids else f"call_{uuid.uuid4().hex[:24]}"
@@ -170,7 +170,7 @@ class RawChoice:
                     entry = calls.setdefault(call, {"index": call, "function": {"arguments": ""}})
                     entry["function"]["arguments"] += text
                 case Fault(violation) if self._reports and violation.hidden:
-                    texts.setdefault(_TEXT, []).append(violation.raw)
+                    texts.setdefault(TEXT, []).append(violation.raw)
         delta: dict[str, Any] = {name: "".join(pieces) for name, pieces in texts.items()}
         return {**delta, "tool_calls": list(calls.values())} if calls else delta
 
@@ -180,7 +180,7 @@ def merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     calls: dict[int, dict[str, Any]] = {}
     for part in parts:
-        for name in (_REASONING, _TEXT):
+        for name in (_REASONING, TEXT):
             if name in part:
                 whole[name] = whole.get(name, "") + part[name]
         for entry in part.get("tool_calls", ()):

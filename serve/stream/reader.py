@@ -50,6 +50,23 @@ class FramePattern:
         return frames if alike and CR not in data and data.count(b'"') == frames * quotes else 0
 
 
+def pattern_of(raw: bytes) -> FramePattern | None:
+    """Returns what frames look like that differ from one in a text alone; None if it is not one frame of such a kind.
+
+    Args:
+        raw: Its bytes.
+    """
+    if not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
+        return None
+    choices = raw.find(_CHOICES)  # what looks like a member before them may be anything
+    for member in _TEXTS if choices >= 0 else ():
+        if (found := raw.find(member, choices)) >= 0:
+            begin = found + len(member)
+            end = raw.find(b'"', begin)
+            return None if raw[end - 1 : end] == b"\\" or CR in raw else FramePattern(raw[:begin], raw[end:])
+    return None
+
+
 class FrameReader:
     """Cuts one stream into frames, in time that is linear in its bytes.
 
@@ -110,16 +127,7 @@ class FrameReader:
 
     def pattern(self, frame: Frame) -> FramePattern | None:
         """Returns what frames look like that differ from the last one in a text alone; None if something follows it."""
-        raw = frame.raw
-        if not self._between or not raw.startswith(_CHUNK) or raw.find(LF) != len(raw) - len(BLANK_LINE):
-            return None
-        choices = raw.find(_CHOICES)  # what looks like a member before them may be anything
-        for member in _TEXTS if choices >= 0 else ():
-            if (found := raw.find(member, choices)) >= 0:
-                begin = found + len(member)
-                end = raw.find(b'"', begin)
-                return None if raw[end - 1 : end] == b"\\" or CR in raw else FramePattern(raw[:begin], raw[end:])
-        return None
+        return pattern_of(frame.raw) if self._between else None
 
     def _frames(self, cut: list[bytes]) -> Iterator[Frame]:
         """Yields a frame for each of those that were cut; the template is that of the moment."""

@@ -21,15 +21,21 @@ class End(Check):
     An error in the shape that clients of chat read passes as it is. Of any other, and of half an answer, `failure` is
     what the client must be told in its place.
 
+    Args:
+        waits: The client is told of no error yet: somebody may go on with the answer.
+
     Attributes:
         done: The engine has ended the stream as a complete one, and it is.
         told: The engine's own error frame has passed.
         failure: Why the stream is broken; None as long as nothing says so.
+        withheld: The error frame that could have passed.
     """
 
     skim = staticmethod(ignore)
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool = False) -> None:
+        self._waits = waits
+        self.withheld: Frame | None = None
         self.over = False
         self.done = False
         self.told = False
@@ -49,7 +55,11 @@ class End(Check):
         if failure is None:
             return (frame,)
         self.failure, self.over = failure, True
-        self.told = is_readable(frame.data())
+        if is_readable(frame.data()):
+            if self._waits:
+                self.withheld = frame
+            else:
+                self.told = True
         return (frame,) if self.told else ()
 
     def _judge(self, frame: Frame) -> EngineError | None:

@@ -22,7 +22,7 @@ from support.tokens import KIMI_MARKERS, QWEN_MARKERS, asking, kimi_calls, qwen_
 from lab.conform.apis import MESSAGES, RESPONSES
 from lab.conform.apis.turn import End, ToolCall, Turn
 from lab.conform.client import Reply, send
-from lab.scripted.tokens import TokenFault, TokenModel
+from lab.scripted.tokens import PROMPT_END, TokenFault, TokenModel
 from serve.config.rate_limits import RateLimitsConfig
 from serve.guard import resume
 from serve.guard.attempt_result import AttemptResult
@@ -77,6 +77,7 @@ def two(
     per_chunk: int = 1,
     tells_ids: bool = True,
     accounts: AnyAccounts = NULL_ACCOUNTS,
+    configured: str = "",
     **guard: Any,
 ) -> Iterator[Two]:
     telemetry = Telemetry({})
@@ -91,7 +92,7 @@ def two(
         markers = FAMILIES[grammar]
         more: Any = {"thinking": thinking, "per_chunk": per_chunk, "tells_ids": tells_ids}
         pair = [TokenModel({}, grammar, markers, **more) for _ in range(2)]
-        gateway = resuming(*pair, grammar, guard, thinking, telemetry, accounts)
+        gateway = resuming(*pair, configured or grammar, guard, thinking, telemetry, accounts)
         stack, judged = await resources.enter_async_context(gateway)
         return Two(*pair, QWEN if grammar == "qwen3_coder" else KIMI, stack, judged, telemetry, run)
 
@@ -430,35 +431,124 @@ def metrics_of(pair: Two) -> str:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Two]:
-    with two(thinking=True, per_chunk=2, resume="all") as pair:
+    with two(thinking=True, per_chunk=2) as pair:
         yield pair
 
 
-PLAIN = "Let me think: 好的\n\n</think>\n\nThe answer is 42. 🙂\n\n- a < b\n- `x`\n"
+PLAIN = "Let me think: 好的</think>\n\nThe answer is 42. 🙂\n\n- a < b\n- `x`\n"
 
 
-def test_a_plain_stream_goes_on_when_its_engine_is_lost(plain: Two) -> None:
+@pytest.mark.parametrize("api", ["chat", "messages", "responses"])
+def test_a_plain_stream_goes_on_when_its_engine_is_lost(plain: Two, api: str) -> None:
+    usage = {"stream_options": {"include_usage": True}} if api == "chat" else {}
     plain.say(PLAIN)
-    meant = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
+    meant = plain.ask(api, stream=True, tools=None, **usage)
     assert (meant.end, meant.faults) == (End.COMPLETE, [])
-    for at in range(0, len(plain.first.encode(PLAIN)), 3):  # at 0 nothing is out: then the request runs again
+    for at in range(0, len(plain.first.encode(PLAIN)), 4):  # at 0 nothing is out: then the request runs again
         plain.say(PLAIN, TokenFault("die", at), then=[TokenFault("abort", 20)])
-        got = plain.ask(stream=True, tools=None, stream_options={"include_usage": True})
+        got = plain.ask(api, stream=True, tools=None, **usage)
         assert (said(got), got.tokens, got.faults) == (said(meant), meant.tokens, []), at
         assert len(resumed(plain.second)) >= (at > 0)
+    assert not any("return_token_ids" in body for engine in plain[:2] for _, body in engine.bodies)
+
+
+def test_nobody_is_told_of_usage_who_has_not_asked(plain: Two) -> None:
     plain.say(PLAIN, TokenFault("lost", 30))
-    assert plain.ask(stream=True, tools=None).tokens is None  # nobody asked for usage
+    assert plain.ask(stream=True, tools=None).tokens is None
+
+
+def test_a_plain_stream_is_one_stream_whoever_writes_it(plain: Two) -> None:
+    plain.say(PLAIN, TokenFault("die", 40))
+    _, _, body = plain.run(post(plain.stack.url, asking(SAID, stream=True, tools=None)))
+    *chunks, last = chunks_in(body)
+    assert last == "[DONE]"
+    assert len({chunk["id"] for chunk in chunks}) == len({chunk["created"] for chunk in chunks}) == 1
+    assert [choice.get("finish_reason") for chunk in chunks for choice in chunk["choices"]].count("stop") == 1
+    assert sum("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"]) == 1
+
+
+@pytest.mark.parametrize("as_ids", [True, False])
+def test_a_text_completion_goes_on_when_its_engine_is_lost(plain: Two, as_ids: bool) -> None:
+    prompt = SAID + PROMPT_END
+    asked = {
+        "model": "m",
+        "prompt": plain.first.encode(prompt) if as_ids else prompt,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    answer = "The answer is 42. 🙂\n- a < b\n"
+    for at in range(0, 30, 3):
+        plain.say(answer, TokenFault("die", at), then=[TokenFault("lost", 5)])
+        _, _, body = plain.run(post(plain.stack.url, asked, "/v1/completions"))
+        *chunks, last = chunks_in(body)
+        choices = [choice for chunk in chunks for choice in chunk["choices"]]
+        assert last == "[DONE]"
+        assert "".join(choice["text"] for choice in choices) == answer
+        assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
+        (usage,) = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+        assert usage["completion_tokens"] == len(answer.encode()) + 1
+        assert usage["prompt_tokens"] == len(SAID) + 1
+
+
+@pytest.mark.parametrize("more", [{"frequency_penalty": 0.5}, {"seed": 3, "temperature": 1}, {"max_tokens": 60}])
+def test_a_plain_stream_goes_on_with_what_would_not_be_exact(plain: Two, more: dict[str, Any]) -> None:
+    plain.say(PLAIN, TokenFault("die", 40))
+    assert plain.ask(stream=True, tools=None, **more).end in (End.COMPLETE, End.CUT)
+    (sent,) = [body for path, body in plain.second.bodies if path == "/v1/completions"]
+    for name, value in more.items():
+        assert sent[name] == (value if name != "max_tokens" else value - 40)
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"logprobs": True}, "logprobs"),
+        ({"include_reasoning": False}, "reasoning"),
+        ({"bad_words": ["x"]}, "fields"),
+        ({"return_token_ids": True}, "fields"),
+        ({"stop": ["a < bc"]}, "stop"),
+    ],
+)
+def test_what_a_text_does_not_say_ends_a_plain_stream(plain: Two, more: dict[str, Any], reason: str) -> None:
+    plain.say(PLAIN, TokenFault("die", len(PLAIN[: PLAIN.index(" b\n")].encode()) - 7))  # `</think>` is one token
+    status, _, body = plain.run(post(plain.stack.url, asking(SAID, stream=True, tools=None, **more)))
+    assert status == 200
+    assert b'"error"' in body
+    assert b"[DONE]" not in body
+    assert f'specgate_resumes_total{{model="m",outcome="error",reason="{reason}"}}' in metrics_of(plain)
 
 
 def test_a_plain_stream_that_nobody_goes_on_with_ends_in_an_error(plain: Two) -> None:
-    plain.say(PLAIN, *[TokenFault("die", 10)] * 4, then=[TokenFault("die", 10)] * 4)
+    plain.say(PLAIN, *[TokenFault("die", 1)] * 9, then=[TokenFault("die", 1)] * 9)
     assert plain.ask(stream=True, tools=None).end is End.ERROR
+    assert 'specgate_resumes_total{model="m",outcome="error",reason="resumed"}' in metrics_of(plain)
 
 
-def test_guarded_answers_go_on_and_plain_ones_do_not_by_default(qwen: Two) -> None:
-    qwen.say(PLAIN, TokenFault("die", 30))
-    assert qwen.ask(stream=True, tools=None).end is End.ERROR
-    assert not any("return_token_ids" in body for _, body in qwen.first.bodies)
+def test_a_plain_answer_of_which_nothing_is_out_runs_again(plain: Two) -> None:
+    plain.say(PLAIN, TokenFault("die", 30))
+    assert plain.ask(stream=False, tools=None).end is End.COMPLETE
+
+
+def test_guarded_alone_lets_plain_streams_end_where_they_broke() -> None:
+    with two(resume="guarded") as pair:
+        pair.say(QWEN, TokenFault("die", 30))
+        assert pair.ask(stream=True, tools=None).end is End.ERROR
+        pair.say(QWEN, TokenFault("die", 30))
+        assert pair.ask(stream=True).end is End.COMPLETE
+
+
+@pytest.mark.parametrize("grammar", ["none", "harmony"])
+def test_reasoning_that_nobody_knows_how_to_write_is_not_gone_on_with(grammar: str) -> None:
+    with two(thinking=True, configured=grammar) as pair:
+        pair.say(PLAIN, TokenFault("die", 40))
+        assert pair.ask(stream=True, tools=None).end is End.ERROR
+        assert 'specgate_resumes_total{model="m",outcome="error",reason="reasoning"}' in metrics_of(pair)
+
+
+def test_text_of_a_model_that_nobody_knows_is_gone_on_with() -> None:
+    with two(configured="none") as pair:
+        pair.say("Some words, and more.", TokenFault("die", 10))
+        assert pair.ask(stream=True, tools=None).text == "Some words, and more."
 
 
 def test_a_resume_that_fails_is_a_rerun(qwen: Two, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from serve.telemetry.instruments import Telemetry
 
 pytestmark = pytest.mark.engine
 GRAMMARS = {"tiny-kimi": "kimi_k2", "tiny-qwen": "qwen3_coder"}
+# The last one is plain: its tokens are made of its text again, and the others' are told.
 SAID = ["What is the weather in Osaka?", "weather in Oslo, Rome and 成都", "Tell me about old maps"]
 
 
@@ -61,8 +62,7 @@ async def lossy(model: str, url: str, telemetry: Telemetry) -> AsyncIterator[tup
         "second": {"kind": "remote", "url": url, "facts": KNOWN},
     }
     settings = {
-        "models": {model: {"family": "sim", "grammar": GRAMMARS[model], "thinking": "kimi" in model, "pools": pools,
-                           "guard": {"resume": "all"}}},
+        "models": {model: {"family": "sim", "grammar": GRAMMARS[model], "thinking": "kimi" in model, "pools": pools}},
         "policy": {"advisories": NO_ADVISORIES},
         "quarantine": {"reference_share": 0},
     }  # fmt: skip

@@ -58,11 +58,10 @@ async def healing(
         yield stack, judged
 
 
-async def post(url: str, body: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{url}/v1/chat/completions", json=body) as response,
-    ):
+async def post(
+    url: str, body: Mapping[str, Any], path: str = "/v1/chat/completions"
+) -> tuple[int, dict[str, str], bytes]:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}{path}", json=body) as response:
         return response.status, {k.lower(): v for k, v in response.headers.items()}, await response.read()
 
 

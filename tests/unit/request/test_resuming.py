@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve.request.resuming import CannotResumeError, continuation
+from serve.request.resuming import CannotResumeError, continuation, tokenizing
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": []}
 
@@ -63,3 +63,48 @@ def test_what_could_not_go_on_as_it_began_is_refused(more: dict[str, Any], reaso
 @pytest.mark.parametrize("more", [{"seed": 1, "temperature": 0}, {"stop": ["x", "bc"]}, {"bad_words": None}])
 def test_what_makes_no_difference_is_no_obstacle(more: dict[str, Any]) -> None:
     assert going_on(**more)
+
+
+def ids_of(**body: Any) -> Any:
+    asked = tokenizing(json.dumps(body).encode())
+    return json.loads(asked) if isinstance(asked, bytes) else asked
+
+
+def test_a_prompt_is_made_of_the_members_of_which_the_chat_route_makes_it() -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    assert ids_of(messages=messages, temperature=1, tools=None) == {"messages": messages}
+    told = ids_of(messages=messages, reasoning_effort="none", chat_template_kwargs={"x": 1}, tools=[{"a": 1}])
+    arguments = {"reasoning_effort": "none", "enable_thinking": False, "x": 1}
+    assert told == {"messages": messages, "tools": [{"a": 1}], "chat_template_kwargs": arguments}
+
+
+def test_a_prompt_that_is_text_or_ids_stays_so() -> None:
+    assert ids_of(prompt="Hi") == {"prompt": "Hi", "add_special_tokens": True}
+    assert ids_of(prompt="Hi", add_special_tokens=False)["add_special_tokens"] is False
+    assert ids_of(prompt=[1, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], None, {"a": 1}])
+def test_several_prompts_are_not_gone_on_with(prompt: Any) -> None:
+    with pytest.raises(CannotResumeError, match="several"):
+        ids_of(prompt=prompt)
+
+
+@pytest.mark.parametrize("more", [{"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"prompt_embeds": "x"}])
+def test_what_a_rest_would_not_be_is_not_asked_for(more: dict[str, Any]) -> None:
+    body = json.dumps({"model": "m", "prompt": "Hi", **more}).encode()
+    with pytest.raises(CannotResumeError, match="fields"):
+        continuation(body, [1], [2], "x", exact=False, raw=False)
+
+
+def test_the_rest_of_a_text_is_what_the_client_asked_for() -> None:
+    body = {
+        "model": "m",
+        "prompt": "Hi",
+        "seed": 1,
+        "presence_penalty": 1,
+        "skip_special_tokens": False,
+        "max_tokens": 9,
+    }
+    rest = json.loads(continuation(json.dumps(body).encode(), [1], [2, 3], "x", exact=False, raw=False))
+    assert rest == {**body, "prompt": [1, 2, 3], "max_tokens": 7, "add_special_tokens": False}

@@ -1,0 +1,215 @@
+"""A plain stream that several engines write: what its client has of it, and the rest as more of the same stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from serve.errors import EngineError
+from serve.guard.cut import NOTHING_HAD, Had
+from serve.http1.sse import is_done
+from serve.parsing import StreamParser
+from serve.request.resuming import CannotResumeError
+from serve.stream.ending import error_around, error_in, is_finish
+from serve.stream.frame import ARGUMENTS, TEXTS, Frame
+from serve.stream.line import Check
+from serve.stream.parsed import RawChoice
+from serve.stream.reader import FrameReader
+
+_REASONING, _CONTENT = "reasoning", "content"
+_ENVELOPE = ("id", "created", "system_fingerprint")
+
+
+class PlainAnswer:
+    """What the client has of a plain stream with one choice.
+
+    Args:
+        chat: It is a chat answer, and no text completion.
+
+    Attributes:
+        envelope: Of its chunks.
+        finished: Its finish reason is out.
+        reasoning: The name of its reasoning.
+        chat: It is a chat answer.
+    """
+
+    def __init__(self, *, chat: bool = True) -> None:
+        self.chat = chat
+        self.envelope: dict[str, Any] = {}
+        self.finished = False
+        self.reasoning = _REASONING
+        self._readable = True
+        self._texts: dict[str, list[str]] = {}
+
+    @property
+    def begun(self) -> bool:
+        """True once something of the answer itself is out."""
+        return bool(self._texts) or not self._readable
+
+    @property
+    def had(self) -> Had:
+        """What went out.
+
+        Raises:
+            CannotResumeError: It is not known.
+        """
+        if not self._readable:
+            raise CannotResumeError("engine")
+        return Had(self._text(_REASONING), self._text(_CONTENT))
+
+    def read(self, parts: Iterable[bytes]) -> None:
+        """Takes the bytes of a stream, up to the frame in which its engine gave it up."""
+        reader = FrameReader()
+        for part in parts:
+            for frame in reader.feed(part):
+                if not self._read(frame):
+                    return
+
+    def parse(self, parser: StreamParser) -> None:
+        """Takes the content for the raw text of a model, of which the client has what a parser made of it."""
+        text, self._texts = self._text(_CONTENT), {}
+        delta, _ = RawChoice(parser, own_ids=False, reports=False).feed(text)
+        self._note(delta)
+
+    def note(self, chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+        """Takes a chunk that goes out, and its choice."""
+        self.envelope = self.envelope or {name: chunk[name] for name in _ENVELOPE if name in chunk}
+        self._note(choice.get("delta") or {})
+        self._add(_CONTENT, choice.get("text"))
+        self.finished = self.finished or bool(choice.get("finish_reason"))
+
+    def _note(self, delta: Mapping[str, Any]) -> None:
+        if delta.get(ARGUMENTS):  # for which nobody has asked
+            self._readable = False
+        for name in TEXTS:
+            self._add(name, delta.get(name))
+
+    def _read(self, frame: Frame) -> bool:
+        """Takes a frame; returns whether more can follow."""
+        if (template := frame.template) is not None:
+            self._add(template.place.field, frame.text)
+            return True
+        if error_around(frame.raw) is not None:
+            return False
+        data = frame.data()
+        if data is None:
+            self._readable = self._readable and frame.whole
+            return True
+        if is_done(data):
+            return False
+        try:
+            chunk = frame.parsed(data)
+        except EngineError:
+            return False
+        choice = first_choice(chunk)
+        if given_up(chunk, choice) is not None:
+            return False
+        self.note(chunk, choice)
+        return True
+
+    def _text(self, name: str) -> str:
+        return "".join(self._texts.get(name, ()))
+
+    def _add(self, name: str, text: Any) -> None:
+        if not isinstance(text, str) or not text:
+            return
+        if name not in TEXTS:
+            self._readable = False
+        elif name != _CONTENT:
+            self.reasoning, name = name, _REASONING
+        self._texts.setdefault(name, []).append(text)
+
+
+class ResumedStream(Check):
+    """Makes what another engine goes on with the rest of the stream that the client has.
+
+    Args:
+        answer: What the client has, to which the stream adds.
+        usage: The client wants to be told of its usage.
+
+    Attributes:
+        failure: The engine's, where it gave the answer up.
+    """
+
+    exact = False
+
+    def __init__(self, answer: PlainAnswer, *, usage: bool) -> None:
+        self.over = False
+        self.failure: EngineError | None = None
+        self._answer = answer
+        self._usage = usage
+        # What is kept of a chat answer comes again first: so many characters of each text are the client's already.
+        had = answer.had if answer.chat else NOTHING_HAD
+        self._ahead = {_REASONING: len(had.reasoning), _CONTENT: len(had.content)}
+
+    def feed(self, frame: Frame) -> Sequence[Frame]:
+        """Returns the frame with what is new in it."""
+        if self.over:
+            return ()
+        data = frame.data() if frame.chunk is None else b""
+        if data is None or is_done(data):
+            return ()
+        try:
+            chunk = {**frame.parsed(data), **self._answer.envelope}
+        except EngineError as error:
+            self.failure, self.over = error, True
+            return ()
+        choice = first_choice(chunk)
+        self.failure = given_up(chunk, choice)
+        if self.failure is not None:
+            self.over = True
+            return ()
+        if not choice:
+            return (Frame.of(chunk),) if self._usage and chunk.get("usage") else ()
+        new = self._chat(choice) if self._answer.chat else self._completion(choice)
+        if new is None:
+            return ()
+        self._answer.note(chunk, new)
+        if not self._usage:
+            chunk.pop("usage", None)
+        return (Frame.of({**chunk, "choices": [new]}),)
+
+    def _chat(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Returns what is new in a choice of a chat chunk; None if nothing is."""
+        delta = {}
+        for name, text in (choice.get("delta") or {}).items():
+            if name == _CONTENT and (new := self._new(_CONTENT, text)):
+                delta[_CONTENT] = new
+            elif name in TEXTS and name != _CONTENT and (new := self._new(_REASONING, text)):
+                delta[self._answer.reasoning] = new
+        return {**choice, "delta": delta} if delta or choice.get("finish_reason") is not None else None
+
+    def _completion(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Does the same for a text completion."""
+        new = self._new(_CONTENT, choice.get("text"))
+        return {**choice, "text": new} if new or choice.get("finish_reason") is not None else None
+
+    def _new(self, name: str, text: Any) -> str:
+        """Returns what the client does not have of more of a text."""
+        if not isinstance(text, str):
+            return ""
+        had = min(self._ahead[name], len(text))
+        self._ahead[name] -= had
+        return text[had:]
+
+
+def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the first choice of a chunk; an empty one if there is none: a foreign engine may send anything."""
+    choices = chunk.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict) or not isinstance(choice.get("delta"), dict | None):
+        return {}
+    return choice if isinstance(choice.get("finish_reason"), str | None) else {}
+
+
+def given_up(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> EngineError | None:
+    """Returns why an engine gives an answer up; None for a part of it.
+
+    Args:
+        chunk: Of the answer.
+        choice: The first one of the chunk.
+    """
+    reason = choice.get("finish_reason")
+    if reason and not is_finish(reason):
+        return error_in(chunk) or EngineError(f"The engine gave the answer up ({reason}).")
+    return error_in(chunk)
